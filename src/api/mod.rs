@@ -1,0 +1,3 @@
+//! HTTP: health, readiness, metrics.
+
+pub mod config;

@@ -1,0 +1,3 @@
+//! The stream in: reading after the checkpoint, parsing, adding up.
+
+pub mod config;

@@ -1,0 +1,9 @@
+//! quotabell rings once, and never forgets to ring.
+
+pub mod api;
+pub mod events;
+pub mod outbox;
+pub mod subjects;
+pub mod transport;
+pub mod types;
+pub mod wire;

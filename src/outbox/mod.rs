@@ -1,0 +1,3 @@
+//! Alerts on their way out: fan-out, lease, settle.
+
+pub mod config;

@@ -1,0 +1,39 @@
+//! The sections `[plans.*]`, `[fallback]` and `[subjects]`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::{Contact, Metric, Percent, Units};
+
+/// A named set of daily limits and thresholds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanConfig {
+    /// Units a subject may use of a metric in one day.
+    pub limits: BTreeMap<Metric, Units>,
+    /// Percentages of a limit at which an alert is due.
+    #[serde(default = "thresholds_default")]
+    pub thresholds: Vec<Percent>,
+}
+
+/// 80 and 100: the definition of a plan that names none (design: "80 and 100 unless the plan says otherwise").
+fn thresholds_default() -> Vec<Percent> {
+    [80, 100].into_iter().filter_map(Percent::new).collect()
+}
+
+/// Contacts for subjects without contacts of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FallbackConfig {
+    /// As in the `contacts` field of a subject.
+    pub contacts: Vec<Contact>,
+}
+
+/// How subjects' settings are held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubjectsConfig {
+    /// The most subjects whose settings are held in memory, about 200 B each.
+    pub cache_entries: usize,
+}

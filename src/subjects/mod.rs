@@ -1,0 +1,3 @@
+//! Who has which plan, limits, zone and contacts.
+
+pub mod config;

@@ -1,0 +1,42 @@
+//! The sections `[webhook]` and `[email]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::duration;
+
+/// How webhooks are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookConfig {
+    /// The deadline of one attempt: DNS, connection, TLS, request and answer together.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+    /// Whether `http://` URLs may be called.
+    pub allow_http: bool,
+    /// Whether loopback, private and link-local addresses may be called.
+    pub allow_private_networks: bool,
+    /// A PEM file of certificate authorities to trust beside the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// How e-mail is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmailConfig {
+    /// `smtp://host:port`, `smtps://user:pass@host:465`, `smtp://host:587?tls=required`. A secret, since it may hold a password.
+    pub smtp_url: String,
+    /// A file whose first line is the URL; wins over `smtp_url`.
+    pub smtp_url_file: Option<PathBuf>,
+    /// The From header, `Name <local@domain>`.
+    pub from: String,
+    /// The deadline of one attempt: the whole SMTP conversation.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+    /// A directory whose files replace the embedded templates one by one.
+    pub templates: Option<PathBuf>,
+    /// A PEM file of certificate authorities to trust beside the system's.
+    pub ca_file: Option<PathBuf>,
+}

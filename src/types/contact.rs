@@ -1,0 +1,228 @@
+//! Contacts: where a subject is reached. One e-mail address or one webhook endpoint, with an id of its own.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::alert::digest_of;
+use super::secret::Secret;
+
+/// A contact's id. Deliveries refer to it, so that an address can change under a delivery that is still pending.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContactId(String);
+
+impl ContactId {
+    /// Takes an id that was stored or configured.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ContactId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How a delivery travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Channel {
+    /// An e-mail through the configured SMTP server.
+    Email,
+    /// A signed POST (Standard Webhooks).
+    Webhook,
+    /// No contact is known: the delivery waits until one appears.
+    None,
+}
+
+impl Channel {
+    /// The channel as it stands in Redis, in metrics and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Email => "email",
+            Self::Webhook => "webhook",
+            Self::None => "none",
+        }
+    }
+
+    /// Reads the form that [`Self::as_str`] writes.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Option<Self> {
+        [Self::Email, Self::Webhook, Self::None].into_iter().find(|channel| channel.as_str() == text)
+    }
+}
+
+/// The address itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// One mailbox.
+    Email {
+        /// `local@domain`, as given; the transport judges it at each attempt.
+        address: String,
+    },
+    /// One receiver.
+    Webhook {
+        /// An absolute URL, as given; the transport judges it at each attempt.
+        url: String,
+        /// `whsec_` and base64 of 24 to 64 bytes; a list separated by spaces while it is being rotated.
+        secret: Secret,
+    },
+}
+
+/// One contact of a subject, as it stands in the `contacts` array of `quota_subject:<subject>` or under `[fallback]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ContactJson", into = "ContactJson")]
+pub struct Contact {
+    /// The id; derived from channel and address when the JSON names none.
+    pub id: ContactId,
+    /// Where to.
+    pub endpoint: Endpoint,
+    /// A muted contact gets no alerts: its deliveries end `muted`.
+    pub muted: bool,
+}
+
+impl Contact {
+    /// An e-mail contact with the id derived from its address.
+    #[must_use]
+    pub fn email(address: &str) -> Self {
+        Self {
+            id: derived_id(Channel::Email, address),
+            endpoint: Endpoint::Email { address: address.to_owned() },
+            muted: false,
+        }
+    }
+
+    /// A webhook contact with the id derived from its URL.
+    #[must_use]
+    pub fn webhook(url: &str, secret: Secret) -> Self {
+        Self {
+            id: derived_id(Channel::Webhook, url),
+            endpoint: Endpoint::Webhook { url: url.to_owned(), secret },
+            muted: false,
+        }
+    }
+
+    /// The channel of the endpoint.
+    #[must_use]
+    pub const fn channel(&self) -> Channel {
+        match self.endpoint {
+            Endpoint::Email { .. } => Channel::Email,
+            Endpoint::Webhook { .. } => Channel::Webhook,
+        }
+    }
+
+    /// The address or URL.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        match &self.endpoint {
+            Endpoint::Email { address } => address,
+            Endpoint::Webhook { url, .. } => url,
+        }
+    }
+}
+
+fn derived_id(channel: Channel, address: &str) -> ContactId {
+    ContactId(format!("c_{}", &digest_of(&[channel.as_str(), address])[..16]))
+}
+
+/// The JSON and TOML form: a flat object whose `channel` says which of the others belong.
+///
+/// Unknown fields are left alone: the platform may keep its own notes beside ours.
+#[derive(Serialize, Deserialize)]
+struct ContactJson {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    channel: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    muted: bool,
+}
+
+/// Why a JSON object is not a contact.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContactError {
+    /// `channel` is neither of the two.
+    #[error("contact has channel {0:?}, allowed are \"email\" and \"webhook\"")]
+    Channel(String),
+    /// A field that the channel needs is absent or empty.
+    #[error("{channel} contact has no {field:?}")]
+    Missing {
+        /// The channel.
+        channel: &'static str,
+        /// The absent field.
+        field: &'static str,
+    },
+}
+
+impl TryFrom<ContactJson> for Contact {
+    type Error = ContactError;
+
+    fn try_from(json: ContactJson) -> Result<Self, ContactError> {
+        let needed = |value: Option<String>, channel: Channel, field| {
+            let missing = ContactError::Missing { channel: channel.as_str(), field };
+            value.filter(|text| !text.is_empty()).ok_or(missing)
+        };
+        let mut contact = match json.channel.as_str() {
+            "email" => Self::email(&needed(json.address, Channel::Email, "address")?),
+            "webhook" => {
+                let url = needed(json.url, Channel::Webhook, "url")?;
+                let secret = needed(json.secret, Channel::Webhook, "secret")?;
+                Self::webhook(&url, Secret::new(secret))
+            }
+            _ => return Err(ContactError::Channel(json.channel)),
+        };
+        if let Some(id) = json.id.filter(|id| !id.is_empty()) {
+            contact.id = ContactId(id);
+        }
+        contact.muted = json.muted;
+        Ok(contact)
+    }
+}
+
+impl From<Contact> for ContactJson {
+    fn from(contact: Contact) -> Self {
+        let channel = contact.channel().as_str().to_owned();
+        let (address, url, secret) = match contact.endpoint {
+            Endpoint::Email { address } => (Some(address), None, None),
+            Endpoint::Webhook { url, secret } => (None, Some(url), Some(secret.reveal().to_owned())),
+        };
+        Self { id: Some(contact.id.0), channel, address, url, secret, muted: contact.muted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Contacts written by hand with HSET have no id; it must be the same at every reading.
+    #[test]
+    fn a_missing_id_is_derived_from_channel_and_address() {
+        let json = r#"[{"channel":"email","address":"a@b.test"},{"id":"c_1","channel":"webhook","url":"https://x.test/","secret":"whsec_x"}]"#;
+        let contacts: Vec<Contact> = serde_json::from_str(json).expect("contacts");
+        assert_eq!(contacts[0].id, Contact::email("a@b.test").id);
+        assert_eq!(contacts[1].id.as_str(), "c_1");
+    }
+
+    /// An operator must read what is wrong with a contact.
+    #[test]
+    fn a_broken_contact_names_what_is_missing() {
+        let text = |json| serde_json::from_str::<Contact>(json).expect_err("broken").to_string();
+        assert!(text(r#"{"channel":"email"}"#).contains("email contact has no \"address\""));
+        assert!(text(r#"{"channel":"sms"}"#).contains("allowed are \"email\" and \"webhook\""));
+    }
+}

@@ -1,0 +1,221 @@
+//! Days: calendar dates in a subject's time zone, and the instants at which they begin.
+//!
+//! A day begins at the first instant of its date. Midnight may be missing (Cairo, Santiago in spring) or doubled (Havana in
+//! autumn), and a date may return for an hour after the next one has begun (St John's until 2011); the day then goes on being
+//! the later one, so that days tile time: each begins exactly where the one before it ends.
+
+use std::fmt;
+
+use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime, Offset, TimeZone, Utc};
+use chrono_tz::Tz;
+use serde::{Deserialize, Serialize};
+
+use super::timestamp::UnixMs;
+
+/// A calendar date, written `YYYY-MM-DD`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Day(NaiveDate);
+
+/// The text is not a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a day must be a date, YYYY-MM-DD")]
+pub struct DayError;
+
+/// A day of one zone with the instants that bound it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DaySpan {
+    /// The date.
+    pub day: Day,
+    /// The first instant of the day.
+    pub start: UnixMs,
+    /// The first instant of the next day.
+    pub end: UnixMs,
+}
+
+impl DaySpan {
+    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9999, whose dates have no four-digit form.
+    #[must_use]
+    pub fn containing(zone: Tz, at: UnixMs) -> Option<Self> {
+        let local = zone.from_utc_datetime(&at.to_utc()?.naive_utc()).date_naive();
+        if !(1..=9998).contains(&local.year()) {
+            return None;
+        }
+        // The local date may have come back after the next one began: then the next one holds the instant.
+        let next = local.checked_add_days(Days::new(1))?;
+        let date = if start_of(zone, next)? <= at { next } else { local };
+        let end_date = date.checked_add_days(Days::new(1))?;
+        Some(Self { day: Day(date), start: start_of(zone, date)?, end: start_of(zone, end_date)? })
+    }
+
+    /// Whether the instant lies in this day.
+    #[must_use]
+    pub fn contains(&self, at: UnixMs) -> bool {
+        self.start <= at && at < self.end
+    }
+}
+
+impl Day {
+    /// Parses `YYYY-MM-DD`.
+    ///
+    /// # Errors
+    ///
+    /// [`DayError`] for any other text and for dates that do not exist.
+    pub fn parse(text: &str) -> Result<Self, DayError> {
+        if text.len() != 10 {
+            return Err(DayError);
+        }
+        NaiveDate::parse_from_str(text, "%Y-%m-%d").map(Self).map_err(|_| DayError)
+    }
+
+    /// The date at which the instant falls in UTC.
+    #[must_use]
+    pub fn in_utc(at: UnixMs) -> Option<Self> {
+        DaySpan::containing(Tz::UTC, at).map(|span| span.day)
+    }
+
+    /// The day `n` days before this one.
+    #[must_use]
+    pub fn before(self, n: u64) -> Option<Self> {
+        self.0.checked_sub_days(Days::new(n)).map(Self)
+    }
+
+    /// The day after this one.
+    #[must_use]
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add_days(Days::new(1)).map(Self)
+    }
+
+    /// The last instant, in any zone of the world, that can still belong to this day, exclusive.
+    ///
+    /// Source: the westernmost zone in use is UTC-12, so a date ends there 12 hours after it ends in UTC.
+    #[must_use]
+    pub fn ends_everywhere(self) -> UnixMs {
+        const WESTERNMOST_HOURS: i64 = 12;
+        let midnight = self.0.and_time(NaiveTime::MIN).and_utc().timestamp_millis();
+        UnixMs(midnight).plus((24 + WESTERNMOST_HOURS) * 3_600_000)
+    }
+}
+
+/// The first instant whose local date is `date` or later.
+fn start_of(zone: Tz, date: NaiveDate) -> Option<UnixMs> {
+    let midnight = date.and_time(NaiveTime::MIN);
+    let first = match zone.from_local_datetime(&midnight) {
+        chrono::LocalResult::Single(at) | chrono::LocalResult::Ambiguous(at, _) => at.to_utc(),
+        chrono::LocalResult::None => first_instant_after_gap(zone, date),
+    };
+    Some(UnixMs(first.timestamp_millis()))
+}
+
+/// Where midnight does not exist, the clock jumps over it: halves the search until the jump itself is found.
+fn first_instant_after_gap(zone: Tz, date: NaiveDate) -> DateTime<Utc> {
+    // Offsets lie between -12 h and +14 h (with a margin of an hour), so the jump lies between these two.
+    const MARGIN_S: i64 = 15 * 3600;
+    let midnight_s = date.and_time(NaiveTime::MIN).and_utc().timestamp();
+    let reached = |second: i64| {
+        DateTime::from_timestamp(second, 0)
+            .is_some_and(|at| (at.naive_utc() + zone.offset_from_utc_datetime(&at.naive_utc()).fix()).date() >= date)
+    };
+    let (mut before, mut after) = (midnight_s - MARGIN_S, midnight_s + MARGIN_S);
+    while after - before > 1 {
+        let middle = before + (after - before) / 2;
+        if reached(middle) { after = middle } else { before = middle }
+    }
+    DateTime::from_timestamp(after, 0).unwrap_or_default()
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.format("%Y-%m-%d"))
+    }
+}
+
+impl TryFrom<String> for Day {
+    type Error = DayError;
+    fn try_from(text: String) -> Result<Self, DayError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Day> for String {
+    fn from(day: Day) -> Self {
+        day.to_string()
+    }
+}
+
+impl std::str::FromStr for Day {
+    type Err = DayError;
+    fn from_str(text: &str) -> Result<Self, DayError> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(text: &str) -> UnixMs {
+        UnixMs(DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis())
+    }
+
+    fn span(zone: &str, text: &str) -> (String, i64, i64) {
+        let span = DaySpan::containing(zone.parse().expect("zone"), at(text)).expect("in range");
+        (span.day.to_string(), span.start.0, (span.end.0 - span.start.0) / 60_000)
+    }
+
+    /// Days of odd length must not lose or double their odd hour.
+    #[test]
+    fn days_with_clock_changes_have_their_true_length() {
+        // New York: 23 h in spring, 25 h in autumn.
+        assert_eq!(span("America/New_York", "2026-03-08T12:00:00-04:00").2, 23 * 60);
+        assert_eq!(span("America/New_York", "2026-11-01T12:00:00-05:00").2, 25 * 60);
+        // Troll moves by two hours.
+        assert_eq!(span("Antarctica/Troll", "2025-10-26T12:00:00Z").2, 26 * 60);
+        assert_eq!(span("Antarctica/Troll", "2025-03-30T12:00:00Z").2, 22 * 60);
+    }
+
+    /// Cairo skips 00:00 to 01:00: the day begins at 01:00 local, in the same instant as the day before ends.
+    #[test]
+    fn a_missing_midnight_begins_the_day_at_the_jump() {
+        let (day, start, minutes) = span("Africa/Cairo", "2026-04-24T12:00:00+03:00");
+        assert_eq!((day.as_str(), start, minutes), ("2026-04-24", at("2026-04-24T01:00:00+03:00").0, 23 * 60));
+    }
+
+    /// Havana passes 00:00 twice: the day begins at the first, and has 25 hours.
+    #[test]
+    fn a_doubled_midnight_begins_the_day_at_the_first() {
+        let (day, start, minutes) = span("America/Havana", "2025-11-02T12:00:00-05:00");
+        assert_eq!((day.as_str(), start, minutes), ("2025-11-02", at("2025-11-02T00:00:00-04:00").0, 25 * 60));
+    }
+
+    /// Santiago falls back at midnight to 23:00: the hour repeats inside the old day.
+    #[test]
+    fn an_hour_repeated_before_midnight_belongs_to_the_old_day() {
+        let (day, _, minutes) = span("America/Santiago", "2026-04-04T23:30:00-04:00");
+        assert_eq!((day.as_str(), minutes), ("2026-04-04", 25 * 60));
+    }
+
+    /// St John's used to fall back at 00:01: the date returned, the day did not.
+    #[test]
+    fn a_date_that_returns_does_not_take_its_day_back() {
+        assert_eq!(span("America/St_Johns", "2010-11-06T23:30:00-03:30").0, "2010-11-07");
+    }
+
+    proptest! {
+        /// I7: every instant lies in exactly one day of a zone, and the next day begins where this one ends.
+        #[test]
+        fn days_tile_time(zone in 0..chrono_tz::TZ_VARIANTS.len(), second in 0_i64..4_102_444_800) {
+            let zone = chrono_tz::TZ_VARIANTS[zone];
+            let instant = UnixMs(second * 1000);
+            let day = DaySpan::containing(zone, instant).expect("in range");
+            prop_assert!(day.contains(instant));
+            let next = DaySpan::containing(zone, day.end).expect("in range");
+            prop_assert_eq!(next.start, day.end);
+            prop_assert!(next.day > day.day);
+            let last = DaySpan::containing(zone, day.end.plus(-1)).expect("in range");
+            prop_assert_eq!(last, day);
+            prop_assert!(day.end <= day.day.ends_everywhere().plus(3_600_000 * 4));
+        }
+    }
+}

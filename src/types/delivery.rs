@@ -1,0 +1,103 @@
+//! Deliveries: one alert on its way to one contact.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::alert::digest_of;
+use super::{AlertId, ContactId};
+
+/// A delivery's id: `delivery_` and 32 hex digits over alert and contact, so that fanning out twice makes nothing twice.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeliveryId(String);
+
+impl DeliveryId {
+    /// The id of the one delivery of this alert to this contact.
+    #[must_use]
+    pub fn of(alert: &AlertId, contact: &ContactId) -> Self {
+        Self(format!("delivery_{}", digest_of(&[alert.as_str(), contact.as_str()])))
+    }
+
+    /// Takes an id that was read back from Redis or from the command line.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where a delivery stands. It starts `pending` and ends in exactly one of the others; a replay makes a dead one pending again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeliveryState {
+    /// Waiting for its next attempt, or for a contact.
+    Pending,
+    /// The other side took it.
+    Delivered,
+    /// Given up: a permanent outcome, or `give_up_after` is over.
+    Dead,
+    /// The contact is muted.
+    Muted,
+    /// The day ended more than 48 h before the first attempt.
+    Expired,
+    /// The contact was removed before it was delivered.
+    Cancelled,
+}
+
+impl DeliveryState {
+    /// Every state, in the order in which they are shown.
+    pub const ALL: [Self; 6] =
+        [Self::Pending, Self::Delivered, Self::Dead, Self::Muted, Self::Expired, Self::Cancelled];
+
+    /// The state as it stands in Redis, in metrics and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Delivered => "delivered",
+            Self::Dead => "dead",
+            Self::Muted => "muted",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Reads the form that [`Self::as_str`] writes.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+impl fmt::Display for DeliveryState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One line of a delivery's attempt log: the value of a field `attempt:<n>` of its hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When it ended, server time.
+    pub at_ms: i64,
+    /// `delivered`, `transient` or `permanent`.
+    pub outcome: String,
+    /// HTTP status or SMTP reply code, when there was one.
+    pub status: Option<u16>,
+    /// How long it took, milliseconds.
+    pub duration_ms: u64,
+    /// What went wrong, in a few words.
+    pub error: Option<String>,
+}

@@ -1,0 +1,225 @@
+//! Every Redis key of quotabell, spelled here and nowhere else.
+//!
+//! `{tag}` is the partition's stream name in braces, so that all keys of a partition lie in the stream's own hash slot; braces
+//! in a subject change nothing, because Redis hashes only what stands between the first pair.
+//!
+//! | key | type | content | TTL |
+//! |---|---|---|---|
+//! | `usage` | stream | usage events, written by producers | trimmed |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `format`, `partitions`, `fingerprint` of plans and windows, `closed_day` | none |
+//! | `quota_usage:{tag}:<metric>:<day>:<bucket>` | hash | subject -> units used that day | 14 d from the last write, 48 h once the day is over everywhere |
+//! | `quota_raised:{tag}:<metric>:<day>:<bucket>` | hash | `<percent>:<subject>` -> the alert, JSON | as its counter |
+//! | `quota_metrics:{tag}:<day>` | set | metrics used that day | as the counters |
+//! | `quota_alert:{tag}:<subject>:<metric>:<percent>:<day>` | string | alert id: the flag | 30 h |
+//! | `quota_outbox:{tag}` | stream | alerts not fanned out yet | consumed |
+//! | `quota_refused:{tag}` | stream | `entry`, `reason`, `detail`, original fields | `MAXLEN ~ 100000` |
+//! | `quota_seen:{tag}:<window>` | set | subject, metric and id of counted events, separated by NUL | 14 d; removed two windows later |
+//! | `quota_due:{tag}` | zset | pending deliveries by due time, ms | |
+//! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
+//! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
+//! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
+//! | `quota_deliveries:{tag}`, `quota_dead:{tag}` | zset | delivery ids by creation; dead ones by time | trimmed 14 d after the end |
+//! | `quota_totals:{tag}` | hash | `counted`, `refused`, `duplicates`, `raised`, `made`, and a count per final state | none |
+//! | `quota_lease:{tag}` | string | worker that reads this partition | 5 s |
+//! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
+//! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
+//!
+//! Metric, percent, day and bucket hold no colon, so a subject with colons can't collide with another.
+
+use super::{Day, Metric, Percent, Subject};
+
+/// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
+/// stalls the server.
+pub const BUCKETS: u16 = 256;
+
+/// The prefix of every subject's hash, for client tracking.
+pub const SUBJECT_PREFIX: &str = "quota_subject:";
+
+/// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
+pub const GROUP: &str = "quotabell";
+
+const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
+
+/// The hash in which a subject's counters lie: CRC-16 (XMODEM, as Redis slots) modulo 256.
+#[must_use]
+pub fn bucket(subject: &str) -> u8 {
+    (SLOT_CRC.checksum(subject.as_bytes()) % BUCKETS) as u8
+}
+
+/// `quota_subject:<subject>`: a subject's plan, zone, limits and contacts.
+#[must_use]
+pub fn subject(subject: &Subject) -> String {
+    format!("{SUBJECT_PREFIX}{subject}")
+}
+
+/// The keys of one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    stream: String,
+    tag: String,
+}
+
+impl Keys {
+    /// The keys that belong to the stream of this name. The name holds no brace.
+    #[must_use]
+    pub fn new(stream: &str) -> Self {
+        Self { stream: stream.to_owned(), tag: format!("{{{stream}}}") }
+    }
+
+    /// Keys for a rehearsal in the same slot and under the same name patterns, told apart by `nonce`.
+    #[must_use]
+    pub fn probe(&self, nonce: &str) -> Self {
+        let tag = format!("{}.probe.{nonce}", self.tag);
+        Self { stream: format!("quota_probe:{tag}"), tag }
+    }
+
+    /// The usage stream.
+    #[must_use]
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// `quota_checkpoint:{tag}`.
+    #[must_use]
+    pub fn checkpoint(&self) -> String {
+        format!("quota_checkpoint:{}", self.tag)
+    }
+
+    /// `quota_usage:{tag}:<metric>:<day>:<bucket>`.
+    #[must_use]
+    pub fn usage(&self, metric: &Metric, day: Day, bucket: u8) -> String {
+        format!("quota_usage:{}:{metric}:{day}:{bucket:02x}", self.tag)
+    }
+
+    /// `quota_raised:{tag}:<metric>:<day>:<bucket>`.
+    #[must_use]
+    pub fn raised(&self, metric: &Metric, day: Day, bucket: u8) -> String {
+        format!("quota_raised:{}:{metric}:{day}:{bucket:02x}", self.tag)
+    }
+
+    /// The field of [`Keys::raised`] that holds one subject's alert: `<percent>:<subject>`.
+    #[must_use]
+    pub fn raised_field(percent: Percent, subject: &Subject) -> String {
+        format!("{percent}:{subject}")
+    }
+
+    /// `quota_metrics:{tag}:<day>`.
+    #[must_use]
+    pub fn metrics(&self, day: Day) -> String {
+        format!("quota_metrics:{}:{day}", self.tag)
+    }
+
+    /// `quota_alert:{tag}:<subject>:<metric>:<percent>:<day>`: the flag.
+    #[must_use]
+    pub fn flag(&self, subject: &Subject, metric: &Metric, percent: Percent, day: Day) -> String {
+        format!("quota_alert:{}:{subject}:{metric}:{percent}:{day}", self.tag)
+    }
+
+    /// `quota_outbox:{tag}`.
+    #[must_use]
+    pub fn outbox(&self) -> String {
+        format!("quota_outbox:{}", self.tag)
+    }
+
+    /// `quota_refused:{tag}`.
+    #[must_use]
+    pub fn refused(&self) -> String {
+        format!("quota_refused:{}", self.tag)
+    }
+
+    /// `quota_seen:{tag}:<window>`.
+    #[must_use]
+    pub fn seen(&self, window: u64) -> String {
+        format!("quota_seen:{}:{window}", self.tag)
+    }
+
+    /// `quota_due:{tag}`.
+    #[must_use]
+    pub fn due(&self) -> String {
+        format!("quota_due:{}", self.tag)
+    }
+
+    /// `quota_pending:{tag}`.
+    #[must_use]
+    pub fn pending(&self) -> String {
+        format!("quota_pending:{}", self.tag)
+    }
+
+    /// `quota_waiting:{tag}`.
+    #[must_use]
+    pub fn waiting(&self) -> String {
+        format!("quota_waiting:{}", self.tag)
+    }
+
+    /// `quota_delivery:{tag}:`, to which a delivery id is appended; scripts that learn the id from Redis need the prefix.
+    #[must_use]
+    pub fn delivery_prefix(&self) -> String {
+        format!("quota_delivery:{}:", self.tag)
+    }
+
+    /// `quota_delivery:{tag}:<delivery id>`.
+    #[must_use]
+    pub fn delivery(&self, id: &super::DeliveryId) -> String {
+        format!("{}{id}", self.delivery_prefix())
+    }
+
+    /// `quota_deliveries:{tag}`.
+    #[must_use]
+    pub fn deliveries(&self) -> String {
+        format!("quota_deliveries:{}", self.tag)
+    }
+
+    /// `quota_dead:{tag}`.
+    #[must_use]
+    pub fn dead(&self) -> String {
+        format!("quota_dead:{}", self.tag)
+    }
+
+    /// `quota_totals:{tag}`.
+    #[must_use]
+    pub fn totals(&self) -> String {
+        format!("quota_totals:{}", self.tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Outside tools compute the bucket themselves: CRC-16/XMODEM, as Redis does for slots.
+    #[test]
+    fn the_bucket_is_crc16_xmodem_modulo_256() {
+        // The check value of CRC-16/XMODEM over "123456789" is 0x31c3.
+        assert_eq!(bucket("123456789"), 0xc3);
+    }
+
+    /// Keys are part of the contract.
+    #[test]
+    fn keys_are_spelled_as_documented() {
+        let keys = Keys::new("usage");
+        let alice = Subject::parse(b"alice").expect("legal");
+        let day = Day::parse("2026-11-21").expect("legal");
+        assert_eq!(keys.usage(&Metric::default(), day, 10), "quota_usage:{usage}:requests:2026-11-21:0a");
+        let percent = Percent::new(80).expect("legal");
+        assert_eq!(
+            keys.flag(&alice, &Metric::default(), percent, day),
+            "quota_alert:{usage}:alice:requests:80:2026-11-21"
+        );
+        assert_eq!(keys.probe("x").outbox(), "quota_outbox:{usage}.probe.x");
+    }
+
+    proptest! {
+        /// Two different flags never share a key, however many colons and braces a subject holds.
+        #[test]
+        fn flags_of_different_subjects_differ(a in "[a:{}*0-9-]{1,12}", b in "[a:{}*0-9-]{1,12}", m in "[a-z0-9_.-]{1,4}", n in "[a-z0-9_.-]{1,4}") {
+            prop_assume!((&a, &m) != (&b, &n));
+            let keys = Keys::new("usage");
+            let day = Day::parse("2026-11-21").expect("legal");
+            let percent = Percent::new(80).expect("legal");
+            let flag = |s: &str, m: &str| keys.flag(
+                &Subject::parse(s.as_bytes()).expect("legal"), &Metric::parse(m.as_bytes()).expect("legal"), percent, day);
+            prop_assert_ne!(flag(&a, &m), flag(&b, &n));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Names and help texts of the metrics that `/metrics` shows. One place, so that dashboards and alerts can rely on them.
+//!
+//! Counters count this process since its start; what all daemons did together stands in `quota_totals:{tag}`.
+
+/// How a metric behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution, seconds.
+    Histogram,
+}
+
+/// A metric as Prometheus sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Meter {
+    /// The name.
+    pub name: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+    /// The HELP line.
+    pub help: &'static str,
+}
+
+macro_rules! meters {
+    ($($(#[$doc:meta])* $constant:ident = $kind:ident $name:literal $help:literal;)*) => {
+        $($(#[$doc])* pub const $constant: &str = $name;)*
+        /// Every metric, for the HELP lines.
+        pub const ALL: &[Meter] = &[$(Meter { name: $name, kind: Kind::$kind, help: $help }),*];
+    };
+}
+
+meters! {
+    /// Events counted.
+    COUNTED = Counter "quotabell_events_counted_total" "Usage events counted";
+    /// Events refused; label `reason`.
+    REFUSED = Counter "quotabell_events_refused_total" "Usage events refused, by reason";
+    /// Events whose id was counted before.
+    DUPLICATES = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
+    /// Entries removed by somebody else before they were read.
+    GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others before they were read";
+    /// Batches committed; label `answer`.
+    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, old, overflow, unnamed)";
+    /// Time of a commit.
+    COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
+    /// Alerts raised; label `threshold`.
+    RAISED = Counter "quotabell_alerts_raised_total" "Alerts raised, by threshold percent";
+    /// Deliveries made; label `channel`.
+    MADE = Counter "quotabell_deliveries_made_total" "Deliveries made by fan-out, by channel; channel none means that no contact was known";
+    /// Deliveries ended; labels `channel` and `state`.
+    ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
+    /// Attempts; labels `channel` and `outcome`.
+    ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
+    /// From crossing to delivered; label `channel`.
+    DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
+    /// Events behind.
+    LAG = Gauge "quotabell_lag_entries" "Stream entries not committed yet";
+    /// Oldest pending delivery.
+    OLDEST_PENDING = Gauge "quotabell_oldest_pending_seconds" "Age of the oldest pending delivery";
+    /// Pending deliveries.
+    PENDING = Gauge "quotabell_deliveries_pending" "Deliveries that are pending";
+    /// Dead deliveries kept.
+    DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed";
+    /// Alerts not fanned out.
+    OUTBOX = Gauge "quotabell_outbox_entries" "Alerts that are not fanned out yet";
+    /// Deliveries waiting for a contact.
+    WAITING = Gauge "quotabell_deliveries_without_contact" "Deliveries that wait because their subject has no contact";
+    /// Subject settings unreadable.
+    UNREADABLE = Counter "quotabell_subjects_unreadable_total" "Readings of a subject's hash with an unknown plan or an unreadable field";
+    /// Subjects in the cache.
+    CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
+    /// Another group holds trimming back; label `group`.
+    TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
+    /// Redis errors; label `operation`.
+    REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
+    /// Whether Redis answers.
+    READY = Gauge "quotabell_ready" "1 while the daemon is ready";
+}

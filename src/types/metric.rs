@@ -1,0 +1,99 @@
+//! What is metered: `requests` unless the event says otherwise.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest metric, in bytes.
+pub const METRIC_BYTES_MAX: usize = 64;
+/// The metric of an event that names none.
+pub const METRIC_DEFAULT: &str = "requests";
+
+/// A metric: 1 to 64 of `a-z 0-9 _ . -`. Holds no colon, so it can stand inside a key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Metric(Arc<str>);
+
+/// The bytes are not a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("metric must match [a-z0-9_.-]{{1,{METRIC_BYTES_MAX}}}")]
+pub struct MetricError;
+
+impl Metric {
+    /// Checks the rule of the event table and takes a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricError`] when the bytes do not match `[a-z0-9_.-]{1,64}`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MetricError> {
+        check(bytes).map(|text| Self(text.into()))
+    }
+
+    /// The metric as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Judges bytes as a metric without copying them.
+///
+/// # Errors
+///
+/// [`MetricError`] when the bytes do not match `[a-z0-9_.-]{1,64}`.
+pub fn check(bytes: &[u8]) -> Result<&str, MetricError> {
+    let legal = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-');
+    if bytes.is_empty() || bytes.len() > METRIC_BYTES_MAX || !bytes.iter().all(legal) {
+        return Err(MetricError);
+    }
+    std::str::from_utf8(bytes).map_err(|_| MetricError)
+}
+
+impl Default for Metric {
+    fn default() -> Self {
+        Self(METRIC_DEFAULT.into())
+    }
+}
+
+impl TryFrom<String> for Metric {
+    type Error = MetricError;
+    fn try_from(text: String) -> Result<Self, MetricError> {
+        Self::parse(text.as_bytes())
+    }
+}
+
+impl From<Metric> for String {
+    fn from(metric: Metric) -> Self {
+        metric.0.as_ref().to_owned()
+    }
+}
+
+impl std::str::FromStr for Metric {
+    type Err = MetricError;
+    fn from_str(text: &str) -> Result<Self, MetricError> {
+        Self::parse(text.as_bytes())
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A colon in a metric would let two counters share a key.
+    #[test]
+    fn only_the_documented_alphabet_is_a_metric() {
+        for good in ["requests", "a", "0", "gpt-4.tokens_in", &"m".repeat(64)] {
+            assert!(check(good.as_bytes()).is_ok(), "{good}");
+        }
+        for bad in ["", "A", "a:b", "a b", "é", "{a}", &"m".repeat(65)] {
+            assert_eq!(check(bad.as_bytes()), Err(MetricError), "{bad}");
+        }
+    }
+}

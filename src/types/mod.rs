@@ -1,0 +1,36 @@
+//! The words of the product as types: subjects, metrics, units, days, alerts, contacts, deliveries, and the keys they live under.
+//!
+//! Owns every name and every pure rule that more than one folder needs. Never talks to Redis, to a clock or to the network.
+//! Read next: [`keys`], the one place where a Redis key is spelled.
+
+pub mod alert;
+pub mod contact;
+pub mod day;
+pub mod delivery;
+pub mod duration;
+pub mod keys;
+pub mod meters;
+pub mod metric;
+pub mod outcome;
+pub mod percent;
+pub mod refusal;
+pub mod secret;
+pub mod stream_id;
+pub mod subject;
+pub mod timestamp;
+pub mod units;
+
+pub use alert::{Alert, AlertId};
+pub use contact::{Channel, Contact, ContactId, Endpoint};
+pub use day::{Day, DaySpan};
+pub use delivery::{Attempt, DeliveryId, DeliveryState};
+pub use keys::Keys;
+pub use metric::Metric;
+pub use outcome::{Class, Outcome};
+pub use percent::Percent;
+pub use refusal::Reason;
+pub use secret::Secret;
+pub use stream_id::StreamId;
+pub use subject::Subject;
+pub use timestamp::UnixMs;
+pub use units::Units;

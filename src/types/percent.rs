@@ -1,0 +1,91 @@
+//! Thresholds: percentages of a limit at which an alert is due.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::units::Units;
+
+/// The largest threshold: ten times the limit.
+pub const PERCENT_MAX: u16 = 1000;
+
+/// A threshold as a percentage of a limit: 1 to 1000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct Percent(u16);
+
+/// The number is not a threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a threshold must be a whole number of percent, 1 to {PERCENT_MAX}")]
+pub struct PercentError;
+
+impl Percent {
+    /// Takes a number in range.
+    #[must_use]
+    pub const fn new(percent: u16) -> Option<Self> {
+        if percent == 0 || percent > PERCENT_MAX { None } else { Some(Self(percent)) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The smallest count at which this threshold of `limit` is reached: ceil(limit x percent / 100).
+    ///
+    /// Computed in u128, because doubles are wrong one unit below the threshold for limits above 4e15. May exceed
+    /// 2^53 - 1 for percentages above 100; such a threshold cannot be reached and is left out by the caller.
+    #[must_use]
+    pub fn threshold_units(self, limit: Units) -> u128 {
+        (u128::from(limit.get()) * u128::from(self.0)).div_ceil(100)
+    }
+}
+
+impl TryFrom<u16> for Percent {
+    type Error = PercentError;
+    fn try_from(percent: u16) -> Result<Self, PercentError> {
+        Self::new(percent).ok_or(PercentError)
+    }
+}
+
+impl From<Percent> for u16 {
+    fn from(percent: Percent) -> Self {
+        percent.0
+    }
+}
+
+impl std::str::FromStr for Percent {
+    type Err = PercentError;
+    fn from_str(text: &str) -> Result<Self, PercentError> {
+        if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(PercentError);
+        }
+        text.parse().ok().and_then(Self::new).ok_or(PercentError)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::units::UNITS_MAX;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The threshold is the least count that satisfies used * 100 >= limit * percent, at any size.
+        #[test]
+        fn threshold_is_the_least_count_that_reaches_the_percentage(limit in 1..=UNITS_MAX, percent in 1..=PERCENT_MAX) {
+            let limit_units = Units::new(limit).expect("in range");
+            let threshold = Percent::new(percent).expect("in range").threshold_units(limit_units);
+            let reached = |used: u128| used * 100 >= u128::from(limit) * u128::from(percent);
+            prop_assert!(reached(threshold));
+            prop_assert!(!reached(threshold - 1));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Points in time as Redis counts them: Unix milliseconds, always the server's clock.
+
+use std::fmt;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+
+/// Unix time in milliseconds. Negative before 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnixMs(pub i64);
+
+impl UnixMs {
+    /// This instant moved by a number of milliseconds, kept in range.
+    #[must_use]
+    pub const fn plus(self, ms: i64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// The instant as a date and time, or `None` outside the years that chrono knows (about 262,000 either way).
+    #[must_use]
+    pub fn to_utc(self) -> Option<DateTime<Utc>> {
+        DateTime::from_timestamp_millis(self.0)
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds, as `2026-11-21T08:37:00.123Z`; the bare number when no calendar holds it.
+impl fmt::Display for UnixMs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_utc() {
+            Some(at) => f.write_str(&at.to_rfc3339_opts(SecondsFormat::Millis, true)),
+            None => self.0.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How much an event uses, a whole number.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The largest count that Redis' Lua holds exactly: 2^53 - 1. No counter, limit or event passes it.
+pub const UNITS_MAX: u64 = (1 << 53) - 1;
+
+/// Units of one event or one limit: 1 to 2^53 - 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct Units(u64);
+
+/// The bytes are not units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("units must be decimal digits, 1 to {UNITS_MAX}")]
+pub struct UnitsError;
+
+impl Units {
+    /// One unit: an event that names none.
+    pub const ONE: Self = Self(1);
+
+    /// Takes a number in range.
+    #[must_use]
+    pub const fn new(units: u64) -> Option<Self> {
+        if units == 0 || units > UNITS_MAX { None } else { Some(Self(units)) }
+    }
+
+    /// Parses decimal digits alone: no sign, point, space, hex or exponent. Leading zeros are digits too.
+    ///
+    /// # Errors
+    ///
+    /// [`UnitsError`] for anything else, and for 0 and numbers above 2^53 - 1.
+    pub fn parse(bytes: &[u8]) -> Result<Self, UnitsError> {
+        if bytes.is_empty() {
+            return Err(UnitsError);
+        }
+        let mut units: u64 = 0;
+        for byte in bytes {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return Err(UnitsError);
+            }
+            units = units * 10 + u64::from(digit);
+            // Checked at each digit, so the product above stays below 2^57 however long the text is.
+            if units > UNITS_MAX {
+                return Err(UnitsError);
+            }
+        }
+        Self::new(units).ok_or(UnitsError)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl TryFrom<u64> for Units {
+    type Error = UnitsError;
+    fn try_from(units: u64) -> Result<Self, UnitsError> {
+        Self::new(units).ok_or(UnitsError)
+    }
+}
+
+impl From<Units> for u64 {
+    fn from(units: Units) -> Self {
+        units.0
+    }
+}
+
+impl std::str::FromStr for Units {
+    type Err = UnitsError;
+    fn from_str(text: &str) -> Result<Self, UnitsError> {
+        Self::parse(text.as_bytes())
+    }
+}
+
+impl fmt::Display for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What Lua's tonumber or Rust's parse would let through must not be counted as something else.
+    #[test]
+    fn number_like_text_is_refused() {
+        for bad in ["", "0", "-1", "+1", "1.5", "1e3", "0x10", " 5", "5 ", "NaN", "inf", "1_000", "٣"] {
+            assert_eq!(Units::parse(bad.as_bytes()), Err(UnitsError), "{bad:?}");
+        }
+        assert_eq!(Units::parse(b"9007199254740992"), Err(UnitsError));
+        assert_eq!(Units::parse("9".repeat(400).as_bytes()), Err(UnitsError));
+    }
+
+    proptest! {
+        /// Every number in range survives the text form.
+        #[test]
+        fn digits_round_trip(units in 1..=UNITS_MAX) {
+            prop_assert_eq!(Units::parse(units.to_string().as_bytes()).map(Units::get), Ok(units));
+        }
+
+        /// Arbitrary bytes never panic, and only digits pass.
+        #[test]
+        fn only_digits_pass(bytes in proptest::collection::vec(any::<u8>(), 0..30)) {
+            if Units::parse(&bytes).is_ok() {
+                prop_assert!(bytes.iter().all(u8::is_ascii_digit));
+            }
+        }
+    }
+}

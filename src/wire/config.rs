@@ -1,0 +1,22 @@
+//! The `[redis]` section.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// How Redis is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedisConfig {
+    /// `embedded`, or a URL: `redis://`, `rediss://`, `redis+unix://`, with user, password and database number. A secret, since
+    /// it may hold a password; whoever prints it masks it.
+    pub url: String,
+    /// A file whose first line is the URL; wins over `url`.
+    pub url_file: Option<PathBuf>,
+    /// Where the embedded server keeps its data.
+    pub data_dir: PathBuf,
+    /// The port of the embedded server, on 127.0.0.1.
+    pub embedded_port: u16,
+    /// A PEM file of certificate authorities to trust instead of the system's, for `rediss://`.
+    pub ca_file: Option<PathBuf>,
+}

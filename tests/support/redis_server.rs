@@ -1,0 +1,127 @@
+//! A real Redis server for one test: on a free port of 127.0.0.1, in a temporary folder, killed when dropped.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use quotabell::wire::Link;
+use tempfile::TempDir;
+
+/// The environment variable that names another server binary (`make test-matrix` sets it).
+const BINARY: &str = "QUOTABELL_TEST_REDIS";
+
+/// A running server.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Child,
+    port: u16,
+    directory: TempDir,
+    options: Vec<String>,
+}
+
+impl RedisServer {
+    /// A server without persistence.
+    pub fn start() -> Self {
+        Self::start_with(&["--save", "", "--appendonly", "no"])
+    }
+
+    /// A server that keeps an append-only file, so that [`Self::restart`] loses nothing.
+    pub fn start_durable() -> Self {
+        Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// A server with these options beside port, folder and socket.
+    pub fn start_with(options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        // Another process may take the port between our look and the server's bind: look again.
+        for _ in 0..20 {
+            let port = free_port();
+            if let Some(child) = launch(port, directory.path(), &options) {
+                return Self { child, port, directory, options };
+            }
+        }
+        panic!("redis-server did not start on any of 20 free ports");
+    }
+
+    /// `redis://127.0.0.1:<port>`.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The Unix socket beside it.
+    pub fn socket(&self) -> std::path::PathBuf {
+        self.directory.path().join("redis.sock")
+    }
+
+    /// The process id, to stop it with a signal.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A client of the redis crate.
+    pub fn client(&self) -> redis::Client {
+        redis::Client::open(self.url()).expect("a valid URL")
+    }
+
+    /// A link as the daemon uses it.
+    pub fn link(&self) -> Link {
+        Link::new(self.client())
+    }
+
+    /// Kills the server with SIGKILL, as a crash would.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the server was running");
+        self.child.wait().expect("the server can be waited for");
+    }
+
+    /// Starts it again on the same port and folder, after [`Self::kill`].
+    pub fn restart(&mut self) {
+        self.child = launch(self.port, self.directory.path(), &self.options).expect("the port is still free");
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A TCP port that nobody listens on at this moment.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Starts the server and reads its log until it accepts connections; `None` when it ended instead.
+fn launch(port: u16, directory: &Path, options: &[String]) -> Option<Child> {
+    let binary = std::env::var(BINARY).unwrap_or_else(|_| "redis-server".to_owned());
+    let mut child = Command::new(&binary)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", "redis.sock", "--dir"])
+        .arg(directory)
+        .args(options)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start {binary}: {error}; install it (apt-get install redis-server) or name another in {BINARY}"));
+    let mut log = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let mut line = String::new();
+    while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        if line.contains("Ready to accept connections unix") || line.contains("ready to accept connections at") {
+            // The server writes its log for as long as it lives: somebody has to read it.
+            std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+            return Some(child);
+        }
+        line.clear();
+    }
+    let _ = child.wait();
+    None
+}
