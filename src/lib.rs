@@ -3,6 +3,7 @@
 pub mod api;
 pub mod events;
 pub mod outbox;
+pub mod sender;
 pub mod subjects;
 pub mod transport;
 pub mod types;
