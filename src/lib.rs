@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod events;
+pub mod ledger;
 pub mod outbox;
 pub mod sender;
 pub mod subjects;

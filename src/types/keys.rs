@@ -112,7 +112,14 @@ impl Keys {
     /// `quota_alert:{tag}:<subject>:<metric>:<percent>:<day>`: the flag.
     #[must_use]
     pub fn flag(&self, subject: &Subject, metric: &Metric, percent: Percent, day: Day) -> String {
-        format!("quota_alert:{}:{subject}:{metric}:{percent}:{day}", self.tag)
+        format!("{}{subject}:{metric}:{percent}:{day}", self.flag_prefix())
+    }
+
+    /// `quota_alert:{tag}:`, to which `<subject>:<metric>:<percent>:<day>` is appended; `commit.lua` learns only while it runs
+    /// which flags it has to claim.
+    #[must_use]
+    pub fn flag_prefix(&self) -> String {
+        format!("quota_alert:{}:", self.tag)
     }
 
     /// `quota_outbox:{tag}`.

@@ -1,0 +1,62 @@
+//! The wrapper of `audit.lua`: whether somebody removed entries, or the whole stream, behind our back.
+
+use redis::{RedisResult, Value};
+
+use crate::types::{Keys, StreamId, keys};
+use crate::wire::{Link, Script};
+
+/// Audits one partition.
+#[derive(Debug)]
+pub struct Audit {
+    keys: Keys,
+    script: Script,
+}
+
+/// What the audit found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// All entries that were ever added have been read.
+    Even,
+    /// Not at the end: nothing can be said yet.
+    Unread,
+    /// The checkpoint is another one than the reader's.
+    Stale(StreamId),
+    /// So many entries were removed before they were read.
+    Gap(u64),
+    /// The stream counts so many entries fewer than were read.
+    Rewound(u64),
+    /// The stream was made again with lower ids: the checkpoint has been set to its beginning.
+    Recreated,
+}
+
+impl Audit {
+    /// An audit of the partition with these keys.
+    #[must_use]
+    pub fn new(keys: Keys) -> Self {
+        Self { keys, script: Script::new(include_str!("audit.lua")) }
+    }
+
+    /// Compares stream and checkpoint, when the reader has found nothing after `at`. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn run(&self, link: &Link, at: StreamId) -> RedisResult<Finding> {
+        let call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
+        let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).run(link).await?;
+        let mut reply = reply.into_iter();
+        let word: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
+        let mut number = || -> RedisResult<u64> { Ok(redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?) };
+        Ok(match word.as_str() {
+            "gap" => Finding::Gap(number()?),
+            "rewound" => Finding::Rewound(number()?),
+            "unread" => Finding::Unread,
+            "recreated" => Finding::Recreated,
+            "stale" => {
+                let id: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
+                Finding::Stale(id.parse().unwrap_or(StreamId::ZERO))
+            }
+            _ => Finding::Even,
+        })
+    }
+}

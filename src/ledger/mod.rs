@@ -1,0 +1,17 @@
+//! The books: counters, raised alerts, the checkpoint. Everything here is committed by one script, all or nothing.
+//!
+//! Owns the layout of counters and records in Redis, and is the only folder besides `types/keys.rs` that knows it. Never reads the
+//! stream and never decides who has which limit. Read next: [`commit`], the script that all the promises rest on.
+
+pub mod audit;
+pub mod batch;
+pub mod commit;
+pub mod probe;
+pub mod query;
+pub mod retention;
+pub mod seen;
+pub mod thresholds;
+
+pub use batch::{Batch, Refused, Row, SeenId};
+pub use commit::{Answer, Committer};
+pub use thresholds::Ladder;

@@ -1,0 +1,141 @@
+//! A rehearsal of the commit at start, so that a missing permission shows there and not in the middle of the traffic.
+
+use redis::{RedisError, RedisResult};
+
+use crate::types::{Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
+use crate::wire::Link;
+
+use super::batch::{Batch, LadderOf, Refused, Row, SeenId, window_of};
+use super::commit::{Answer, Committer, Note, Terms};
+use super::thresholds::Ladder;
+
+/// Probe keys are removed at once; if the daemon dies in between they go by themselves.
+const PROBE_TTL_S: u64 = 60;
+
+/// Why the rehearsal failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// A command of the commit failed.
+    #[error("rehearse a commit on {key}")]
+    Redis {
+        /// The probe's stream.
+        key: String,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
+    /// A command that is optional while running, but configured.
+    #[error("rehearse a commit on {key}: {what} was refused: {error}")]
+    Refused {
+        /// The probe's stream.
+        key: String,
+        /// `group`, `trim` or `unlink`.
+        what: String,
+        /// The server's words.
+        error: String,
+    },
+    /// The script answered something else than `committed`.
+    #[error("rehearse a commit on {key}: unexpected answer {answer}")]
+    Answer {
+        /// The probe's stream.
+        key: String,
+        /// The answer.
+        answer: String,
+    },
+}
+
+/// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming. Leaves
+/// nothing behind.
+///
+/// # Errors
+///
+/// [`ProbeError`], naming what the user may not do.
+pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> Result<(), ProbeError> {
+    let keys = keys.probe(nonce);
+    let key = keys.stream().to_owned();
+    let redis = |source| ProbeError::Redis { key: key.clone(), source };
+    let batch = plant(link, &keys).await.map_err(redis)?;
+    let answer = Committer::new(keys.clone(), terms.clone()).commit(link, &batch).await;
+    let swept = sweep(link, &keys, &batch).await;
+    match answer.map_err(redis)? {
+        Answer::Committed(done) => {
+            for note in done.notes {
+                if let Note::Refused { what, error } = note {
+                    return Err(ProbeError::Refused { key, what, error });
+                }
+            }
+            swept.map_err(redis)
+        }
+        answer => Err(ProbeError::Answer { key, answer: format!("{answer:?}") }),
+    }
+}
+
+/// Adds the one entry that the made-up batch claims to have read.
+async fn plant(link: &Link, keys: &Keys) -> RedisResult<Batch> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("XADD").arg(keys.stream()).arg("*").arg("subject").arg("probe");
+    pipeline.cmd("EXPIRE").arg(keys.stream()).arg(PROBE_TTL_S).ignore();
+    pipeline.cmd("TIME");
+    let (id, time): (String, (i64, i64)) = link.pipe(&pipeline).await?;
+    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(time.0 * 1000 + time.1 / 1000)))
+}
+
+fn made_up(to: StreamId, now: UnixMs) -> Batch {
+    let subject = Subject::parse(b"probe").expect("a legal subject");
+    let metric = Metric::default();
+    let mut batch = Batch { to, entries: 1, read_at: now, counted: 1, ..Batch::default() };
+    let day = Day::in_utc(now).expect("the server's clock shows a year of four digits");
+    batch.page(&metric, day);
+    let thresholds: Vec<Percent> = Percent::new(100).into_iter().collect();
+    if let Some(ladder) = Ladder::new(Units::ONE, &thresholds, now.plus(86_400_000)) {
+        batch.ladders.push(LadderOf { ladder, limit: 1, plan: "probe".into(), timezone: "UTC" });
+    }
+    batch.seen.push(SeenId { window: window_of(to), member: SeenId::member(&subject, &metric, b"probe") });
+    batch.refused.push(Refused { entry: to, reason: Reason::BadUnits, detail: "probe".into(), fields: Vec::new() });
+    let bucket = keys::bucket(subject.as_str());
+    batch.rows.push(Row { subject, bucket, page: 0, ladder: Some(0), sum: 1 });
+    batch
+}
+
+/// Removes every key that the rehearsal made, by name.
+async fn sweep(link: &Link, keys: &Keys, batch: &Batch) -> RedisResult<()> {
+    let mut command = redis::cmd("UNLINK");
+    command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
+    command.arg(keys.seen(window_of(batch.to)));
+    for row in &batch.rows {
+        let page = &batch.pages[row.page as usize];
+        command.arg(keys.usage(&page.metric, page.day, row.bucket)).arg(keys.raised(
+            &page.metric,
+            page.day,
+            row.bucket,
+        ));
+        command.arg(keys.metrics(page.day));
+        for step in batch.ladders.iter().flat_map(|of| &of.ladder.steps) {
+            command.arg(keys.flag(&row.subject, &page.metric, step.percent, page.day));
+        }
+    }
+    link.query(&command).await
+}
+
+/// Whether the stored layout is one that this daemon knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// `format` of the checkpoint.
+    pub format: Option<String>,
+    /// `partitions` of the checkpoint.
+    pub partitions: Option<u32>,
+    /// `fingerprint` of the checkpoint.
+    pub fingerprint: Option<String>,
+}
+
+/// Reads what the last daemon left in the checkpoint.
+///
+/// # Errors
+///
+/// What Redis or the connection said; a checkpoint of another type is [`crate::wire::Fault::WrongType`].
+pub async fn stored(link: &Link, keys: &Keys) -> RedisResult<Stored> {
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg("format").arg("partitions").arg("fingerprint");
+    let (format, partitions, fingerprint) = link.query(&command).await?;
+    Ok(Stored { format, partitions, fingerprint })
+}
