@@ -5,7 +5,7 @@ mod support;
 use quotabell::ledger::batch::LadderOf;
 use quotabell::ledger::commit::{Committed, Note, Terms, Trimming};
 use quotabell::ledger::{Answer, Batch, Committer, Ladder, Refused, Row, SeenId, probe};
-use quotabell::types::{Alert, Day, Keys, Metric, Percent, Reason, StreamId, Subject, UnixMs, Units, keys};
+use quotabell::types::{Alert, Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
 use quotabell::wire::{Fault, Link, fault_of};
 use support::redis_server::RedisServer;
 
@@ -55,7 +55,16 @@ impl Books {
     }
 
     #[allow(clippy::too_many_arguments, reason = "a test spells out what it varies")]
-    fn batch_on(&self, from: StreamId, to: StreamId, subject: &str, sum: u64, day: Day, ends: UnixMs, now: UnixMs) -> Batch {
+    fn batch_on(
+        &self,
+        from: StreamId,
+        to: StreamId,
+        subject: &str,
+        sum: u64,
+        day: Day,
+        ends: UnixMs,
+        now: UnixMs,
+    ) -> Batch {
         let mut batch = Batch { from, to, entries: 1, read_at: now, counted: 1, ..Batch::default() };
         let page = batch.page(&Metric::default(), day);
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range"));
@@ -113,7 +122,8 @@ async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
     let ttl: u64 = books.run(&["TTL", &flag]).await;
     assert!((107_990..=108_000).contains(&ttl), "{ttl}");
 
-    let record: String = books.run(&["HGET", &books.keys.raised(&Metric::default(), day, row.bucket), "80:alice"]).await;
+    let record: String =
+        books.run(&["HGET", &books.keys.raised(&Metric::default(), day, row.bucket), "80:alice"]).await;
     let alert: Alert = serde_json::from_str(&record).expect("an alert");
     assert_eq!((alert.used, alert.limit, alert.subject.as_str()), (8, 10, "alice"));
     let outbox: Vec<(String, Vec<String>)> = books.run(&["XRANGE", &books.keys.outbox(), "-", "+"]).await;
@@ -143,7 +153,8 @@ async fn two_racing_workers_count_once() {
     let books = Books::open();
     let batch = books.batch(StreamId::ZERO, "alice", 3).await;
     let other = Committer::new(books.keys.clone(), terms());
-    let (a, b) = tokio::join!(books.commit(&batch), async { other.commit(&books.link, &batch).await.expect("answers") });
+    let (a, b) =
+        tokio::join!(books.commit(&batch), async { other.commit(&books.link, &batch).await.expect("answers") });
     assert_eq!([&a, &b].iter().filter(|answer| matches!(answer, Answer::Committed(_))).count(), 1, "{a:?} {b:?}");
     assert_eq!(books.count(&batch).await, Some(3));
 }
@@ -180,7 +191,9 @@ async fn a_counter_that_would_overflow_is_reported_with_its_count() {
     let too_much = Batch { rows: vec![Row { sum: 5, ..fits.rows[0].clone() }], ..fits.clone() };
     let before = books.dump().await;
     match books.commit(&too_much).await {
-        Answer::Overflow(full) => assert_eq!(full.iter().map(|f| (f.row, f.count)).collect::<Vec<_>>(), [(0, (1 << 53) - 5)]),
+        Answer::Overflow(full) => {
+            assert_eq!(full.iter().map(|f| (f.row, f.count)).collect::<Vec<_>>(), [(0, (1 << 53) - 5)])
+        }
         answer => panic!("{answer:?}"),
     }
     assert_eq!(books.dump().await, before);
@@ -194,7 +207,12 @@ async fn an_alert_whose_flag_expired_is_not_raised_again() {
     let books = Books::open();
     let first = books.batch(StreamId::ZERO, "alice", 8).await;
     books.committed(&first).await;
-    let flag = books.keys.flag(&first.rows[0].subject, &Metric::default(), Percent::new(80).expect("in range"), first.pages[0].day);
+    let flag = books.keys.flag(
+        &first.rows[0].subject,
+        &Metric::default(),
+        Percent::new(80).expect("in range"),
+        first.pages[0].day,
+    );
     books.run::<u64>(&["DEL", &flag]).await;
     let second = books.batch(first.to, "alice", 1).await;
     assert_eq!(books.committed(&second).await.raised, []);
@@ -304,7 +322,8 @@ async fn refusals_and_event_ids_are_written_with_the_batch() {
     books.run::<String>(&["XADD", "usage", "600000-1", "subject", "old"]).await;
     let now = books.now().await;
     let day = Day::in_utc(now).expect("a day");
-    let mut first = books.batch_on(StreamId::ZERO, StreamId { ms: 600_000, seq: 1 }, "alice", 1, day, now.plus(1000), now);
+    let mut first =
+        books.batch_on(StreamId::ZERO, StreamId { ms: 600_000, seq: 1 }, "alice", 1, day, now.plus(1000), now);
     first.seen.push(SeenId { window: 1, member: b"m1".to_vec() });
     books.committed(&first).await;
     assert_eq!(books.run::<u64>(&["SISMEMBER", &books.keys.seen(1), "m1"]).await, 1);

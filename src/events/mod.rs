@@ -1,3 +1,12 @@
-//! The stream in: reading after the checkpoint, parsing, adding up.
+//! The stream in: reading after the checkpoint, parsing, adding up, one batch at a time.
+//!
+//! Owns the position in the usage stream. Never writes Redis itself: it hands batches to `ledger/`, which commits them. Read next:
+//! [`worker`], the loop; [`parse`], the rules of the event table.
 
 pub mod config;
+pub mod fold;
+pub mod parse;
+pub mod report;
+pub mod worker;
+
+pub use worker::Worker;

@@ -290,7 +290,10 @@ struct MetricSet<'a> {
 
 fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
     let mut sets: Vec<MetricSet<'_>> = Vec::new();
-    for page in &batch.pages {
+    // Only pages with a row: a page whose events were all refused has no counter. Rows are sorted by page.
+    let mut used: Vec<u32> = batch.rows.iter().map(|row| row.page).collect();
+    used.dedup();
+    for page in used.into_iter().map(|page| &batch.pages[page as usize]) {
         match sets.iter_mut().find(|set| set.day == page.day) {
             Some(set) => set.metrics.push(page.metric.as_str()),
             None => sets.push(MetricSet { day: page.day, metrics: vec![page.metric.as_str()] }),

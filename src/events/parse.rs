@@ -1,0 +1,210 @@
+//! The rules of the event table. Pure: no clock, no zone, no Redis.
+//!
+//! The rules are judged in the table's order and the first broken one is the reason. Of a repeated field the first counts; other
+//! fields are ignored.
+
+use chrono::DateTime;
+
+use crate::types::subject::SubjectError;
+use crate::types::{Reason, StreamId, UnixMs, Units, metric};
+
+/// The longest event id, bytes.
+pub const EVENT_ID_BYTES_MAX: usize = 128;
+/// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
+pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
+
+/// An entry's fields as they arrived, nothing judged yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Raw<'a> {
+    /// `subject`.
+    pub subject: Option<&'a [u8]>,
+    /// `units`.
+    pub units: Option<&'a [u8]>,
+    /// `metric`.
+    pub metric: Option<&'a [u8]>,
+    /// `ts`.
+    pub ts: Option<&'a [u8]>,
+    /// `id`.
+    pub id: Option<&'a [u8]>,
+}
+
+/// What an event says beside its subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// How much it uses.
+    pub units: Units,
+    /// Of what; `None` for the default metric.
+    pub metric: Option<&'a str>,
+    /// When it happened: `ts`, else its arrival.
+    pub at: UnixMs,
+    /// Its id, where the producer gave one.
+    pub id: Option<&'a [u8]>,
+}
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// Which.
+    pub reason: Reason,
+    /// The same in words, with what is allowed.
+    pub detail: String,
+}
+
+impl Broken {
+    /// A rule with its explanation.
+    #[must_use]
+    pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into() }
+    }
+}
+
+impl<'a> Raw<'a> {
+    /// Takes the known fields, the first of each.
+    #[must_use]
+    pub fn of(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        let mut raw = Self::default();
+        for (name, value) in fields {
+            let slot = match name {
+                b"subject" => &mut raw.subject,
+                b"units" => &mut raw.units,
+                b"metric" => &mut raw.metric,
+                b"ts" => &mut raw.ts,
+                b"id" => &mut raw.id,
+                _ => continue,
+            };
+            slot.get_or_insert(value);
+        }
+        raw
+    }
+
+    /// The rule for a subject that is not there; a present one is judged by [`crate::types::subject::check`].
+    #[must_use]
+    pub fn missing_subject() -> Broken {
+        Broken::new(Reason::MissingSubject, "the entry has no field \"subject\"")
+    }
+
+    /// Judges everything but the subject, which comes before, and the day, which needs the subject's zone.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule.
+    pub fn event(&self, arrival: UnixMs) -> Result<Event<'a>, Broken> {
+        let units = match self.units {
+            None => Units::ONE,
+            Some(digits) => Units::parse(digits).map_err(|error| Broken::new(Reason::BadUnits, error.to_string()))?,
+        };
+        let metric = match self.metric {
+            None => None,
+            Some(name) => Some(metric::check(name).map_err(|error| Broken::new(Reason::BadMetric, error.to_string()))?),
+        };
+        let at = match self.ts {
+            None => arrival,
+            Some(text) => time_of(text).ok_or_else(|| {
+                Broken::new(Reason::BadTs, "ts must be Unix milliseconds or RFC 3339 with an offset")
+            })?,
+        };
+        if self.id.is_some_and(|id| id.is_empty() || id.len() > EVENT_ID_BYTES_MAX) {
+            return Err(Broken::new(Reason::BadId, format!("id must have 1 to {EVENT_ID_BYTES_MAX} bytes")));
+        }
+        if at > arrival.plus(AHEAD_MAX_MS) {
+            let detail = format!("ts {at} is more than 5 minutes ahead of its arrival {arrival}");
+            return Err(Broken::new(Reason::TooFarAhead, detail));
+        }
+        Ok(Event { units, metric, at, id: self.id })
+    }
+}
+
+/// What is broken about a subject.
+#[must_use]
+pub fn broken_subject(error: SubjectError) -> Broken {
+    Broken::new(Reason::BadSubject, error.to_string())
+}
+
+/// When an entry arrived: the smaller of its id's time and the server's clock when it was read. A single explicit id in the
+/// future would otherwise stamp every later entry.
+#[must_use]
+pub fn arrival_of(entry: StreamId, server: UnixMs) -> UnixMs {
+    UnixMs(i64::try_from(entry.ms).unwrap_or(i64::MAX).min(server.0))
+}
+
+/// Unix milliseconds in digits, or RFC 3339 with an offset.
+fn time_of(text: &[u8]) -> Option<UnixMs> {
+    if !text.is_empty() && text.iter().all(u8::is_ascii_digit) {
+        let ms = StreamId::parse(&[text, b"-0"].concat())?.ms;
+        let at = UnixMs(i64::try_from(ms).ok()?);
+        return at.to_utc().map(|_| at);
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    DateTime::parse_from_rfc3339(text).ok().map(|at| UnixMs(at.timestamp_millis()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ARRIVAL: UnixMs = UnixMs(1_795_250_000_000);
+
+    fn judge(fields: &[(&str, &str)]) -> Result<(u64, Option<String>, i64), Reason> {
+        let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let raw = Raw::of(pairs);
+        raw.event(ARRIVAL)
+            .map(|event| (event.units.get(), event.metric.map(str::to_owned), event.at.0))
+            .map_err(|broken| broken.reason)
+    }
+
+    /// A producer that sends the least gets the defaults.
+    #[test]
+    fn absent_fields_have_their_defaults() {
+        assert_eq!(judge(&[]), Ok((1, None, ARRIVAL.0)));
+    }
+
+    /// Present but empty is a mistake, not a default.
+    #[test]
+    fn empty_fields_are_refused() {
+        for (field, reason) in [
+            ("units", Reason::BadUnits),
+            ("metric", Reason::BadMetric),
+            ("ts", Reason::BadTs),
+            ("id", Reason::BadId),
+        ] {
+            assert_eq!(judge(&[(field, "")]), Err(reason));
+        }
+    }
+
+    /// The reason must not depend on the order in which a client writes its fields.
+    #[test]
+    fn the_first_broken_rule_of_the_table_is_the_reason() {
+        assert_eq!(judge(&[("id", ""), ("ts", "x"), ("metric", "X"), ("units", "-1")]), Err(Reason::BadUnits));
+        assert_eq!(judge(&[("id", ""), ("ts", "x"), ("metric", "X")]), Err(Reason::BadMetric));
+        assert_eq!(judge(&[("id", ""), ("ts", "x")]), Err(Reason::BadTs));
+    }
+
+    /// Of a repeated field the first counts.
+    #[test]
+    fn the_first_of_a_repeated_field_counts() {
+        assert_eq!(judge(&[("units", "3"), ("units", "x")]).map(|event| event.0), Ok(3));
+    }
+
+    /// A wrong clock at a producer must not count for tomorrow.
+    #[test]
+    fn times_are_read_in_both_forms_and_never_far_ahead() {
+        assert_eq!(judge(&[("ts", "1795250000123")]).map(|event| event.2), Ok(1_795_250_000_123));
+        assert_eq!(judge(&[("ts", "2026-11-21T08:33:20+07:00")]).map(|event| event.2), Ok(1_795_224_800_000));
+        assert_eq!(judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS).to_string())]).map(|event| event.2), Ok(ARRIVAL.0 + AHEAD_MAX_MS));
+        assert_eq!(judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS + 1).to_string())]), Err(Reason::TooFarAhead));
+        for bad in ["2026-11-21", "2026-11-21T08:33:20", "yesterday", "-1", "1e12", "99999999999999999999", "2026-13-01T00:00:00Z"] {
+            assert_eq!(judge(&[("ts", bad)]), Err(Reason::BadTs), "{bad}");
+        }
+    }
+
+    proptest! {
+        /// I8: any bytes yield an event or a reason.
+        #[test]
+        fn any_bytes_are_judged(values in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 4)) {
+            let names: [&[u8]; 4] = [b"units", b"metric", b"ts", b"id"];
+            let raw = Raw::of(names.into_iter().zip(values.iter().map(Vec::as_slice)));
+            let _ = raw.event(ARRIVAL);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What the loop tells the operator: one log event per outcome, and the metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+use tokio::sync::Notify;
+
+use crate::ledger::audit::Finding;
+use crate::ledger::commit::{Committed, Note};
+use crate::ledger::{Answer, Batch};
+use crate::subjects::profile::Unreadable;
+use crate::types::{Subject, meters};
+use crate::wire::Fault;
+
+use super::worker::SessionError;
+
+/// Log and metrics of one worker.
+#[derive(Debug)]
+pub struct Report {
+    raised: Arc<Notify>,
+    commits: u64,
+    /// What is wrong at the moment, so that it is said once and not at every try.
+    trouble: Option<Fault>,
+    held_by: Option<String>,
+    refused_notes: Vec<String>,
+}
+
+impl Report {
+    /// Nothing to tell yet; `raised` is rung after a commit that raised alerts.
+    #[must_use]
+    pub const fn new(raised: Arc<Notify>) -> Self {
+        Self { raised, commits: 0, trouble: None, held_by: None, refused_notes: Vec::new() }
+    }
+
+    /// How many commits there were.
+    #[must_use]
+    pub const fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    /// Redis answers (again).
+    pub fn answering(&mut self) {
+        if self.trouble.take().is_some() {
+            tracing::info!("counting goes on");
+        }
+    }
+
+    /// Redis fails.
+    pub fn trouble(&mut self, fault: Fault, error: &SessionError) {
+        counter!(meters::REDIS_ERRORS, "operation" => "events").increment(1);
+        if self.trouble.replace(fault) == Some(fault) {
+            return;
+        }
+        let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        if fault.is_passing() {
+            tracing::warn!(%error, source, "counting waits for Redis");
+        } else {
+            tracing::error!(%error, source, "counting has stopped until this is mended");
+        }
+    }
+
+    /// A commit was answered.
+    pub fn answered(&mut self, batch: &Batch, answer: &Answer, took: Duration) {
+        counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
+        match answer {
+            Answer::Committed(done) => self.committed(batch, done, took),
+            Answer::Lost => tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again"),
+            Answer::Overflow(full) => {
+                tracing::warn!(counters = full.len(), "counters are full: events that do not fit are refused");
+            }
+            Answer::Stale(_) | Answer::Old => {}
+        }
+    }
+
+    fn committed(&mut self, batch: &Batch, done: &Committed, took: Duration) {
+        self.commits += 1;
+        histogram!(meters::COMMIT_SECONDS).record(took.as_secs_f64());
+        counter!(meters::COUNTED).increment(batch.counted);
+        counter!(meters::DUPLICATES).increment(batch.duplicates);
+        for refused in &batch.refused {
+            counter!(meters::REFUSED, "reason" => refused.reason.as_str()).increment(1);
+            tracing::debug!(entry = %refused.entry, reason = %refused.reason, "event refused");
+        }
+        for raised in &done.raised {
+            let row = &batch.rows[raised.row];
+            let page = &batch.pages[row.page as usize];
+            counter!(meters::RAISED, "threshold" => raised.percent.to_string()).increment(1);
+            tracing::info!(
+                alert = %raised.id, subject = %row.subject, metric = %page.metric, day = %page.day,
+                threshold_percent = raised.percent.get(), used = raised.used, "alert raised"
+            );
+        }
+        if !done.raised.is_empty() {
+            self.raised.notify_one();
+        }
+        self.noted(&done.notes);
+    }
+
+    fn noted(&mut self, notes: &[Note]) {
+        let holder = notes.iter().find_map(|note| match note {
+            Note::Held(group) => Some(group.clone()),
+            Note::Refused { .. } => None,
+        });
+        if holder != self.held_by {
+            if let Some(before) = &self.held_by {
+                gauge!(meters::TRIM_HELD, "group" => before.clone()).set(0.0);
+            }
+            if let Some(group) = &holder {
+                gauge!(meters::TRIM_HELD, "group" => group.clone()).set(1.0);
+                tracing::warn!(group, "another consumer group keeps counted entries from being trimmed");
+            }
+            self.held_by = holder;
+        }
+        for note in notes {
+            if let Note::Refused { what, error } = note
+                && !self.refused_notes.contains(what)
+            {
+                tracing::warn!(what, error, "an optional part of the commit was refused");
+                self.refused_notes.push(what.clone());
+            }
+        }
+    }
+
+    /// Settings of subjects could not be read.
+    pub fn unreadable(&self, unreadable: &[(Subject, Unreadable)]) {
+        for (subject, bad) in unreadable {
+            counter!(meters::UNREADABLE).increment(1);
+            tracing::warn!(
+                %subject, field = bad.field, why = bad.why,
+                "a subject's setting can't be read: its last good value stays, without one the subject is counted and not judged"
+            );
+        }
+    }
+
+    /// How many subjects are held in memory.
+    pub fn cached(&self, subjects: usize) {
+        gauge!(meters::CACHED).set(subjects as f64);
+    }
+
+    /// An audit found something, or nothing.
+    pub fn audited(&self, stream: &str, finding: Finding) {
+        match finding {
+            Finding::Gap(entries) => {
+                counter!(meters::GAP).increment(entries);
+                tracing::error!(stream, entries, "entries were trimmed or deleted by others before they were counted");
+            }
+            Finding::Rewound(entries) => {
+                tracing::error!(stream, entries, "the stream counts fewer entries than were read: it was made again, or a failover took some");
+            }
+            Finding::Recreated => {
+                tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
+            }
+            Finding::Even | Finding::Unread | Finding::Stale(_) => {}
+        }
+    }
+}
+
+const fn word(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Committed(_) => "committed",
+        Answer::Stale(_) => "stale",
+        Answer::Lost => "lost",
+        Answer::Old => "old",
+        Answer::Overflow(_) => "overflow",
+    }
+}

@@ -1,0 +1,439 @@
+//! The loop of a partition: read after the checkpoint, add up, commit, again.
+//!
+//! While the server runs the script of one batch the next is already being read and added up; only the commit itself is strictly
+//! one after another, because each names the checkpoint that the one before it wrote. Whatever goes wrong, the answer is the same:
+//! drop what was read and start from the stored checkpoint.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{RedisError, RedisResult};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::audit::{Audit, Finding};
+use crate::ledger::commit::Full;
+use crate::ledger::retention::Retention;
+use crate::ledger::seen::{Question, SeenBefore};
+use crate::ledger::{Answer, Batch, Committer};
+use crate::subjects::watch::{Change, Changes};
+use crate::subjects::{Cache, Plans};
+use crate::types::{Keys, StreamId, UnixMs};
+use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::raw::ReadError;
+use crate::wire::xread::{Received, StreamReader};
+use crate::wire::{Fault, Link, Target, fault_of};
+
+use super::config::StreamConfig;
+use super::fold::{Entry, Fold, Folded, Headroom, Hint};
+use super::report::Report;
+
+/// How long an idle read waits in the server. Also how often an idle stream is audited.
+const BLOCK: Duration = Duration::from_secs(1);
+/// A reply is kept below 4 MiB; half of it is aimed at, since entries vary.
+const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
+/// The first reading, before anything is known about the size of entries.
+const FIRST_ENTRIES: u32 = 64;
+/// How often days that are over are looked for.
+const RETENTION_EVERY: Duration = Duration::from_secs(60);
+/// Settings that change while they are read are read again, this often at most; then the next batch sees them.
+const READ_AGAIN_MAX: u32 = 3;
+/// Starting over this often without a commit in between is no race any more: wait before the next try.
+const RESTARTS_AT_ONCE: u32 = 3;
+
+/// Reads and commits one partition.
+#[derive(Debug)]
+pub struct Worker {
+    target: Target,
+    link: Arc<Link>,
+    keys: Keys,
+    config: StreamConfig,
+    committer: Arc<Committer>,
+    seen: SeenBefore,
+    audit: Audit,
+    retention: Retention,
+    plans: Plans,
+    cache: Cache<Hint>,
+    changes: Changes,
+    fold: Fold,
+    report: Report,
+    retention_due: Instant,
+    /// Restarts since the last commit.
+    restarts: u32,
+}
+
+/// What a worker is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where Redis is; the reader connects by itself.
+    pub target: Target,
+    /// For everything but reading.
+    pub link: Arc<Link>,
+    /// The partition's keys.
+    pub keys: Keys,
+    /// How to read.
+    pub config: StreamConfig,
+    /// How to commit.
+    pub committer: Committer,
+    /// The plans.
+    pub plans: Plans,
+    /// The most subjects held in memory.
+    pub cache_entries: usize,
+    /// Changes of subjects.
+    pub changes: Changes,
+    /// Rung after a commit that raised alerts.
+    pub raised: Arc<Notify>,
+}
+
+/// Why a session on one connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// A command failed.
+    #[error("{operation}")]
+    Redis {
+        /// What was done.
+        operation: &'static str,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
+    /// The reader failed.
+    #[error("read the usage stream")]
+    Read(#[from] ReadError),
+    /// What was read has to be read again from the stored checkpoint.
+    #[error("start over from the checkpoint: {0}")]
+    Again(&'static str),
+}
+
+impl SessionError {
+    fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Redis { source, .. } => Some(fault_of(source)),
+            Self::Read(error) => Some(error.fault()),
+            Self::Again(_) => None,
+        }
+    }
+}
+
+type Committing = Pin<Box<dyn Future<Output = Committed> + Send>>;
+
+/// A commit that has an answer.
+struct Committed {
+    batch: Batch,
+    answer: RedisResult<Answer>,
+    took: Duration,
+}
+
+impl Worker {
+    /// A worker that has not read anything yet.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { target, link, keys, config, committer, plans, cache_entries, changes, raised } = parts;
+        Self {
+            seen: SeenBefore::new(keys.clone()),
+            audit: Audit::new(keys.clone()),
+            retention: Retention::new(keys.clone(), config.late_max),
+            cache: Cache::new(cache_entries, &plans),
+            fold: Fold::new(config.late_max),
+            report: Report::new(raised),
+            committer: Arc::new(committer),
+            retention_due: Instant::now(),
+            restarts: 0,
+            target,
+            link,
+            keys,
+            config,
+            plans,
+            changes,
+        }
+    }
+
+    /// Reads and commits until stopped; a commit that is under way is finished first. Never gives up: an outage is waited out.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut retries = Retries::new(Schedule::RECONNECT);
+        loop {
+            let before = self.report.commits();
+            let Err(error) = self.session(&stop).await else { return };
+            if self.report.commits() > before {
+                retries.worked();
+                self.restarts = 0;
+            }
+            let delay = match error.fault() {
+                None => {
+                    self.restarts += 1;
+                    tracing::debug!(reason = %error, "reading again");
+                    if self.restarts > RESTARTS_AT_ONCE { retries.failed() } else { Duration::ZERO }
+                }
+                Some(fault) => {
+                    self.report.trouble(fault, &error);
+                    retries.failed()
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(delay) => {}
+            }
+        }
+    }
+
+    /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
+    async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
+        let mut at = self.checkpoint().await?;
+        let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
+        let mut count = FIRST_ENTRIES.min(self.config.batch_entries);
+        let mut committing: Option<Committing> = None;
+        reader.request(&at.to_string(), count, Some(BLOCK)).await?;
+        loop {
+            let received = match self.receive(&mut reader, &mut committing, stop).await? {
+                Some(received) => received,
+                None => return self.settle(&mut committing).await,
+            };
+            self.report.answering();
+            let Some(last) = received.last else {
+                self.settle(&mut committing).await?;
+                self.look_round(at).await?;
+                reader.request(&at.to_string(), count, Some(BLOCK)).await?;
+                continue;
+            };
+            let to = StreamId { ms: last.ms, seq: last.seq };
+            count = next_count(count, &received, self.config.batch_entries);
+            reader.request(&to.to_string(), count, Some(BLOCK)).await?;
+            self.add_up(&reader, at, to, &received).await?;
+            self.settle(&mut committing).await?;
+            let batch = self.finish(at).await?;
+            committing = Some(self.begin_commit(batch));
+            at = to;
+        }
+    }
+
+    async fn checkpoint(&self) -> Result<StreamId, SessionError> {
+        let mut command = redis::cmd("HGET");
+        command.arg(self.keys.checkpoint()).arg("id");
+        let stored: Option<String> =
+            self.link.query(&command).await.map_err(|source| SessionError::Redis { operation: "read the checkpoint", source })?;
+        Ok(stored.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO))
+    }
+
+    /// Waits for the next reply, and meanwhile for the commit that is under way. `None` when stopped.
+    async fn receive(
+        &mut self,
+        reader: &mut StreamReader,
+        committing: &mut Option<Committing>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Received>, SessionError> {
+        let receive = reader.receive();
+        tokio::pin!(receive);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(None),
+                done = finished(committing) => self.judge(done).await?,
+                received = &mut receive => return Ok(Some(received?)),
+            }
+        }
+    }
+
+    /// Adds up what was read, reading the settings of subjects where they are not held.
+    async fn add_up(&mut self, reader: &StreamReader, from: StreamId, to: StreamId, received: &Received) -> Result<(), SessionError> {
+        self.cache.shrink();
+        self.take_changes();
+        self.fold.begin(from, to, received.entries as u64, UnixMs(received.server_ms));
+        let mut again: Vec<usize> = Vec::new();
+        let mut cold: Vec<u32> = Vec::new();
+        for entry in entries_of(reader) {
+            let at = entry.at;
+            if let Folded::Needs(slot) = self.fold.add(&mut self.cache, entry) {
+                again.push(at);
+                cold.push(slot);
+            }
+        }
+        if again.is_empty() {
+            return Ok(());
+        }
+        cold.sort_unstable();
+        cold.dedup();
+        self.read_settings(&cold).await?;
+        let mut wanted = again.into_iter().peekable();
+        for entry in entries_of(reader) {
+            if wanted.next_if_eq(&entry.at).is_some() && self.fold.add(&mut self.cache, entry) != Folded::Done {
+                return Err(SessionError::Again("settings changed while they were read"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads settings until none of them changed while it was read: a change is noticed after the reading it came too late for.
+    async fn read_settings(&mut self, cold: &[u32]) -> Result<(), SessionError> {
+        for _ in 0..READ_AGAIN_MAX {
+            let missing: Vec<u32> = cold.iter().copied().filter(|slot| self.cache.slot(*slot).profile().is_none()).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let unreadable = self
+                .cache
+                .read(&self.link, &self.plans, &missing)
+                .await
+                .map_err(|source| SessionError::Redis { operation: "read the settings of subjects", source })?;
+            self.report.unreadable(&unreadable);
+            if self.changes.is_live() {
+                self.take_changes();
+            }
+        }
+        Ok(())
+    }
+
+    fn take_changes(&mut self) {
+        match self.changes.take() {
+            Change::Any => self.cache.changed_all(),
+            Change::Of(subjects) => subjects.iter().for_each(|subject| self.cache.changed(subject)),
+        }
+        self.report.cached(self.cache.len());
+    }
+
+    /// Looks up the ids of events that have one, as of the checkpoint that the batch was read from, and closes the batch.
+    async fn finish(&mut self, from: StreamId) -> Result<Batch, SessionError> {
+        let identified = self.fold.identified();
+        if !identified.is_empty() {
+            let questions: Vec<Question<'_>> = identified
+                .iter()
+                .map(|event| Question { window: event.seen.window, member: &event.seen.member })
+                .collect();
+            let found = self
+                .seen
+                .look_up(&self.link, from, &questions)
+                .await
+                .map_err(|source| SessionError::Redis { operation: "look event ids up", source })?;
+            if found.checkpoint != from {
+                return Err(SessionError::Again("another worker committed"));
+            }
+            self.fold.resolve(&found.counted);
+        }
+        Ok(self.fold.finish())
+    }
+
+    fn begin_commit(&self, batch: Batch) -> Committing {
+        let (committer, link) = (Arc::clone(&self.committer), Arc::clone(&self.link));
+        Box::pin(async move {
+            let began = Instant::now();
+            let answer = committer.commit(&link, &batch).await;
+            Committed { batch, answer, took: began.elapsed() }
+        })
+    }
+
+    /// Waits for the commit that is under way, if there is one.
+    async fn settle(&mut self, committing: &mut Option<Committing>) -> Result<(), SessionError> {
+        if committing.is_some() {
+            let done = finished(committing).await;
+            self.judge(done).await?;
+        }
+        Ok(())
+    }
+
+    /// Says what a commit's answer means for the session.
+    async fn judge(&mut self, done: Committed) -> Result<(), SessionError> {
+        let Committed { batch, answer, took } = done;
+        let answer = answer.map_err(|source| SessionError::Redis { operation: "commit a batch", source })?;
+        self.report.answered(&batch, &answer, took);
+        match answer {
+            Answer::Committed(_) => {
+                self.restarts = 0;
+                self.fold.set_headroom(Headroom::new());
+                self.retain(&batch).await;
+                Ok(())
+            }
+            Answer::Stale(_) => Err(SessionError::Again("another worker committed, or this commit's reply was lost")),
+            Answer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
+            Answer::Old => Err(SessionError::Again("the batch was read too long ago")),
+            Answer::Overflow(full) => {
+                self.fold.set_headroom(headroom_of(&batch, &full));
+                Err(SessionError::Again("a counter is full"))
+            }
+        }
+    }
+
+    /// Shortens the life of days that are over, now and then. What fails is tried again; counters expire by themselves anyway.
+    async fn retain(&mut self, batch: &Batch) {
+        if Instant::now() < self.retention_due {
+            return;
+        }
+        self.retention_due = Instant::now() + RETENTION_EVERY;
+        match self.retention.close_days(&self.link, batch.to, batch.read_at).await {
+            Ok(days) => {
+                for day in days {
+                    tracing::debug!(%day, "the day is over everywhere: its counters live 48 h");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "days that are over could not be closed yet"),
+        }
+    }
+
+    /// Nothing is unread: looks whether entries, or the stream itself, went away behind our back.
+    async fn look_round(&mut self, at: StreamId) -> Result<(), SessionError> {
+        let finding = self
+            .audit
+            .run(&self.link, at)
+            .await
+            .map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
+        self.report.audited(self.keys.stream(), finding);
+        match finding {
+            Finding::Stale(_) => Err(SessionError::Again("another worker committed")),
+            Finding::Recreated => Err(SessionError::Again("the stream was made again")),
+            Finding::Even | Finding::Unread | Finding::Gap(_) | Finding::Rewound(_) => Ok(()),
+        }
+    }
+}
+
+/// The answer of the commit that is under way; never, if there is none.
+async fn finished(committing: &mut Option<Committing>) -> Committed {
+    match committing {
+        Some(future) => {
+            let done = future.await;
+            *committing = None;
+            done
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// How many entries to ask for next, so that a reply stays below 4 MiB.
+fn next_count(count: u32, received: &Received, most: u32) -> u32 {
+    let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
+    let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
+    fit.min(count.saturating_mul(2)).clamp(1, most)
+}
+
+/// How much still fits into the counters that a batch would have made overflow.
+fn headroom_of(batch: &Batch, full: &[Full]) -> Headroom {
+    let fits = |full: &Full| {
+        let row = batch.rows.get(full.row)?;
+        let page = &batch.pages[row.page as usize];
+        let left = crate::types::units::UNITS_MAX.saturating_sub(full.count);
+        Some(((row.subject.clone(), page.metric.clone(), page.day), left))
+    };
+    full.iter().filter_map(fits).collect()
+}
+
+fn entries_of(reader: &StreamReader) -> impl Iterator<Item = Entry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+    reader.entries().enumerate().map(|(at, entry)| Entry {
+        at,
+        id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
+        fields: entry.fields.map(|field| (field.name, field.value)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 400 entries of 1 MB in one reply added 377 MB to the server.
+    #[test]
+    fn large_entries_make_readings_small() {
+        let received = |entries, bytes| Received { entries, bytes, server_ms: 0, last: None };
+        assert_eq!(next_count(2000, &received(1, 1_000_000), 2000), 2);
+        assert_eq!(next_count(64, &received(64, 64 * 60), 2000), 128);
+        assert_eq!(next_count(2000, &received(2000, 2000 * 60), 2000), 2000);
+        assert_eq!(next_count(2, &received(1, 10_000_000), 2000), 1);
+    }
+}

@@ -1,0 +1,229 @@
+//! What is held in memory about subjects: a bounded table from subject to settings.
+//!
+//! Only the worker that reads the stream owns one, so that there is no lock: it takes invalidations between batches, and a
+//! setting read before a change is thrown away because the change is looked at after the reading ([`super::watch`]).
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use redis::RedisResult;
+
+use crate::types::{Subject, keys};
+use crate::wire::Link;
+
+use super::plans::Plans;
+use super::profile::{Profile, Unreadable};
+
+/// A bounded table from subject to settings, with a `Hint` beside each that belongs to the reader.
+#[derive(Debug)]
+pub struct Cache<Hint> {
+    table: HashTable<u32>,
+    hasher: RandomState,
+    slots: Vec<Slot<Hint>>,
+    entries_max: usize,
+    /// One profile for all subjects that Redis does not know, which are most.
+    unknown: Arc<Profile>,
+}
+
+/// One subject.
+#[derive(Debug)]
+pub struct Slot<Hint> {
+    /// Who.
+    pub subject: Subject,
+    /// CRC-16 of the subject modulo 256.
+    pub bucket: u8,
+    /// When it was used last, as the reader counts batches.
+    pub used: u32,
+    /// The reader's own.
+    pub hint: Hint,
+    profile: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// Not read yet.
+    Nothing,
+    /// As in Redis, as far as anybody said.
+    Fresh(Arc<Profile>),
+    /// Changed since; kept as the last good value.
+    Changed(Arc<Profile>),
+}
+
+impl<Hint> Slot<Hint> {
+    /// The settings, unless they have to be read first.
+    #[must_use]
+    pub const fn profile(&self) -> Option<&Arc<Profile>> {
+        match &self.profile {
+            Held::Fresh(profile) => Some(profile),
+            Held::Nothing | Held::Changed(_) => None,
+        }
+    }
+}
+
+impl<Hint: Default> Cache<Hint> {
+    /// An empty table for about `entries_max` subjects.
+    #[must_use]
+    pub fn new(entries_max: usize, plans: &Plans) -> Self {
+        Self {
+            table: HashTable::new(),
+            hasher: RandomState::default(),
+            slots: Vec::new(),
+            entries_max: entries_max.max(1),
+            unknown: Arc::new(Profile::of_unknown(plans)),
+        }
+    }
+
+    /// The position of a subject that is held.
+    #[must_use]
+    pub fn find(&self, subject: &[u8]) -> Option<u32> {
+        let is = |at: &u32| self.slots[*at as usize].subject.as_str().as_bytes() == subject;
+        self.table.find(self.hasher.hash_one(subject), is).copied()
+    }
+
+    /// Adds a subject that is not held yet; its settings are still to be read.
+    pub fn add(&mut self, subject: Subject) -> u32 {
+        let at = u32::try_from(self.slots.len()).expect("fewer subjects than u32 counts");
+        let bucket = keys::bucket(subject.as_str());
+        self.slots.push(Slot { subject, bucket, used: 0, hint: Hint::default(), profile: Held::Nothing });
+        self.link(at);
+        at
+    }
+
+    fn link(&mut self, at: u32) {
+        let (hasher, slots) = (&self.hasher, &self.slots);
+        let hash_of = |at: &u32| hasher.hash_one(slots[*at as usize].subject.as_str().as_bytes());
+        self.table.insert_unique(hash_of(&at), at, hash_of);
+    }
+
+    /// The subject at a position that [`Self::find`] or [`Self::add`] gave.
+    #[must_use]
+    pub fn slot(&self, at: u32) -> &Slot<Hint> {
+        &self.slots[at as usize]
+    }
+
+    /// The same, to write the hint.
+    pub fn slot_mut(&mut self, at: u32) -> &mut Slot<Hint> {
+        &mut self.slots[at as usize]
+    }
+
+    /// How many subjects are held.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether none is held.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// A subject's hash was written: its settings are read again before their next use.
+    pub fn changed(&mut self, subject: &[u8]) {
+        if let Some(at) = self.find(subject) {
+            change(&mut self.slots[at as usize].profile);
+        }
+    }
+
+    /// Anything may have changed.
+    pub fn changed_all(&mut self) {
+        self.slots.iter_mut().for_each(|slot| change(&mut slot.profile));
+    }
+
+    /// Reads the settings of these subjects from Redis. What could not be read comes back, for the log.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; a subject's key of another type is reported as unreadable, not as an error.
+    pub async fn read(&mut self, link: &Link, plans: &Plans, which: &[u32]) -> RedisResult<Vec<(Subject, Unreadable)>> {
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
+        for at in which {
+            pipeline.cmd("HGETALL").arg(keys::subject(&self.slot(*at).subject));
+        }
+        let replies: Vec<RedisResult<Vec<(Vec<u8>, Vec<u8>)>>> = link.pipe(&pipeline).await?;
+        let mut unreadable = Vec::new();
+        for (at, reply) in which.iter().zip(replies) {
+            let slot = &mut self.slots[*at as usize];
+            let last = match &slot.profile {
+                Held::Fresh(profile) | Held::Changed(profile) => Some(Arc::clone(profile)),
+                Held::Nothing => None,
+            };
+            let fields = match reply {
+                Ok(fields) => fields,
+                Err(error) if crate::wire::fault_of(&error) == crate::wire::Fault::WrongType => {
+                    let why = Unreadable { field: "key".into(), why: "is not a hash".into() };
+                    unreadable.push((slot.subject.clone(), why));
+                    // Read as one unreadable field: last good settings, or counted and not judged.
+                    vec![(b"timezone".to_vec(), b"\xff".to_vec())]
+                }
+                Err(error) => return Err(error),
+            };
+            if fields.is_empty() {
+                slot.profile = Held::Fresh(Arc::clone(&self.unknown));
+                continue;
+            }
+            let (profile, bad) = Profile::read(&fields, plans, last.as_deref());
+            unreadable.extend(bad.into_iter().map(|bad| (slot.subject.clone(), bad)));
+            slot.profile = Held::Fresh(Arc::new(profile));
+        }
+        Ok(unreadable)
+    }
+
+    /// Lets the least recently used half go when the table is over its bound. Positions change: call it between batches.
+    pub fn shrink(&mut self) {
+        if self.slots.len() <= self.entries_max {
+            return;
+        }
+        let mut ages: Vec<u32> = self.slots.iter().map(|slot| slot.used).collect();
+        let keep = self.entries_max / 2;
+        let (_, oldest_kept, _) = ages.select_nth_unstable_by(keep, |a, b| b.cmp(a));
+        let oldest_kept = *oldest_kept;
+        // Strictly younger, so that subjects of one age can't keep the table over its bound.
+        self.slots.retain(|slot| slot.used > oldest_kept);
+        self.slots.shrink_to(self.entries_max);
+        self.table.clear();
+        for at in 0..self.slots.len() {
+            self.link(u32::try_from(at).expect("fewer subjects than u32 counts"));
+        }
+    }
+}
+
+fn change(held: &mut Held) {
+    if let Held::Fresh(profile) = held {
+        *held = Held::Changed(Arc::clone(profile));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(entries_max: usize) -> Cache<()> {
+        Cache::new(entries_max, &Plans::new(&[("free".to_owned(), plan())].into(), "free").expect("there"))
+    }
+
+    fn plan() -> super::super::config::PlanConfig {
+        super::super::config::PlanConfig { limits: std::collections::BTreeMap::new(), thresholds: Vec::new() }
+    }
+
+    /// A stream of ever new subjects must not eat the machine.
+    #[test]
+    fn the_table_stays_within_its_bound_and_keeps_what_is_in_use() {
+        let mut cache = cache(100);
+        for n in 0..1000_u32 {
+            let at = cache.add(Subject::parse(format!("s{n}").as_bytes()).expect("legal"));
+            cache.slot_mut(at).used = n;
+            if let Some(busy) = cache.find(b"s0") {
+                cache.slot_mut(busy).used = n + 1;
+            }
+            cache.shrink();
+            assert!(cache.len() <= 100);
+        }
+        assert!(cache.find(b"s0").is_some(), "used all the time");
+        assert!(cache.find(b"s999").is_some());
+        assert!(cache.find(b"s1").is_none());
+    }
+}

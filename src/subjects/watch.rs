@@ -1,0 +1,172 @@
+//! How changes of subjects are noticed: client tracking by prefix, on a connection of its own.
+//!
+//! Redis tells this connection of every key below `quota_subject:` that is written, also by a plain HSET. While the connection is
+//! not known to be alive nothing that is held counts as fresh. A PING several times a second finds a dead connection within the
+//! second that a change may take.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::types::keys::SUBJECT_PREFIX;
+use crate::wire::backoff::{Retries, Schedule};
+
+/// How often the connection is asked whether it lives.
+const PING_EVERY: Duration = Duration::from_millis(300);
+/// How long it may take to answer before it counts as dead. With [`PING_EVERY`] below the promised second.
+const PING_TIMEOUT: Duration = Duration::from_millis(500);
+/// More changed subjects than this between two looks are taken as "any may have changed".
+const CHANGES_MAX: usize = 100_000;
+
+const _: () = assert!(PING_EVERY.as_millis() + PING_TIMEOUT.as_millis() < 1000);
+
+/// The changes since the last look, filled by [`Watch::run`], taken by its readers. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Changes(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    pending: Mutex<Pending>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    live: bool,
+    all: bool,
+    subjects: HashSet<Vec<u8>>,
+}
+
+/// What changed since the last look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// These subjects, possibly none.
+    Of(Vec<Vec<u8>>),
+    /// Any subject may have.
+    Any,
+}
+
+impl Changes {
+    /// Takes what has changed since the last call. Always [`Change::Any`] while nobody is listening to Redis.
+    #[must_use]
+    pub fn take(&self) -> Change {
+        let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let subjects = std::mem::take(&mut pending.subjects);
+        let all = std::mem::take(&mut pending.all);
+        if all || !pending.live { Change::Any } else { Change::Of(subjects.into_iter().collect()) }
+    }
+
+    /// Whether somebody listens to Redis, so that what is not named has not changed.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).live
+    }
+
+    /// Waits until something has changed since the last [`Self::take`].
+    pub async fn arrived(&self) {
+        self.0.arrived.notified().await;
+    }
+
+    fn note(&self, change: Change) {
+        let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        match change {
+            Change::Any => pending.all = true,
+            Change::Of(subjects) => {
+                pending.subjects.extend(subjects);
+                if pending.subjects.len() > CHANGES_MAX {
+                    pending.subjects.clear();
+                    pending.all = true;
+                }
+            }
+        }
+        drop(pending);
+        self.0.arrived.notify_one();
+    }
+
+    fn listening(&self, live: bool) {
+        let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.live = live;
+        // Whatever happened while nobody listened is unknown.
+        pending.all = true;
+        drop(pending);
+        self.0.arrived.notify_one();
+    }
+}
+
+/// Listens to Redis for changes of subjects.
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    readers: Vec<Changes>,
+}
+
+impl Watch {
+    /// A watch that tells each of `readers`. `client` speaks RESP3; connects nowhere yet.
+    #[must_use]
+    pub const fn new(client: Client, readers: Vec<Changes>) -> Self {
+        Self { client, readers }
+    }
+
+    /// Listens until stopped, connecting again for ever.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut retries = Retries::new(Schedule::RECONNECT);
+        while !stop.is_cancelled() {
+            let listened = tokio::select! {
+                () = stop.cancelled() => return,
+                listened = self.listen() => listened,
+            };
+            self.readers.iter().for_each(|changes| changes.listening(false));
+            if let Err(error) = listened {
+                tracing::debug!(%error, "listening for changes of subjects was interrupted");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(retries.failed()) => {}
+            }
+        }
+    }
+
+    /// Listens on one connection until it breaks.
+    async fn listen(&self) -> RedisResult<()> {
+        let readers = self.readers.clone();
+        let sender = move |push: PushInfo| -> Result<(), redis::aio::SendError> {
+            if push.kind == PushKind::Invalidate {
+                let subjects = subjects_in(&push.data);
+                readers.iter().for_each(|changes| changes.note(subjects.clone()));
+            }
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PING_TIMEOUT))
+            .set_response_timeout(Some(PING_TIMEOUT))
+            .set_push_sender(sender);
+        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        track(&mut connection).await?;
+        self.readers.iter().for_each(|changes| changes.listening(true));
+        loop {
+            tokio::time::sleep(PING_EVERY).await;
+            let _: Value = redis::cmd("PING").query_async(&mut connection).await?;
+        }
+    }
+}
+
+async fn track(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let mut command = redis::cmd("CLIENT");
+    command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(SUBJECT_PREFIX);
+    command.query_async(connection).await
+}
+
+/// The subjects that an invalidation names; a flush names none and means all.
+fn subjects_in(data: &[Value]) -> Change {
+    let Some(Value::Array(keys)) = data.first() else { return Change::Any };
+    let subject = |key: &Value| match key {
+        Value::BulkString(key) => key.strip_prefix(SUBJECT_PREFIX.as_bytes()).map(<[u8]>::to_vec),
+        _ => None,
+    };
+    Change::Of(keys.iter().filter_map(subject).collect())
+}
