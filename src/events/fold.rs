@@ -12,7 +12,7 @@ use crate::ledger::batch::{LadderOf, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, wind
 use crate::ledger::{Batch, Ladder, Refused, Row, SeenId};
 use crate::subjects::{Cache, Profile};
 use crate::types::units::UNITS_MAX;
-use crate::types::{Day, DaySpan, Metric, Reason, StreamId, Subject, UnixMs, Units};
+use crate::types::{Day, DaySpan, Metric, Reason, StreamId, Subject, Units, UnixMs};
 
 use super::parse::{Broken, Event, Raw, arrival_of, broken_subject};
 
@@ -156,7 +156,8 @@ impl Fold {
         let held = cache.slot_mut(slot);
         held.used = self.number;
         let hint = held.hint;
-        let row = if hint.batch == self.number && hint.metric == metric && hint.start <= event.at && event.at < hint.end {
+        let row = if hint.batch == self.number && hint.metric == metric && hint.start <= event.at && event.at < hint.end
+        {
             hint.row
         } else {
             let Some(profile) = held.profile() else { return Ok(Folded::Needs(slot)) };
@@ -199,7 +200,14 @@ impl Fold {
         u32::try_from(at).expect("a batch has fewer metrics than u32 counts")
     }
 
-    fn row(&mut self, cache: &Cache<Hint>, slot: u32, profile: &std::sync::Arc<Profile>, metric: u32, span: DaySpan) -> u32 {
+    fn row(
+        &mut self,
+        cache: &Cache<Hint>,
+        slot: u32,
+        profile: &std::sync::Arc<Profile>,
+        metric: u32,
+        span: DaySpan,
+    ) -> u32 {
         let key = RowKey { slot, metric, day: span.day };
         if let Some(row) = self.rows.get(&key) {
             return *row;

@@ -6,7 +6,7 @@
 use chrono::DateTime;
 
 use crate::types::subject::SubjectError;
-use crate::types::{Reason, StreamId, UnixMs, Units, metric};
+use crate::types::{Reason, StreamId, Units, UnixMs, metric};
 
 /// The longest event id, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
@@ -99,9 +99,8 @@ impl<'a> Raw<'a> {
         };
         let at = match self.ts {
             None => arrival,
-            Some(text) => time_of(text).ok_or_else(|| {
-                Broken::new(Reason::BadTs, "ts must be Unix milliseconds or RFC 3339 with an offset")
-            })?,
+            Some(text) => time_of(text)
+                .ok_or_else(|| Broken::new(Reason::BadTs, "ts must be Unix milliseconds or RFC 3339 with an offset"))?,
         };
         if self.id.is_some_and(|id| id.is_empty() || id.len() > EVENT_ID_BYTES_MAX) {
             return Err(Broken::new(Reason::BadId, format!("id must have 1 to {EVENT_ID_BYTES_MAX} bytes")));
@@ -162,12 +161,9 @@ mod tests {
     /// Present but empty is a mistake, not a default.
     #[test]
     fn empty_fields_are_refused() {
-        for (field, reason) in [
-            ("units", Reason::BadUnits),
-            ("metric", Reason::BadMetric),
-            ("ts", Reason::BadTs),
-            ("id", Reason::BadId),
-        ] {
+        for (field, reason) in
+            [("units", Reason::BadUnits), ("metric", Reason::BadMetric), ("ts", Reason::BadTs), ("id", Reason::BadId)]
+        {
             assert_eq!(judge(&[(field, "")]), Err(reason));
         }
     }
@@ -191,9 +187,20 @@ mod tests {
     fn times_are_read_in_both_forms_and_never_far_ahead() {
         assert_eq!(judge(&[("ts", "1795250000123")]).map(|event| event.2), Ok(1_795_250_000_123));
         assert_eq!(judge(&[("ts", "2026-11-21T08:33:20+07:00")]).map(|event| event.2), Ok(1_795_224_800_000));
-        assert_eq!(judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS).to_string())]).map(|event| event.2), Ok(ARRIVAL.0 + AHEAD_MAX_MS));
+        assert_eq!(
+            judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS).to_string())]).map(|event| event.2),
+            Ok(ARRIVAL.0 + AHEAD_MAX_MS)
+        );
         assert_eq!(judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS + 1).to_string())]), Err(Reason::TooFarAhead));
-        for bad in ["2026-11-21", "2026-11-21T08:33:20", "yesterday", "-1", "1e12", "99999999999999999999", "2026-13-01T00:00:00Z"] {
+        for bad in [
+            "2026-11-21",
+            "2026-11-21T08:33:20",
+            "yesterday",
+            "-1",
+            "1e12",
+            "99999999999999999999",
+            "2026-13-01T00:00:00Z",
+        ] {
             assert_eq!(judge(&[("ts", bad)]), Err(Reason::BadTs), "{bad}");
         }
     }

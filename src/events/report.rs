@@ -65,7 +65,9 @@ impl Report {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
         match answer {
             Answer::Committed(done) => self.committed(batch, done, took),
-            Answer::Lost => tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again"),
+            Answer::Lost => {
+                tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again")
+            }
             Answer::Overflow(full) => {
                 tracing::warn!(counters = full.len(), "counters are full: events that do not fit are refused");
             }
@@ -146,7 +148,11 @@ impl Report {
                 tracing::error!(stream, entries, "entries were trimmed or deleted by others before they were counted");
             }
             Finding::Rewound(entries) => {
-                tracing::error!(stream, entries, "the stream counts fewer entries than were read: it was made again, or a failover took some");
+                tracing::error!(
+                    stream,
+                    entries,
+                    "the stream counts fewer entries than were read: it was made again, or a failover took some"
+                );
             }
             Finding::Recreated => {
                 tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");

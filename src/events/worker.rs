@@ -211,8 +211,11 @@ impl Worker {
     async fn checkpoint(&self) -> Result<StreamId, SessionError> {
         let mut command = redis::cmd("HGET");
         command.arg(self.keys.checkpoint()).arg("id");
-        let stored: Option<String> =
-            self.link.query(&command).await.map_err(|source| SessionError::Redis { operation: "read the checkpoint", source })?;
+        let stored: Option<String> = self
+            .link
+            .query(&command)
+            .await
+            .map_err(|source| SessionError::Redis { operation: "read the checkpoint", source })?;
         Ok(stored.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO))
     }
 
@@ -236,7 +239,13 @@ impl Worker {
     }
 
     /// Adds up what was read, reading the settings of subjects where they are not held.
-    async fn add_up(&mut self, reader: &StreamReader, from: StreamId, to: StreamId, received: &Received) -> Result<(), SessionError> {
+    async fn add_up(
+        &mut self,
+        reader: &StreamReader,
+        from: StreamId,
+        to: StreamId,
+        received: &Received,
+    ) -> Result<(), SessionError> {
         self.cache.shrink();
         self.take_changes();
         self.fold.begin(from, to, received.entries as u64, UnixMs(received.server_ms));
@@ -267,7 +276,8 @@ impl Worker {
     /// Reads settings until none of them changed while it was read: a change is noticed after the reading it came too late for.
     async fn read_settings(&mut self, cold: &[u32]) -> Result<(), SessionError> {
         for _ in 0..READ_AGAIN_MAX {
-            let missing: Vec<u32> = cold.iter().copied().filter(|slot| self.cache.slot(*slot).profile().is_none()).collect();
+            let missing: Vec<u32> =
+                cold.iter().copied().filter(|slot| self.cache.slot(*slot).profile().is_none()).collect();
             if missing.is_empty() {
                 return Ok(());
             }

@@ -1,1 +1,90 @@
-//! x
+//! Reading the books for people: the day's counts of one subject, and the alerts of a day. Writes nothing, scans nothing.
+
+use std::collections::BTreeSet;
+
+use redis::{RedisResult, Value};
+
+use crate::types::percent::PERCENT_MAX;
+use crate::types::{Alert, Day, Keys, Metric, Percent, Subject, keys};
+use crate::wire::Link;
+
+/// One metric of a subject on one day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricUsage {
+    /// The metric.
+    pub metric: Metric,
+    /// Units used.
+    pub used: u64,
+    /// Alerts raised, ascending by threshold.
+    pub alerts: Vec<Alert>,
+}
+
+/// Reads a subject's counts and alerts of `day`: of each metric that anybody used that day and of those in `also`.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn usage(
+    link: &Link,
+    keys: &Keys,
+    subject: &Subject,
+    day: Day,
+    also: &[Metric],
+) -> RedisResult<Vec<MetricUsage>> {
+    let mut metrics: BTreeSet<Metric> = metrics_of(link, keys, day).await?.into_iter().collect();
+    let used_by_anybody = metrics.clone();
+    metrics.extend(also.iter().cloned());
+    let bucket = keys::bucket(subject.as_str());
+    // A threshold that was raised may have left the configuration since, so every possible one is asked for.
+    let fields: Vec<String> =
+        (1..=PERCENT_MAX).filter_map(Percent::new).map(|percent| Keys::raised_field(percent, subject)).collect();
+    let mut pipeline = redis::pipe();
+    for metric in &metrics {
+        pipeline.cmd("HGET").arg(keys.usage(metric, day, bucket)).arg(subject.as_str());
+        pipeline.cmd("HMGET").arg(keys.raised(metric, day, bucket)).arg(&fields);
+    }
+    if metrics.is_empty() {
+        return Ok(Vec::new());
+    }
+    let replies: Vec<Value> = link.pipe(&pipeline).await?;
+    let mut replies = replies.into_iter();
+    let mut usages = Vec::new();
+    for metric in metrics {
+        let used: Option<u64> = redis::from_redis_value(replies.next().unwrap_or(Value::Nil))?;
+        let records: Vec<Option<String>> = redis::from_redis_value(replies.next().unwrap_or(Value::Nil))?;
+        let alerts: Vec<Alert> =
+            records.into_iter().flatten().filter_map(|text| serde_json::from_str(&text).ok()).collect();
+        // A metric that only others used that day says nothing about this subject.
+        if used.is_some() || also.contains(&metric) || !used_by_anybody.contains(&metric) {
+            usages.push(MetricUsage { metric, used: used.unwrap_or(0), alerts });
+        }
+    }
+    Ok(usages)
+}
+
+/// Reads every alert of `day`, oldest first.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn alerts(link: &Link, keys: &Keys, day: Day) -> RedisResult<Vec<Alert>> {
+    let mut alerts: Vec<Alert> = Vec::new();
+    for metric in metrics_of(link, keys, day).await? {
+        let mut pipeline = redis::pipe();
+        for bucket in 0..=u8::MAX {
+            pipeline.cmd("HVALS").arg(keys.raised(&metric, day, bucket));
+        }
+        let buckets: Vec<Vec<String>> = link.pipe(&pipeline).await?;
+        alerts.extend(buckets.into_iter().flatten().filter_map(|text| serde_json::from_str::<Alert>(&text).ok()));
+    }
+    alerts.sort_by(|a, b| (a.raised_at_ms, &a.id).cmp(&(b.raised_at_ms, &b.id)));
+    Ok(alerts)
+}
+
+/// The metrics that anybody used on `day`.
+async fn metrics_of(link: &Link, keys: &Keys, day: Day) -> RedisResult<Vec<Metric>> {
+    let names: Vec<String> = link.query(redis::cmd("SMEMBERS").arg(keys.metrics(day))).await?;
+    let mut metrics: Vec<Metric> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    metrics.sort();
+    Ok(metrics)
+}

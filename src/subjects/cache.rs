@@ -16,6 +16,9 @@ use crate::wire::Link;
 use super::plans::Plans;
 use super::profile::{Profile, Unreadable};
 
+/// A subject's hash as Redis answers it.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A bounded table from subject to settings, with a `Hint` beside each that belongs to the reader.
 #[derive(Debug)]
 pub struct Cache<Hint> {
@@ -143,7 +146,7 @@ impl<Hint: Default> Cache<Hint> {
         for at in which {
             pipeline.cmd("HGETALL").arg(keys::subject(&self.slot(*at).subject));
         }
-        let replies: Vec<RedisResult<Vec<(Vec<u8>, Vec<u8>)>>> = link.pipe(&pipeline).await?;
+        let replies: Vec<RedisResult<Fields>> = link.pipe(&pipeline).await?;
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
             let slot = &mut self.slots[*at as usize];

@@ -1,0 +1,421 @@
+//! The worker on a real server: every entry is counted or refused, once, whatever the stream holds.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quotabell::events::config::{StreamConfig, Trim};
+use quotabell::events::worker::{Parts, Worker};
+use quotabell::ledger::Committer;
+use quotabell::ledger::commit::{Terms, Trimming};
+use quotabell::subjects::Plans;
+use quotabell::subjects::config::PlanConfig;
+use quotabell::subjects::watch::{Changes, Watch};
+use quotabell::types::{Day, Keys, Metric, Percent, Subject, Units, UnixMs, keys};
+use quotabell::wire::{Link, RedisConfig, Target};
+use support::eventually::eventually;
+use support::redis_server::RedisServer;
+use tokio_util::sync::CancellationToken;
+
+/// A worker at work on a server of its own.
+struct Desk {
+    server: RedisServer,
+    link: Arc<Link>,
+    keys: Keys,
+    stop: CancellationToken,
+}
+
+/// A hash of counts: subject to units.
+type Counts = BTreeMap<String, u64>;
+
+impl Desk {
+    async fn open() -> Self {
+        let desk = Self::closed();
+        desk.hire().await;
+        desk
+    }
+
+    fn closed() -> Self {
+        let server = RedisServer::start();
+        let link = Arc::new(server.link());
+        Self { link, server, keys: Keys::new("usage"), stop: CancellationToken::new() }
+    }
+
+    /// Starts one more worker.
+    async fn hire(&self) {
+        let config = RedisConfig {
+            url: self.server.url(),
+            url_file: None,
+            data_dir: "unused".into(),
+            embedded_port: 0,
+            ca_file: None,
+        };
+        let target = Target::from_config(&config).expect("a target");
+        let limits = [("requests", 5000), ("tokens", 100)];
+        let limits = limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range")));
+        let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
+        let plan = PlanConfig { limits: limits.into(), thresholds };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+        let terms = Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
+        let changes = Changes::default();
+        let watch = Watch::new(target.client_resp3().expect("a client"), vec![changes.clone()]);
+        tokio::spawn(watch.run(self.stop.clone()));
+        // The promise of one second begins when the daemon listens; a test should not have to wait for it.
+        eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
+        let worker = Worker::new(Parts {
+            target,
+            link: Arc::new(self.server.link()),
+            keys: self.keys.clone(),
+            config: StreamConfig {
+                key: "usage".into(),
+                partitions: 1,
+                trim: Trim::Consumed,
+                late_max: std::time::Duration::from_secs(5 * 3600),
+                batch_entries: 500,
+            },
+            committer: Committer::new(self.keys.clone(), terms),
+            plans,
+            cache_entries: 1000,
+            changes,
+            raised: Arc::default(),
+        });
+        tokio::spawn(worker.run(self.stop.clone()));
+    }
+
+    async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        self.link.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    async fn add(&self, fields: &[(&[u8], &[u8])]) -> String {
+        let mut command = redis::cmd("XADD");
+        command.arg("usage").arg("*");
+        for (name, value) in fields {
+            command.arg(*name).arg(*value);
+        }
+        self.link.query(&command).await.expect("added")
+    }
+
+    async fn now(&self) -> UnixMs {
+        let (s, us): (i64, i64) = self.run(&["TIME"]).await;
+        UnixMs(s * 1000 + us / 1000)
+    }
+
+    async fn today(&self) -> Day {
+        Day::in_utc(self.now().await).expect("a day")
+    }
+
+    /// Waits until the checkpoint is the stream's newest id.
+    async fn caught_up(&self) {
+        eventually("the worker has caught up", || async {
+            let newest: Vec<(String, Vec<Vec<u8>>)> = self.run(&["XREVRANGE", "usage", "+", "-", "COUNT", "1"]).await;
+            let read: Option<String> = self.run(&["HGET", &self.keys.checkpoint(), "id"]).await;
+            (newest.first().map(|entry| entry.0.clone()) == read).then_some(())
+        })
+        .await;
+    }
+
+    async fn count(&self, subject: &str, metric: &str, day: Day) -> Option<u64> {
+        let metric: Metric = metric.parse().expect("legal");
+        self.run(&["HGET", &self.keys.usage(&metric, day, keys::bucket(subject)), subject]).await
+    }
+
+    async fn refused(&self) -> Vec<(String, Vec<Vec<u8>>)> {
+        self.run(&["XRANGE", &self.keys.refused(), "-", "+"]).await
+    }
+
+    async fn alerts(&self) -> Vec<(String, u16)> {
+        let entries: Vec<(String, Vec<String>)> = self.run(&["XRANGE", &self.keys.outbox(), "-", "+"]).await;
+        let alert = |text: &str| serde_json::from_str::<quotabell::types::Alert>(text).expect("an alert");
+        entries
+            .iter()
+            .map(|entry| alert(&entry.1[1]))
+            .map(|a| (a.subject.to_string(), a.threshold_percent.get()))
+            .collect()
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// I8: every rule of the event table broken in every way a client can, and the stream goes on.
+#[tokio::test]
+async fn every_broken_rule_is_refused_with_its_reason_and_the_stream_goes_on() {
+    let desk = Desk::open().await;
+    let long = vec![b'x'; 257];
+    let long_id = vec![b'i'; 129];
+    let long_metric = vec![b'm'; 65];
+    let mut cases: Vec<(&str, Vec<(&[u8], &[u8])>)> = vec![
+        ("missing_subject", vec![(b"units", b"1")]),
+        ("missing_subject", vec![(b"Subject", b"alice")]),
+        ("bad_subject", vec![(b"subject", b"")]),
+        ("bad_subject", vec![(b"subject", &long)]),
+        ("bad_subject", vec![(b"subject", b"\xff\xfe")]),
+        ("bad_subject", vec![(b"subject", b"a\x00b")]),
+        ("bad_subject", vec![(b"subject", b"a\nb")]),
+        ("bad_metric", vec![(b"subject", b"alice"), (b"metric", &long_metric)]),
+        ("bad_id", vec![(b"subject", b"alice"), (b"id", b"")]),
+        ("bad_id", vec![(b"subject", b"alice"), (b"id", &long_id)]),
+    ];
+    let huge = "9".repeat(31);
+    for units in ["", "0", "-1", "+1", "1.5", "1e3", "0x10", " 5", "5 ", "9007199254740992", &huge, "NaN"] {
+        cases.push(("bad_units", vec![(b"subject", b"alice"), (b"units", units.as_bytes())]));
+    }
+    for metric in ["", "Requests", "a b", "a:b", "\u{e9}"] {
+        cases.push(("bad_metric", vec![(b"subject", b"alice"), (b"metric", metric.as_bytes())]));
+    }
+    for ts in ["", "tomorrow", "2026-02-30T00:00:00Z", "2026-11-21T10:00:00", "-5", "99999999999999999999"] {
+        cases.push(("bad_ts", vec![(b"subject", b"alice"), (b"ts", ts.as_bytes())]));
+    }
+    let now = desk.now().await;
+    let (late, ahead) = (now.plus(-3 * 86_400_000).0.to_string(), now.plus(600_000).0.to_string());
+    cases.push(("too_late", vec![(b"subject", b"alice"), (b"ts", late.as_bytes())]));
+    cases.push(("too_far_ahead", vec![(b"subject", b"alice"), (b"ts", ahead.as_bytes())]));
+    // The table's order decides, not the entry's.
+    cases.push(("bad_subject", vec![(b"ts", b"x"), (b"units", b"-1"), (b"subject", b"")]));
+
+    let mut expected = Vec::new();
+    for (reason, fields) in &cases {
+        expected.push((desk.add(fields).await, (*reason).to_owned()));
+    }
+    desk.add(&[(b"subject", b"alice"), (b"units", b"7")]).await;
+    desk.caught_up().await;
+    let seen: Vec<(String, String)> = desk
+        .refused()
+        .await
+        .into_iter()
+        .map(|(_, f)| (String::from_utf8_lossy(&f[1]).into_owned(), String::from_utf8_lossy(&f[3]).into_owned()))
+        .collect();
+    assert_eq!(seen, expected);
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(7));
+    let totals: Counts = desk.run(&["HGETALL", &desk.keys.totals()]).await;
+    assert_eq!((totals["counted"], totals["refused"]), (1, cases.len() as u64));
+}
+
+/// Subjects are opaque: colons, braces, spaces and emoji count like any other.
+#[tokio::test]
+async fn odd_subjects_are_counted_apart() {
+    let desk = Desk::open().await;
+    let subjects = ["a:b", "a", "{usage}", "}{", "*", "with space", "🦀🔔", "80:alice", "alice", &"y".repeat(256)];
+    for (n, subject) in subjects.iter().enumerate() {
+        let units = (n + 1).to_string();
+        desk.add(&[(b"subject", subject.as_bytes()), (b"units", units.as_bytes()), (b"other", b"field")]).await;
+    }
+    desk.caught_up().await;
+    for (n, subject) in subjects.iter().enumerate() {
+        assert_eq!(desk.count(subject, "requests", desk.today().await).await, Some(n as u64 + 1), "{subject}");
+    }
+}
+
+/// A producer that sends twice because a reply was lost is counted once: inside a batch, across batches, across workers.
+#[tokio::test]
+async fn an_event_id_counts_once() {
+    let desk = Desk::closed();
+    for (subject, metric, id) in
+        [("a", "requests", "1"), ("a", "requests", "1"), ("a", "tokens", "1"), ("b", "requests", "1")]
+    {
+        desk.add(&[(b"subject", subject.as_bytes()), (b"metric", metric.as_bytes()), (b"id", id.as_bytes())]).await;
+    }
+    desk.hire().await;
+    desk.caught_up().await;
+    desk.add(&[(b"subject", b"a"), (b"id", b"1")]).await;
+    desk.add(&[(b"subject", b"a"), (b"id", b"2")]).await;
+    desk.add(&[(b"subject", b"a")]).await;
+    desk.caught_up().await;
+    let today = desk.today().await;
+    assert_eq!(desk.count("a", "requests", today).await, Some(3));
+    assert_eq!(desk.count("a", "tokens", today).await, Some(1));
+    assert_eq!(desk.count("b", "requests", today).await, Some(1));
+    let totals: Counts = desk.run(&["HGETALL", &desk.keys.totals()]).await;
+    assert_eq!(totals["duplicates"], 2);
+}
+
+/// Ids protect for 10 to 20 minutes of stream time, also where an outage lies between: not by the clock of whoever reads.
+#[tokio::test]
+async fn event_ids_protect_in_stream_time() {
+    let desk = Desk::closed();
+    let minute = 60_000;
+    let entries = [(0, "x"), (9, "x"), (19, "x"), (20, "x"), (41, "x")];
+    for (minutes, id) in entries {
+        let entry = format!("{}-1", 1_000_000 * 600_000_u64 + minutes * minute);
+        desk.run::<String>(&["XADD", "usage", &entry, "subject", "a", "id", id]).await;
+    }
+    desk.hire().await;
+    desk.caught_up().await;
+    // Counted at 0, 20 and 41: 9 and 19 lie in the same window and the next.
+    let day = Day::in_utc(UnixMs(1_000_000 * 600_000)).expect("a day");
+    assert_eq!(desk.count("a", "requests", day).await, Some(3));
+}
+
+/// A limit, a zone or a plan written with plain HSET takes effect at once, also for a subject that is in use.
+#[tokio::test]
+async fn a_plain_hset_takes_effect_within_a_second() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice"), (b"units", b"10")]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.alerts().await, []);
+    desk.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "12"]).await;
+    eventually("the new limit is applied to the next event", || async {
+        desk.add(&[(b"subject", b"alice")]).await;
+        desk.caught_up().await;
+        (!desk.alerts().await.is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(desk.alerts().await[0], ("alice".to_owned(), 80));
+}
+
+/// An unreadable setting must not turn into a default: the subject is counted, not judged, and judged again once it is mended.
+#[tokio::test]
+async fn a_subject_with_an_unreadable_setting_is_counted_and_not_judged() {
+    let desk = Desk::closed();
+    desk.run::<u64>(&["HSET", "quota_subject:alice", "plan", "gold"]).await;
+    desk.hire().await;
+    desk.add(&[(b"subject", b"alice"), (b"units", b"6000")]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(6000));
+    assert_eq!(desk.alerts().await, []);
+    desk.run::<u64>(&["HSET", "quota_subject:alice", "plan", "free"]).await;
+    eventually("the alerts are raised once the plan is mended", || async {
+        desk.add(&[(b"subject", b"alice")]).await;
+        (desk.alerts().await.len() == 2).then_some(())
+    })
+    .await;
+}
+
+/// I7: the same instant lies in different days of different zones.
+#[tokio::test]
+async fn days_lie_in_the_subjects_zone() {
+    let desk = Desk::closed();
+    desk.run::<u64>(&["HSET", "quota_subject:kiri", "timezone", "Pacific/Kiritimati"]).await;
+    desk.run::<u64>(&["HSET", "quota_subject:pago", "timezone", "Pacific/Pago_Pago"]).await;
+    let noon = "1700000000000-0"; // 2023-11-14T22:13:20Z
+    desk.run::<String>(&["XADD", "usage", noon, "subject", "kiri"]).await;
+    desk.run::<String>(&["XADD", "usage", "1700000000000-1", "subject", "pago"]).await;
+    desk.hire().await;
+    desk.caught_up().await;
+    let day = |text: &str| Day::parse(text).expect("a date");
+    assert_eq!(desk.count("kiri", "requests", day("2023-11-15")).await, Some(1));
+    assert_eq!(desk.count("pago", "requests", day("2023-11-14")).await, Some(1));
+}
+
+/// Near 2^53 - 1 each event counts or is refused by itself, in the order of the stream.
+#[tokio::test]
+async fn events_that_do_not_fit_a_full_counter_are_refused_one_by_one() {
+    let desk = Desk::closed();
+    let most = "9007199254740991";
+    for units in ["9007199254740981", most, "4", "7", "6", "1"] {
+        desk.add(&[(b"subject", b"alice"), (b"units", units.as_bytes())]).await;
+    }
+    desk.add(&[(b"subject", b"bob")]).await;
+    desk.hire().await;
+    desk.caught_up().await;
+    let today = desk.today().await;
+    assert_eq!(desk.count("alice", "requests", today).await, Some(9_007_199_254_740_991));
+    assert_eq!(desk.count("bob", "requests", today).await, Some(1));
+    let reasons: Vec<_> = desk.refused().await.into_iter().map(|(_, f)| (f[3].clone(), f[9].clone())).collect();
+    let overflow = b"counter_overflow".to_vec();
+    assert_eq!(reasons, [most, "7", "1"].map(|units| (overflow.clone(), units.as_bytes().to_vec())));
+}
+
+/// Two workers race for every batch: each entry counts once, each alert is raised once.
+#[tokio::test]
+async fn racing_workers_count_every_entry_once() {
+    let desk = Desk::open().await;
+    desk.hire().await;
+    desk.hire().await;
+    for n in 0..3000_u64 {
+        let subject = format!("s{}", n % 7);
+        let units = (1 + n % 3 * 10).to_string();
+        desk.add(&[(b"subject", subject.as_bytes()), (b"units", units.as_bytes())]).await;
+    }
+    desk.caught_up().await;
+    let today = desk.today().await;
+    let mut expected = Counts::new();
+    for n in 0..3000_u64 {
+        *expected.entry(format!("s{}", n % 7)).or_default() += 1 + n % 3 * 10;
+    }
+    for (subject, units) in &expected {
+        assert_eq!(desk.count(subject, "requests", today).await, Some(*units), "{subject}");
+    }
+    let mut alerts = desk.alerts().await;
+    alerts.sort();
+    let due: Vec<(String, u16)> = expected
+        .iter()
+        .flat_map(|(subject, units)| {
+            [(80, 4000), (100, 5000)]
+                .into_iter()
+                .filter(move |(_, at)| *units >= *at)
+                .map(|(p, _)| (subject.clone(), p))
+        })
+        .collect();
+    assert_eq!(alerts, due);
+    let totals: Counts = desk.run(&["HGETALL", &desk.keys.totals()]).await;
+    assert_eq!(totals["counted"], 3000);
+}
+
+/// Entries that a producer trimmed before they were read are counted as missing, and the group's lag stays true.
+#[tokio::test]
+async fn entries_trimmed_before_they_were_read_are_noticed() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    let mut both = redis::pipe();
+    both.atomic().cmd("XADD").arg("usage").arg("*").arg("subject").arg("lost").ignore();
+    both.cmd("XTRIM").arg("usage").arg("MAXLEN").arg(0).ignore();
+    let () = desk.link.pipe(&both).await.expect("done");
+    eventually("the gap is booked", || async {
+        let read: u64 = desk.run(&["HGET", &desk.keys.checkpoint(), "entries_read"]).await;
+        (read == 2).then_some(())
+    })
+    .await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(2));
+}
+
+/// A stream that is made again with lower ids would otherwise never be read: XREAD after the checkpoint finds nothing.
+#[tokio::test]
+async fn a_stream_made_again_is_read_from_its_beginning() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    desk.run::<u64>(&["DEL", "usage"]).await;
+    desk.run::<String>(&["XADD", "usage", "1700000000000-0", "subject", "alice"]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
+}
+
+/// After FLUSHALL the daemon counts what comes next; nothing of the past is left to agree with.
+#[tokio::test]
+async fn counting_goes_on_after_flushall() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice"), (b"units", b"5")]).await;
+    desk.caught_up().await;
+    desk.run::<String>(&["FLUSHALL"]).await;
+    desk.add(&[(b"subject", b"alice"), (b"units", b"2")]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(2));
+}
+
+/// A key of ours that holds something else stops the partition until it is mended, and then nothing is missing.
+#[tokio::test]
+async fn a_key_of_another_type_stops_counting_until_it_is_mended() {
+    let desk = Desk::open().await;
+    desk.run::<String>(&["SET", &desk.keys.outbox(), "mine"]).await;
+    desk.add(&[(b"subject", b"alice"), (b"units", b"5000")]).await;
+    eventually("the server has refused a commit", || async {
+        let stats: String = desk.run(&["INFO", "errorstats"]).await;
+        stats.contains("errorstat_WRONGTYPE").then_some(())
+    })
+    .await;
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, None);
+    desk.run::<u64>(&["DEL", &desk.keys.outbox()]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(5000));
+    assert_eq!(desk.alerts().await.len(), 2);
+}
