@@ -32,7 +32,6 @@ pub async fn usage(
     also: &[Metric],
 ) -> RedisResult<Vec<MetricUsage>> {
     let mut metrics: BTreeSet<Metric> = metrics_of(link, keys, day).await?.into_iter().collect();
-    let used_by_anybody = metrics.clone();
     metrics.extend(also.iter().cloned());
     let bucket = keys::bucket(subject.as_str());
     // A threshold that was raised may have left the configuration since, so every possible one is asked for.
@@ -55,7 +54,7 @@ pub async fn usage(
         let alerts: Vec<Alert> =
             records.into_iter().flatten().filter_map(|text| serde_json::from_str(&text).ok()).collect();
         // A metric that only others used that day says nothing about this subject.
-        if used.is_some() || also.contains(&metric) || !used_by_anybody.contains(&metric) {
+        if used.is_some() || also.contains(&metric) {
             usages.push(MetricUsage { metric, used: used.unwrap_or(0), alerts });
         }
     }
@@ -87,4 +86,24 @@ async fn metrics_of(link: &Link, keys: &Keys, day: Day) -> RedisResult<Vec<Metri
     let mut metrics: Vec<Metric> = names.iter().filter_map(|name| name.parse().ok()).collect();
     metrics.sort();
     Ok(metrics)
+}
+
+/// How far the reading is behind: entries that were added and are not committed yet.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn lag(link: &Link, keys: &Keys) -> RedisResult<u64> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("EXISTS").arg(keys.stream());
+    pipeline.cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
+    let (exists, read): (bool, Option<u64>) = link.pipe(&pipeline).await?;
+    if !exists {
+        return Ok(0);
+    }
+    let info: std::collections::HashMap<String, Value> = link.query(redis::cmd("XINFO").arg("STREAM").arg(keys.stream())).await?;
+    let number = |name: &str| info.get(name).and_then(|value| redis::from_redis_value_ref::<u64>(value).ok()).unwrap_or(0);
+    // Before the first commit, what was trimmed counts as read (as `commit.lua` will count it).
+    let read = read.unwrap_or_else(|| number("entries-added").saturating_sub(number("length")));
+    Ok(number("entries-added").saturating_sub(read))
 }

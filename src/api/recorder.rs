@@ -1,0 +1,42 @@
+//! The recorder behind the `metrics` facade: names, help texts, buckets.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::types::{Reason, meters};
+
+/// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
+const COMMIT_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
+/// Upper bounds of the time from crossing to delivered, seconds: from the first attempt to the end of the default retries.
+const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 600.0, 3_600.0, 21_600.0, 259_200.0];
+
+/// Installs the recorder of this process and describes every metric.
+///
+/// # Errors
+///
+/// [`BuildError`] when a recorder is installed already.
+pub fn install() -> Result<PrometheusHandle, BuildError> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(meters::COMMIT_SECONDS.to_owned()), &COMMIT_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(meters::DELIVERED_SECONDS.to_owned()), &DELIVERED_BUCKETS)?
+        .install_recorder()?;
+    describe();
+    Ok(handle)
+}
+
+fn describe() {
+    for meter in meters::ALL {
+        match meter.kind {
+            meters::Kind::Counter => describe_counter!(meter.name, meter.help),
+            meters::Kind::Gauge => describe_gauge!(meter.name, meter.help),
+            meters::Kind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
+        }
+    }
+    // A rate over a counter that appears with its first event misses that event: start from zero.
+    counter!(meters::COUNTED).absolute(0);
+    counter!(meters::DUPLICATES).absolute(0);
+    counter!(meters::GAP).absolute(0);
+    for reason in Reason::ALL {
+        counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
+    }
+}

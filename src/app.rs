@@ -1,0 +1,287 @@
+//! Builds every part, spawns the long-lived tasks, drains.
+//!
+//! The only place that spawns anything that lives on; each task is tracked and ends with the daemon. A task that fails for a reason
+//! that only an operator can mend (a key of another type, say) is started again and again, loudly, so that counting goes on where
+//! it can and everything goes on once it is mended. Read next: [`start`], how Redis is reached and judged.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{self, Api, Gauges, Readiness};
+use crate::config::Config;
+use crate::events::Worker;
+use crate::events::worker::Parts;
+use crate::ledger::Committer;
+use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
+use crate::sender::Sender;
+use crate::subjects::Plans;
+use crate::subjects::contacts::ContactBook;
+use crate::subjects::watch::{Changes, Watch};
+use crate::types::Keys;
+use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::{Embedded, Link};
+
+pub mod logging;
+mod signals;
+pub mod start;
+
+use signals::Signals;
+use start::Start;
+
+/// How often the recorder of metrics folds old samples.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Runs the daemon until a signal ends it.
+///
+/// # Errors
+///
+/// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let sender = Arc::new(Sender::new(&config.webhook, &config.email, config.retry.clone())?);
+    for warning in sender.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let recorder = api::recorder::install().context("install the recorder of metrics")?;
+    let mut signals = Signals::listen().context("listen to signals")?;
+
+    let listener = TcpListener::bind(&config.http.listen).await.with_context(|| {
+        format!("listen on {} (http.listen)", config.http.listen)
+    })?;
+    tracing::info!(address = %listener.local_addr()?, "http listens");
+    let keys = Keys::new(&config.stream.key);
+    let readiness = Arc::new(Readiness::default());
+    let link_slot = Arc::new(OnceLock::new());
+    let api = Arc::new(Api {
+        readiness: Arc::clone(&readiness),
+        gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
+        recorder: recorder.clone(),
+    });
+    let serving = CancellationToken::new();
+    let mut tasks = Tasks::default();
+    tasks.spawn("http", serve(api, listener, serving.clone()));
+    tasks.spawn("upkeep", async move {
+        loop {
+            tokio::time::sleep(UPKEEP_EVERY).await;
+            recorder.run_upkeep();
+        }
+    });
+
+    let start = Start { config: &config, keys: &keys, plans: &plans };
+    let ready = tokio::select! {
+        ready = start.reach() => ready?,
+        () = signals.stop() => {
+            tracing::info!("stopped before Redis was reached");
+            return Ok(());
+        }
+    };
+    let _ = link_slot.set(Arc::clone(&ready.link));
+    let stop = CancellationToken::new();
+    spawn_work(&mut tasks, &Work { config: &config, keys: &keys, ready: &ready, stop: &stop }, plans, sender)?;
+    readiness.running(Arc::clone(&ready.link));
+    notify_supervisor(sd_notify::NotifyState::Ready);
+    tracing::info!(redis = %ready.target.describe(), stream = keys.stream(), "quotabell is ready");
+
+    let failed = tokio::select! {
+        () = signals.stop() => None,
+        failed = tasks.one_failed() => Some(failed),
+    };
+    readiness.draining();
+    notify_supervisor(sd_notify::NotifyState::Stopping);
+    tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal ends at once");
+    stop.cancel();
+    tokio::select! {
+        () = drain(&mut tasks, &serving, config.shutdown.drain) => {}
+        () = signals.stop() => {
+            tracing::warn!("ended by a second signal; what was under way is taken up at the next start");
+            leave(ready.embedded).await;
+            anyhow::bail!("ended by a second signal before the drain was over");
+        }
+    }
+    leave(ready.embedded).await;
+    match failed {
+        Some(task) => anyhow::bail!("the task {task} ended unexpectedly"),
+        None => {
+            tracing::info!("drained");
+            Ok(())
+        }
+    }
+}
+
+/// What the working tasks have in common.
+struct Work<'a> {
+    config: &'a Config,
+    keys: &'a Keys,
+    ready: &'a start::Ready,
+    stop: &'a CancellationToken,
+}
+
+fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Sender>) -> anyhow::Result<()> {
+    let Work { config, keys, ready, stop } = *work;
+    let (link, keys) = (Arc::clone(&ready.link), keys.clone());
+    let new_alerts = Arc::new(Notify::new());
+    let new_deliveries = Arc::new(Notify::new());
+    let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
+    let (for_worker, for_waker) = (Changes::default(), Changes::default());
+
+    let watch = Watch::new(ready.target.client_resp3()?, vec![for_worker.clone(), for_waker.clone()]);
+    tasks.spawn("watch", watch.run(stop.clone()));
+
+    let worker = Worker::new(Parts {
+        target: ready.target.clone(),
+        // Of its own, so that commits never queue behind other calls.
+        link: Arc::new(Link::new(ready.target.client()?)),
+        keys: keys.clone(),
+        config: config.stream.clone(),
+        committer: Committer::new(keys.clone(), ready.terms.clone()),
+        plans,
+        cache_entries: config.subjects.cache_entries,
+        changes: for_worker,
+        raised: Arc::clone(&new_alerts),
+    });
+    tasks.spawn("worker", worker.run(stop.clone()));
+
+    let fan_out = {
+        let (link, keys, contacts) = (Arc::clone(&link), keys.clone(), Arc::clone(&contacts));
+        let (new_alerts, new_deliveries) = (Arc::clone(&new_alerts), Arc::clone(&new_deliveries));
+        move || FanOutLoop::new(FanOutParts {
+            link: Arc::clone(&link),
+            keys: keys.clone(),
+            contacts: Arc::clone(&contacts),
+            new_alerts: Arc::clone(&new_alerts),
+            new_deliveries: Arc::clone(&new_deliveries),
+        })
+    };
+    let token = stop.clone();
+    tasks.spawn("fan-out", keep(stop.clone(), "fan-out", move || fan_out().run(token.clone())));
+
+    let slots = slots(&config.delivery);
+    let dispatcher = {
+        let (link, keys, new_deliveries) = (Arc::clone(&link), keys.clone(), Arc::clone(&new_deliveries));
+        move || Dispatcher::new(DispatcherParts {
+            link: Arc::clone(&link),
+            keys: keys.clone(),
+            contacts: Arc::clone(&contacts),
+            sender: Arc::clone(&sender),
+            slots: Arc::clone(&slots),
+            new_deliveries: Arc::clone(&new_deliveries),
+            lease_margin: LEASE_MARGIN,
+        })
+    };
+    let token = stop.clone();
+    tasks.spawn("dispatcher", keep(stop.clone(), "dispatcher", move || dispatcher().run(token.clone())));
+    tasks.spawn("waker", Waker::new(link, keys, for_waker, new_deliveries).run(stop.clone()));
+    Ok(())
+}
+
+async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) {
+    if let Err(error) = api::serve(api, listener, stop).await {
+        tracing::error!(%error, "http ended");
+    }
+}
+
+/// Runs a loop again whenever it ended with an error that it could not wait out, until stopped.
+async fn keep<F>(stop: CancellationToken, name: &'static str, mut run: impl FnMut() -> F)
+where
+    F: Future<Output = Result<(), OutboxError>>,
+{
+    let mut retries = Retries::new(Schedule::RECONNECT);
+    while !stop.is_cancelled() {
+        match run().await {
+            Ok(()) => return,
+            Err(error) => {
+                let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                tracing::error!(task = name, %error, source, "stopped until this is mended");
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(retries.failed()) => {}
+        }
+    }
+}
+
+/// Waits until every task has ended, the HTTP server last, so that `/readyz` says 503 meanwhile. What is still running at the
+/// deadline is dropped: leases run out and commits have been made or not.
+async fn drain(tasks: &mut Tasks, serving: &CancellationToken, deadline: Duration) {
+    let worked_off = tasks.work_ended();
+    if tokio::time::timeout(deadline, worked_off).await.is_err() {
+        tracing::warn!("the drain's deadline passed; what was under way is taken up at the next start");
+    }
+    serving.cancel();
+    tasks.set.shutdown().await;
+}
+
+/// Stops the embedded server, if it is ours.
+async fn leave(embedded: Option<Embedded>) {
+    if let Some(embedded) = embedded {
+        match embedded.stop().await {
+            Ok(()) => tracing::info!("the embedded redis has stopped, its data is on disk"),
+            Err(error) => tracing::error!(%error, "the embedded redis could not be stopped"),
+        }
+    }
+}
+
+fn notify_supervisor(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "the supervisor could not be told");
+    }
+}
+
+/// Tasks that live as long as the daemon.
+#[derive(Debug, Default)]
+struct Tasks {
+    set: JoinSet<&'static str>,
+    /// Tasks that end with the drain; the others are ended by it.
+    work: usize,
+}
+
+/// Tasks that serve the others and are ended after them.
+const SERVICES: [&str; 2] = ["http", "upkeep"];
+
+impl Tasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        if !SERVICES.contains(&name) {
+            self.work += 1;
+        }
+        self.set.spawn(async move {
+            task.await;
+            name
+        });
+    }
+
+    /// The name of a task that ended although nobody asked it to. A panic has been printed by its thread.
+    async fn one_failed(&mut self) -> &'static str {
+        match self.set.join_next().await {
+            Some(Ok(name)) => {
+                self.ended(name);
+                name
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, "a task panicked");
+                self.work = self.work.saturating_sub(1);
+                "(panicked)"
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    fn ended(&mut self, name: &'static str) {
+        if !SERVICES.contains(&name) {
+            self.work = self.work.saturating_sub(1);
+        }
+    }
+
+    async fn work_ended(&mut self) {
+        while self.work > 0 {
+            self.one_failed().await;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+
+use crate::config::Config;
+use crate::events::config::Trim;
+use crate::ledger::commit::{FORMAT, Terms, Trimming};
+use crate::ledger::probe::{self, ProbeError, Stored};
+use crate::outbox;
+use crate::subjects::Plans;
+use crate::types::Keys;
+use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::embedded::How;
+use crate::wire::server::{InspectError, Readiness as ServerReadiness};
+use crate::wire::target::EMBEDDED;
+use crate::wire::{Embedded, Fault, Link, Target, fault_of, inspect};
+
+/// Starts, as far as Redis is concerned.
+#[derive(Debug)]
+pub struct Start<'a> {
+    /// The configuration.
+    pub config: &'a Config,
+    /// The partition's keys.
+    pub keys: &'a Keys,
+    /// The plans.
+    pub plans: &'a Plans,
+}
+
+/// Redis has been reached and found fit.
+#[derive(Debug)]
+pub struct Ready {
+    /// Where it is.
+    pub target: Target,
+    /// The shared connection.
+    pub link: Arc<Link>,
+    /// What every commit has in common.
+    pub terms: Terms,
+    /// Our own server, where one is configured.
+    pub embedded: Option<Embedded>,
+}
+
+/// A failure that waiting can't mend, with what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
+pub struct CannotStart {
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub hint: String,
+}
+
+enum Trouble {
+    /// Try again.
+    Passing(String),
+    /// Give up.
+    Lasting(CannotStart),
+}
+
+impl Start<'_> {
+    /// Starts the embedded server where one is configured, then keeps trying until Redis answers, is fit, and the commit's
+    /// rehearsal has passed.
+    ///
+    /// # Errors
+    ///
+    /// What waiting can't mend.
+    pub async fn reach(&self) -> anyhow::Result<Ready> {
+        let target = Target::from_config(&self.config.redis)?;
+        let embedded = self.embedded().await?;
+        let link = Arc::new(Link::new(target.client()?));
+        let terms = terms(self.config, self.plans);
+        let mut retries = Retries::new(Schedule::RECONNECT);
+        let mut said = String::new();
+        loop {
+            match self.examine(&link, &terms).await {
+                Ok(()) => return Ok(Ready { target, link, terms, embedded }),
+                Err(Trouble::Lasting(cannot)) => {
+                    if let Some(embedded) = embedded {
+                        let _ = embedded.stop().await;
+                    }
+                    return Err(cannot.into());
+                }
+                Err(Trouble::Passing(reason)) => {
+                    if reason != said {
+                        tracing::warn!(redis = %target.describe(), reason, "waiting for Redis");
+                        said = reason;
+                    }
+                    tokio::time::sleep(retries.failed()).await;
+                }
+            }
+        }
+    }
+
+    async fn embedded(&self) -> anyhow::Result<Option<Embedded>> {
+        let redis = &self.config.redis;
+        if redis.url_file.is_some() || redis.url != EMBEDDED {
+            return Ok(None);
+        }
+        let embedded = Embedded::ensure(redis).await?;
+        let how = match embedded.how() {
+            How::Started => "started",
+            How::Adopted => "adopted, it was still running",
+        };
+        tracing::info!(
+            "embedded redis {how}: producers use redis://127.0.0.1:{}, data in {}",
+            embedded.port(),
+            embedded.data_dir().display()
+        );
+        Ok(Some(embedded))
+    }
+
+    async fn examine(&self, link: &Link, terms: &Terms) -> Result<(), Trouble> {
+        let info = inspect(link).await.map_err(|error| match &error {
+            InspectError::Redis(source) => trouble_of(source, &error),
+            _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
+        })?;
+        if let Err(unfit) = info.judge() {
+            return Err(lasting(&unfit, unfit.hint()));
+        }
+        if info.cluster_enabled {
+            return Err(lasting(&anyhow!("this Redis is a cluster node, which is not supported yet"), "use a standalone server"));
+        }
+        match info.readiness() {
+            ServerReadiness::Ready => {}
+            other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
+        }
+        if !info.aof_enabled {
+            tracing::warn!("this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot");
+        }
+        let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &error))?;
+        self.compare(&stored, terms)?;
+        let nonce = format!("{:016x}", rand::random::<u64>());
+        probe::rehearse(link, self.keys, terms, &nonce).await.map_err(|error| match &error {
+            ProbeError::Redis { source, .. } => trouble_of(source, &error),
+            ProbeError::Refused { .. } => {
+                lasting(&error, "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"")
+            }
+            ProbeError::Answer { .. } => Trouble::Passing(error.to_string()),
+        })?;
+        if !self.config.fallback.contacts.is_empty() {
+            // A fallback that is new since the last start reaches the alerts that wait for one.
+            outbox::wake_all(link, self.keys).await.map_err(|error| Trouble::Passing(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// A daemon with another layout or another number of partitions must not touch the books.
+    fn compare(&self, stored: &Stored, terms: &Terms) -> Result<(), Trouble> {
+        if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
+            let problem = anyhow!("{} was written in format {format}, this quotabell knows {FORMAT}", self.keys.checkpoint());
+            return Err(lasting(&problem, "run the version of quotabell that wrote it, or a newer one"));
+        }
+        if let Some(partitions) = stored.partitions.filter(|partitions| *partitions != terms.partitions) {
+            let problem = anyhow!("{} counts {partitions} partitions, stream.partitions is {}", self.keys.checkpoint(), terms.partitions);
+            return Err(lasting(&problem, "set stream.partitions to the number that the stream was begun with"));
+        }
+        if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
+            tracing::info!("plans differ from those of the last commit: from now on these apply; a second daemon should have the same");
+        }
+        Ok(())
+    }
+}
+
+/// What every commit of this configuration has in common.
+#[must_use]
+pub fn terms(config: &Config, plans: &Plans) -> Terms {
+    Terms {
+        trim: match config.stream.trim {
+            Trim::Consumed => Trimming::Consumed,
+            Trim::Never => Trimming::Never,
+        },
+        partitions: config.stream.partitions,
+        fingerprint: plans.fingerprint(),
+    }
+}
+
+fn lasting(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> Trouble {
+    Trouble::Lasting(CannotStart { problem: problem.to_string(), hint: hint.to_owned() })
+}
+
+fn trouble_of(source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trouble {
+    let hint = match fault_of(source) {
+        Fault::Away | Fault::NotReady | Fault::ReadOnly | Fault::Full => return Trouble::Passing(source.to_string()),
+        Fault::Login => "check user and password in redis.url",
+        Fault::Denied => "grant the user what docs/operations.md lists: the keys quota_* and the stream, and their commands",
+        Fault::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
+        Fault::Other => "docs/operations.md says which servers are supported",
+    };
+    Trouble::Lasting(CannotStart { problem: format!("{whole}: {source}"), hint: hint.to_owned() })
+}
+
+/// How long a verb that only looks waits for Redis.
+pub const LOOK_DEADLINE: Duration = Duration::from_secs(5);
