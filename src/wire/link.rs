@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisConnectionInfo,
+    RedisResult,
 };
 use tokio::sync::Mutex;
+
+pub use super::fault::{Fault, fault_of};
 
 /// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and than a
 /// fork or a disk hiccup usually does.
@@ -19,6 +22,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Link {
     client: Client,
+    /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of every
+    /// answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong password.
+    login: RedisConnectionInfo,
     current: Mutex<Option<Current>>,
 }
 
@@ -32,7 +38,14 @@ impl Link {
     /// A link that connects through `client`. Connects nowhere yet.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, current: Mutex::new(None) }
+        let login = client.get_connection_info().redis_settings().clone();
+        match Client::open(without_login(&client)) {
+            Ok(bare) if login.protocol() == ProtocolVersion::RESP2 => {
+                Self { client: bare, login, current: Mutex::new(None) }
+            }
+            // In RESP3 the login is part of HELLO, and its errors come through as they are.
+            _ => Self { client, login: RedisConnectionInfo::default(), current: Mutex::new(None) },
+        }
     }
 
     /// Runs one command.
@@ -65,7 +78,8 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(RESPONSE_TIMEOUT));
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        log_in(&mut connection, &self.login).await?;
         // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
         static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -86,57 +100,24 @@ impl Link {
     }
 }
 
-/// What a failed call to Redis means for whoever made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// No connection, or it broke: connect again.
-    Away,
-    /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, TRYAGAIN): wait.
-    NotReady,
-    /// A replica, or a primary that was demoted: connect again, wait.
-    ReadOnly,
-    /// `maxmemory` is reached: wait until memory is freed.
-    Full,
-    /// Wrong password or user.
-    Login,
-    /// The user may not run the command or touch the key.
-    Denied,
-    /// A key of ours holds another type, or a value that is not ours.
-    WrongType,
-    /// Something else: a bug or a server that is not what we take it for.
-    Other,
-}
-
-impl Fault {
-    /// Whether waiting and trying again can mend it.
-    #[must_use]
-    pub const fn is_passing(self) -> bool {
-        matches!(self, Self::Away | Self::NotReady | Self::ReadOnly | Self::Full)
-    }
-}
-
-/// Classifies an error by its kind and code, never by its free text.
-#[must_use]
-pub fn fault_of(error: &RedisError) -> Fault {
-    match error.kind() {
-        ErrorKind::AuthenticationFailed => return Fault::Login,
-        ErrorKind::Io => return Fault::Away,
-        ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::TryAgain | ServerErrorKind::MasterDown) => {
-            return Fault::NotReady;
+async fn log_in(connection: &mut MultiplexedConnection, login: &RedisConnectionInfo) -> RedisResult<()> {
+    if let Some(password) = login.password() {
+        let mut auth = redis::cmd("AUTH");
+        if let Some(username) = login.username() {
+            auth.arg(username);
         }
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => return Fault::ReadOnly,
-        _ => {}
+        let () = auth.arg(password).query_async(connection).await?;
     }
-    if error.is_io_error() || error.is_connection_dropped() || error.is_timeout() {
-        return Fault::Away;
+    if login.db() != 0 {
+        let () = redis::cmd("SELECT").arg(login.db()).query_async(connection).await?;
     }
-    match error.code() {
-        Some("NOAUTH" | "WRONGPASS") => Fault::Login,
-        Some("NOPERM") => Fault::Denied,
-        Some("WRONGTYPE") => Fault::WrongType,
-        Some("OOM") => Fault::Full,
-        Some("LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS") => Fault::NotReady,
-        Some("READONLY" | "UNBLOCKED") => Fault::ReadOnly,
-        _ => Fault::Other,
-    }
+    Ok(())
+}
+
+/// Where the client connects to, without user, password and database.
+fn without_login(client: &Client) -> ConnectionInfo {
+    let info = client.get_connection_info().clone();
+    // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    info.set_tcp_settings(tcp).set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name())
 }

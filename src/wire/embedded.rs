@@ -1,0 +1,334 @@
+//! The server that the daemon starts by itself, for `redis.url = "embedded"`.
+//!
+//! It outlives a daemon that is killed, and the next one adopts it: usage events that producers append meanwhile are not lost.
+//! So it has a process group of its own (Ctrl-C in a terminal does not reach it) and is not killed when its handle is dropped;
+//! only [`Embedded::stop`] ends it. Whether a listener is ours is decided by the run id in the data folder, never by the port
+//! alone. Read next: [`launch`](super::launch), which finds and starts the binary.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use tokio::process::Child;
+use tokio::time::{sleep, timeout};
+
+use super::config::RedisConfig;
+use super::fault::{Fault, fault_of};
+use super::launch::{self, Record};
+use super::link::Link;
+use super::raw::{RawConnection, ReadError};
+use super::server::{InspectError, Readiness, ServerInfo, inspect};
+use super::target::{Target, TargetError};
+
+/// How long a server may live without a sign of being up. Loading its data is a sign.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long it may take to write its file and exit.
+const STOP_MAX: Duration = Duration::from_secs(30);
+/// Between two looks at a server that is not up yet.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How a server came to be ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum How {
+    /// It was started just now.
+    Started,
+    /// It was still running from before.
+    Adopted,
+}
+
+/// A running server of ours. Dropping it leaves the server running.
+#[derive(Debug)]
+pub struct Embedded {
+    how: How,
+    info: ServerInfo,
+    port: u16,
+    data_dir: PathBuf,
+    /// Only of a server that this process started; to be waited for when it ends.
+    child: Option<Child>,
+}
+
+/// Why there is no embedded server, or why it did not stop.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// Nothing to start.
+    #[error("no redis-server or valkey-server on PATH; {INSTALL}")]
+    NoBinary,
+    /// The data folder can't be used.
+    #[error("use redis.data_dir {}", .path.display())]
+    DataDir {
+        /// The folder, or the file in it.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another program has the port.
+    #[error(
+        "port {port} of 127.0.0.1 is taken by a server that is not the one of redis.data_dir {}; stop it, or set \
+         redis.embedded_port to a free port, or name the server in redis.url", .data_dir.display()
+    )]
+    Foreign {
+        /// The port.
+        port: u16,
+        /// The data folder.
+        data_dir: PathBuf,
+    },
+    /// A server of the same folder runs on another port. Two of them would ruin the file.
+    #[error(
+        "the server of redis.data_dir {} still runs on port {running}, not on redis.embedded_port {wanted}; stop it with \
+         `redis-cli -p {running} shutdown`, or set redis.embedded_port to {running}", .data_dir.display()
+    )]
+    OtherPort {
+        /// The data folder.
+        data_dir: PathBuf,
+        /// Where it runs.
+        running: u16,
+        /// Where it ought to run.
+        wanted: u16,
+    },
+    /// The binary can't be started.
+    #[error("start {}", .binary.display())]
+    Start {
+        /// Its path.
+        binary: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ended before it was up.
+    #[error("the embedded server ended at once ({status}); its log {} ends with: {last_words}", .log.display())]
+    Ended {
+        /// How.
+        status: ExitStatus,
+        /// Its log.
+        log: PathBuf,
+        /// The end of the log.
+        last_words: String,
+    },
+    /// It runs but does not answer.
+    #[error("the embedded server does not answer on port {port} after {} s; its log is {}", SILENCE_MAX.as_secs(), .log.display())]
+    Silent {
+        /// The port.
+        port: u16,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// The connection to it can't be prepared.
+    #[error("prepare the connection to the embedded server")]
+    Target(#[from] TargetError),
+    /// It refused to end.
+    #[error("stop the embedded server, process {pid}")]
+    Stop {
+        /// Its process id.
+        pid: u32,
+        /// Why.
+        source: ReadError,
+    },
+    /// It did not end.
+    #[error("the embedded server, process {pid}, did not end within {} s", STOP_MAX.as_secs())]
+    StillRunning {
+        /// Its process id.
+        pid: u32,
+    },
+}
+
+/// What to do without a binary.
+const INSTALL: &str = "install one (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; macOS: brew \
+                       install redis), or set redis.url to a server that runs";
+
+impl Embedded {
+    /// Makes sure that the server of `config.data_dir` runs on `config.embedded_port` and has loaded its data: adopts it where
+    /// it still runs, else starts it, with the binary found on `PATH`. Creates the folder, readable by its owner only.
+    ///
+    /// Waits as long as a large file takes to load.
+    ///
+    /// # Errors
+    ///
+    /// See [`EmbeddedError`]. No server is left behind that was started here.
+    pub async fn ensure(config: &RedisConfig) -> Result<Self, EmbeddedError> {
+        Self::ensure_from(config, &std::env::var_os("PATH").unwrap_or_default()).await
+    }
+
+    /// As [`Self::ensure`], with another list of folders to find the binary in, separated as in `PATH`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ensure`].
+    pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
+        let port = config.embedded_port;
+        let data_dir = launch::prepare(&config.data_dir)?;
+        let record = Record::read(&data_dir)?;
+        match listener(port).await? {
+            Listener::Nobody => {}
+            Listener::Server(info) if record.as_ref().is_some_and(|record| record.is_of(&info)) => {
+                let adopted = Self { how: How::Adopted, info: *info, port, data_dir, child: None };
+                return adopted.loaded().await;
+            }
+            Listener::Server(_) | Listener::Unknown => return Err(EmbeddedError::Foreign { port, data_dir }),
+        }
+        if let Some(record) = record.filter(|record| record.port != port)
+            && let Listener::Server(info) = listener(record.port).await?
+            && record.is_of(&info)
+        {
+            return Err(EmbeddedError::OtherPort { data_dir, running: record.port, wanted: port });
+        }
+        let binary = launch::find(search).ok_or(EmbeddedError::NoBinary)?;
+        start(&binary, port, data_dir).await?.loaded().await
+    }
+
+    /// Whether it was started or adopted.
+    #[must_use]
+    pub const fn how(&self) -> How {
+        self.how
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.info.process_id
+    }
+
+    /// The port, on 127.0.0.1.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub const fn info(&self) -> &ServerInfo {
+        &self.info
+    }
+
+    /// The folder that holds its data and its log.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Ends the server and waits until its process is gone. Its append-only file is complete then.
+    ///
+    /// # Errors
+    ///
+    /// It refused, or did not end in time; it then still runs, and the next daemon adopts it.
+    pub async fn stop(mut self) -> Result<(), EmbeddedError> {
+        let pid = self.pid();
+        let failed = |source| EmbeddedError::Stop { pid, source };
+        let goodbye = async {
+            let mut connection = match RawConnection::connect(&Target::local(self.port), None).await {
+                // Somebody else has ended it.
+                Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
+                    return Ok(());
+                }
+                connected => connected?,
+            };
+            // NOSAVE leaves out the snapshot; the append-only file is flushed all the same. The answer is the end of the
+            // connection, which the system closes when the process is gone.
+            match connection.ask("SHUTDOWN", &[b"SHUTDOWN", b"NOSAVE"]).await {
+                Err(ReadError::Closed | ReadError::Io(_)) | Ok(()) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        timeout(STOP_MAX, goodbye).await.map_err(|_| EmbeddedError::StillRunning { pid })?.map_err(failed)?;
+        if let Some(child) = &mut self.child {
+            let ended = timeout(STOP_MAX, child.wait()).await.map_err(|_| EmbeddedError::StillRunning { pid })?;
+            ended.map_err(|error| failed(ReadError::Io(error)))?;
+        }
+        Record::remove(&self.data_dir)
+    }
+
+    /// Waits until its data is loaded. As long as it says that it is loading, that may take what it takes.
+    async fn loaded(mut self) -> Result<Self, EmbeddedError> {
+        let link = Link::new(Target::local(self.port).client()?);
+        let mut sign_of_life = Instant::now();
+        loop {
+            match inspect(&link).await {
+                Ok(info) if info.run_id == self.info.run_id => {
+                    sign_of_life = Instant::now();
+                    self.info = info;
+                    if self.info.readiness() != Readiness::Loading && ping(&link).await {
+                        return Ok(self);
+                    }
+                }
+                // Another server answers in its place: the one that we saw has ended.
+                Ok(_) => return Err(EmbeddedError::Foreign { port: self.port, data_dir: self.data_dir }),
+                Err(_) => {}
+            }
+            if let Some(child) = &mut self.child {
+                launch::still_running(child, &self.data_dir)?;
+            }
+            if sign_of_life.elapsed() > SILENCE_MAX {
+                self.give_up().await;
+                return Err(EmbeddedError::Silent { port: self.port, log: launch::log_of(&self.data_dir) });
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Kills a server that this process started and that never came up.
+    async fn give_up(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill().await;
+        }
+    }
+}
+
+/// Starts the server and waits until it answers, loading or not.
+async fn start(binary: &Path, port: u16, data_dir: PathBuf) -> Result<Embedded, EmbeddedError> {
+    let mut child = launch::spawn(binary, port, &data_dir)?;
+    let pid = child.id().unwrap_or_default();
+    // Written before it answers, so that a daemon killed from here on leaves a server that the next one knows.
+    let mut record = Record { pid, port, run_id: None };
+    let started = async {
+        record.write(&data_dir)?;
+        let begun = Instant::now();
+        loop {
+            // Whoever answers on the port is it only if it is the process that we started.
+            if let Listener::Server(info) = listener(port).await?
+                && info.process_id == pid
+            {
+                record.run_id = Some(info.run_id.clone());
+                record.write(&data_dir)?;
+                return Ok(info);
+            }
+            launch::still_running(&mut child, &data_dir)?;
+            if begun.elapsed() > SILENCE_MAX {
+                return Err(EmbeddedError::Silent { port, log: launch::log_of(&data_dir) });
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    match started.await {
+        Ok(info) => Ok(Embedded { how: How::Started, info: *info, port, data_dir, child: Some(child) }),
+        Err(error) => {
+            let _ = child.kill().await;
+            let _ = Record::remove(&data_dir);
+            Err(error)
+        }
+    }
+}
+
+/// Who answers on a port of 127.0.0.1.
+enum Listener {
+    Nobody,
+    Server(Box<ServerInfo>),
+    /// Something that is no Redis, or one that wants a password.
+    Unknown,
+}
+
+async fn listener(port: u16) -> Result<Listener, EmbeddedError> {
+    let link = Link::new(Target::local(port).client()?);
+    Ok(match inspect(&link).await {
+        Ok(info) => Listener::Server(Box::new(info)),
+        Err(InspectError::Redis(error)) if error.is_connection_refusal() => Listener::Nobody,
+        Err(_) => Listener::Unknown,
+    })
+}
+
+async fn ping(link: &Link) -> bool {
+    match link.query::<String>(&redis::cmd("PING")).await {
+        Ok(_) => true,
+        // It answers; what it lacks is for others to judge.
+        Err(error) => !matches!(fault_of(&error), Fault::Away | Fault::NotReady),
+    }
+}

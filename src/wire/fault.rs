@@ -1,0 +1,70 @@
+//! What a failed call to Redis means: one classification for the shared connection and for the reader of streams.
+
+use redis::{ErrorKind, RedisError};
+
+/// What a failed call to Redis means for whoever made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// No connection, or it broke: connect again.
+    Away,
+    /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, TRYAGAIN): wait.
+    NotReady,
+    /// A replica, or a primary that was demoted: connect again, wait.
+    ReadOnly,
+    /// `maxmemory` is reached: wait until memory is freed.
+    Full,
+    /// Wrong password or user.
+    Login,
+    /// The user may not run the command or touch the key.
+    Denied,
+    /// A key of ours holds another type, or a value that is not ours.
+    WrongType,
+    /// Something else: a bug or a server that is not what we take it for.
+    Other,
+}
+
+impl Fault {
+    /// Whether waiting and trying again can mend it.
+    #[must_use]
+    pub const fn is_passing(self) -> bool {
+        matches!(self, Self::Away | Self::NotReady | Self::ReadOnly | Self::Full)
+    }
+}
+
+/// What the server sends, before it hangs up, to a client beyond `maxclients`. It has no code of its own, so this is the one
+/// text that is looked at; without it a crowded server would look like one that will never do.
+const CROWDED: &str = "max number of clients";
+
+/// Classifies an error by its kind and code, never by its free text (with one exception, `CROWDED`).
+///
+/// A pipeline's error is what its first failing command says.
+#[must_use]
+pub fn fault_of(error: &RedisError) -> Fault {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => return Fault::Login,
+        ErrorKind::Io => return Fault::Away,
+        _ => {}
+    }
+    // The crate keeps the codes of a pipeline's or a transaction's failures only in this list.
+    if let Some(failures) = error.clone().into_server_errors()
+        && let Some((_, failure)) = failures.first()
+    {
+        return fault_of_reply(failure.code(), failure.details().unwrap_or_default());
+    }
+    fault_of_reply(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
+}
+
+/// Classifies an error reply: its first word and the rest of the line.
+pub(super) fn fault_of_reply(code: &str, text: &str) -> Fault {
+    match code {
+        "NOAUTH" | "WRONGPASS" => Fault::Login,
+        // DENIED is the answer of protected mode to a client from another host.
+        "NOPERM" | "DENIED" => Fault::Denied,
+        "WRONGTYPE" => Fault::WrongType,
+        "OOM" => Fault::Full,
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => Fault::NotReady,
+        "READONLY" | "UNBLOCKED" => Fault::ReadOnly,
+        "ERR" if text.starts_with(CROWDED) => Fault::Away,
+        _ => Fault::Other,
+    }
+}

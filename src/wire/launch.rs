@@ -1,0 +1,175 @@
+//! The binary, the data folder and the process of the embedded server. Read next: [`embedded`](super::embedded), which decides.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde::{Deserialize, Serialize};
+use tokio::process::{Child, Command};
+
+use super::embedded::EmbeddedError;
+use super::server::ServerInfo;
+
+/// Names of the binary, the first found is taken.
+const BINARIES: [&str; 2] = ["redis-server", "valkey-server"];
+/// Where the server writes its log, in the data folder.
+const LOG: &str = "redis.log";
+/// Where we note which server is ours, in the data folder.
+const RECORD: &str = "embedded.json";
+/// How much of the log's end is looked at for an error message, and how many lines of it are shown.
+const TAIL_BYTES: u64 = 4096;
+const TAIL_LINES: usize = 3;
+
+/// Which server is ours, as the data folder remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) pid: u32,
+    pub(super) port: u16,
+    /// Known once it has answered.
+    pub(super) run_id: Option<String>,
+}
+
+impl Record {
+    /// The record in the folder; `None` where there is none, or one that a crash left half-written.
+    pub(super) fn read(data_dir: &Path) -> Result<Option<Self>, EmbeddedError> {
+        let path = data_dir.join(RECORD);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(EmbeddedError::DataDir { path, source }),
+        }
+    }
+
+    /// Replaces the record in one step.
+    pub(super) fn write(&self, data_dir: &Path) -> Result<(), EmbeddedError> {
+        let path = data_dir.join(RECORD);
+        let new = path.with_extension("new");
+        let written = serde_json::to_vec(self).map_err(io::Error::from).and_then(|json| {
+            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&json)?;
+            fs::rename(&new, &path)
+        });
+        written.map_err(|source| EmbeddedError::DataDir { path, source })
+    }
+
+    /// Forgets the server.
+    pub(super) fn remove(data_dir: &Path) -> Result<(), EmbeddedError> {
+        let path = data_dir.join(RECORD);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(EmbeddedError::DataDir { path, source }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the server that says this of itself is the one of the record. The process id decides only where a daemon was
+    /// killed before the server had told its run id.
+    pub(super) fn is_of(&self, info: &ServerInfo) -> bool {
+        match &self.run_id {
+            Some(run_id) => *run_id == info.run_id,
+            None => self.pid == info.process_id,
+        }
+    }
+}
+
+/// Creates the folder where it is missing, for its owner only, and gives its full path.
+pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, EmbeddedError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    made.and_then(|()| data_dir.canonicalize())
+        .map_err(|source| EmbeddedError::DataDir { path: data_dir.to_path_buf(), source })
+}
+
+/// The first binary in the folders of `search`, Redis before Valkey.
+pub(super) fn find(search: &OsStr) -> Option<PathBuf> {
+    let runs =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+    BINARIES.iter().find_map(|name| std::env::split_paths(search).map(|folder| folder.join(name)).find(runs))
+}
+
+/// Starts the server in the folder. It is not ended when the handle is dropped.
+pub(super) fn spawn(binary: &Path, port: u16, data_dir: &Path) -> Result<Child, EmbeddedError> {
+    // Paths are relative to the folder, because Redis takes its arguments for lines of a configuration file, where a space or
+    // a quote in a path would need escaping.
+    Command::new(binary)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", ".", "--logfile", LOG])
+        .args(["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""])
+        .args(["--maxmemory-policy", "noeviction", "--daemonize", "no"])
+        .current_dir(data_dir)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|source| EmbeddedError::Start { binary: binary.to_path_buf(), source })
+}
+
+/// Fails when the process has ended, with the end of its log.
+pub(super) fn still_running(child: &mut Child, data_dir: &Path) -> Result<(), EmbeddedError> {
+    match child.try_wait() {
+        Ok(Some(status)) => {
+            let log = log_of(data_dir);
+            let last_words = tail(&log).unwrap_or_else(|_| "nothing".to_owned());
+            Err(EmbeddedError::Ended { status, log, last_words })
+        }
+        // What can't be looked at is taken to run; the wait is bounded by its silence.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// The server's log.
+pub(super) fn log_of(data_dir: &Path) -> PathBuf {
+    data_dir.join(LOG)
+}
+
+/// The last lines of the log, on one line.
+fn tail(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    let mut end = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut end)?;
+    let text = String::from_utf8_lossy(&end);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    Ok(lines[lines.len().saturating_sub(TAIL_LINES)..].join(" | "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder on PATH may hold a file of that name that is no program, and most folders hold none.
+    #[test]
+    fn the_first_program_on_the_path_is_found() {
+        let folders: Vec<_> = (0..4).map(|_| tempfile::tempdir().expect("a folder")).collect();
+        let file = |folder: usize, name: &str, mode| {
+            let path = folders[folder].path().join(name);
+            fs::write(&path, "").expect("a file");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its mode");
+            path
+        };
+        let search = std::env::join_paths(folders.iter().map(tempfile::TempDir::path)).expect("a path");
+        assert_eq!(find(&search), None);
+        let valkey = file(1, "valkey-server", 0o755);
+        file(2, "redis-server", 0o644);
+        assert_eq!(find(&search), Some(valkey));
+        let redis = file(3, "redis-server", 0o755);
+        assert_eq!(find(&search), Some(redis));
+        assert_eq!(find(OsStr::new("")), None);
+    }
+
+    /// A record that a full disk cut short must not keep the daemon from starting.
+    #[test]
+    fn a_record_is_read_back_and_a_broken_one_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let record = Record { pid: 1, port: 2, run_id: Some("abc".to_owned()) };
+        assert_eq!(Record::read(folder.path()).expect("readable"), None);
+        record.write(folder.path()).expect("writable");
+        assert_eq!(Record::read(folder.path()).expect("readable"), Some(record));
+        fs::write(folder.path().join(RECORD), "{\"pid\":").expect("a file");
+        assert_eq!(Record::read(folder.path()).expect("readable"), None);
+        Record::remove(folder.path()).expect("removable");
+        Record::remove(folder.path()).expect("nothing to remove");
+    }
+}

@@ -1,0 +1,257 @@
+//! A connection whose replies are read where they arrive: a socket, a buffer that grows, and the login.
+//!
+//! For the reader of streams and for the few places that need to see a connection end; everything else goes through
+//! [`Link`](super::link::Link). Never retries and never reconnects: after an error, drop it. Read next:
+//! [`xread`](super::xread).
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::fault::{Fault, fault_of_reply};
+use super::link::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::resp::{self, Malformed};
+use super::target::{Address, Target};
+
+/// Room for one read at least, so that a large reply is not read in small bites.
+const READ_MIN: usize = 64 * 1024;
+/// What a buffer may keep between replies. Twice the reply that the reader aims at.
+const BUFFER_KEPT: usize = 8 * 1024 * 1024;
+/// What the replies in a buffer may hold together. An entry holds 1 GiB at most (a stream's `STREAM_LISTPACK_MAX_SIZE`), so a
+/// read of one entry always fits.
+const BUFFER_MAX: usize = 2 * 1024 * 1024 * 1024;
+
+/// Why a raw connection is of no more use, or why the server refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No connection could be made; TLS included.
+    #[error("connect to {target}")]
+    Connect {
+        /// Where to, without credentials.
+        target: String,
+        /// What the system or TLS said.
+        source: io::Error,
+    },
+    /// The server did not answer in time.
+    #[error("no answer to {command} within {} ms", .limit.as_millis())]
+    Timeout {
+        /// What it was asked.
+        command: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// The server ended the connection.
+    #[error("redis closed the connection")]
+    Closed,
+    /// The connection broke.
+    #[error("exchange bytes with redis")]
+    Io(#[source] io::Error),
+    /// The server answered with an error.
+    #[error("redis answered {command} with {code} {text}")]
+    Refused {
+        /// What it was asked, without arguments.
+        command: &'static str,
+        /// The first word of the answer.
+        code: String,
+        /// The rest of it.
+        text: String,
+    },
+    /// The server sent what is no reply to what it was asked.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// A reply beyond any that we ask for.
+    #[error("reply from redis is longer than {max} bytes")]
+    TooLong {
+        /// The bound.
+        max: usize,
+    },
+    /// An earlier request was given up half-way, so the next reply would answer another question.
+    #[error("connection to redis was given up in the middle of a request or reply")]
+    OutOfStep,
+}
+
+impl ReadError {
+    /// What the failure means for the caller.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::OutOfStep => Fault::Away,
+            Self::Refused { code, text, .. } => fault_of_reply(code, text),
+            Self::Malformed(_) | Self::TooLong { .. } => Fault::Other,
+        }
+    }
+
+    /// An error reply, from its text.
+    pub(super) fn refused(command: &'static str, reply: &[u8]) -> Self {
+        let reply = String::from_utf8_lossy(reply);
+        let (code, text) = reply.split_once(' ').unwrap_or((&reply, ""));
+        Self::Refused { command, code: code.to_owned(), text: text.to_owned() }
+    }
+}
+
+/// A stream of bytes in both directions: TCP, TLS over it, a Unix socket, and a pipe in tests.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
+
+/// A connection and the bytes that arrived on it.
+pub struct RawConnection {
+    stream: Box<dyn Duplex>,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for RawConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawConnection").field("buffered", &self.buffer.len()).finish_non_exhaustive()
+    }
+}
+
+impl RawConnection {
+    /// Connects, logs in and selects the database, all within [`CONNECT_TIMEOUT`]. `name` is what `CLIENT LIST` shows; a user
+    /// who may not set it connects all the same.
+    ///
+    /// # Errors
+    ///
+    /// No connection, or the server refused the login or the database.
+    pub async fn connect(target: &Target, name: Option<&str>) -> Result<Self, ReadError> {
+        let made = async {
+            let stream =
+                dial(target).await.map_err(|source| ReadError::Connect { target: target.describe(), source })?;
+            let mut connection = Self { stream, buffer: Vec::new() };
+            connection.greet(target, name).await?;
+            Ok(connection)
+        };
+        timeout(CONNECT_TIMEOUT, made).await.unwrap_or_else(|_| {
+            Err(ReadError::Connect { target: target.describe(), source: io::ErrorKind::TimedOut.into() })
+        })
+    }
+
+    /// Takes a stream that is connected and logged in.
+    #[must_use]
+    pub fn over(stream: impl Duplex + 'static) -> Self {
+        Self { stream: Box::new(stream), buffer: Vec::new() }
+    }
+
+    /// Sends one command and waits for its status, within [`RESPONSE_TIMEOUT`].
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or the server answered with an error.
+    pub async fn call(&mut self, command: &'static str, parts: &[&[u8]]) -> Result<(), ReadError> {
+        timeout(RESPONSE_TIMEOUT, self.ask(command, parts))
+            .await
+            .unwrap_or(Err(ReadError::Timeout { command, limit: RESPONSE_TIMEOUT }))
+    }
+
+    /// As [`Self::call`], for as long as it takes; the caller bounds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::call`].
+    pub async fn ask(&mut self, command: &'static str, parts: &[&[u8]]) -> Result<(), ReadError> {
+        let mut request = Vec::new();
+        resp::command(&mut request, parts);
+        self.write(&request).await?;
+        loop {
+            if let Some(found) = resp::line(&self.buffer, 0)? {
+                let status = match self.buffer.first() {
+                    Some(b'+') => Ok(()),
+                    Some(b'-') => Err(ReadError::refused(command, &self.buffer[found.text])),
+                    _ => Err(Malformed { at: 0, expected: "a status" }.into()),
+                };
+                self.consume(found.next);
+                return status;
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Writes a whole request. Given up half-way, the connection is of no more use.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub async fn write(&mut self, request: &[u8]) -> Result<(), ReadError> {
+        self.stream.write_all(request).await.map_err(ReadError::Io)?;
+        self.stream.flush().await.map_err(ReadError::Io)
+    }
+
+    /// Waits for bytes and appends them to the buffer. May be given up at any time without losing bytes.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended or broke, or the buffer is full.
+    pub async fn fill(&mut self) -> Result<(), ReadError> {
+        if self.buffer.len() >= BUFFER_MAX {
+            return Err(ReadError::TooLong { max: BUFFER_MAX });
+        }
+        if self.buffer.capacity() - self.buffer.len() < READ_MIN {
+            // Doubles, so that a large reply is moved a few times only; never by what the wire announces.
+            self.buffer.reserve(self.buffer.len().max(READ_MIN));
+        }
+        match self.stream.read_buf(&mut self.buffer).await {
+            Ok(0) => Err(ReadError::Closed),
+            Ok(_) => Ok(()),
+            Err(error) => Err(ReadError::Io(error)),
+        }
+    }
+
+    /// What arrived and was not consumed.
+    #[must_use]
+    pub fn buffer(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Drops the first `count` bytes of the buffer, and gives back memory that only a huge reply needed.
+    pub fn consume(&mut self, count: usize) {
+        self.buffer.drain(..count.min(self.buffer.len()));
+        self.buffer.shrink_to(BUFFER_KEPT);
+    }
+
+    /// Bytes that the buffer holds memory for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    async fn greet(&mut self, target: &Target, name: Option<&str>) -> Result<(), ReadError> {
+        if let Some(login) = target.login() {
+            match &login.username {
+                Some(user) => self.call("AUTH", &[b"AUTH", user.as_bytes(), login.password.as_bytes()]).await?,
+                None => self.call("AUTH", &[b"AUTH", login.password.as_bytes()]).await?,
+            }
+        }
+        if target.db != 0 {
+            self.call("SELECT", &[b"SELECT", target.db.to_string().as_bytes()]).await?;
+        }
+        if let Some(name) = name {
+            match self.call("CLIENT SETNAME", &[b"CLIENT", b"SETNAME", name.as_bytes()]).await {
+                Ok(()) | Err(ReadError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn dial(target: &Target) -> io::Result<Box<dyn Duplex>> {
+    let (host, port) = match &target.address {
+        Address::Unix { path } => return Ok(Box::new(UnixStream::connect(path).await?)),
+        Address::Tcp { host, port } => (host.as_str(), *port),
+    };
+    let stream = TcpStream::connect((host, port)).await?;
+    // Requests are small and wait for their reply: nothing is gained by holding them back.
+    stream.set_nodelay(true)?;
+    match &target.tls {
+        None => Ok(Box::new(stream)),
+        Some(tls) => {
+            let connector = TlsConnector::from(tls.config());
+            Ok(Box::new(connector.connect(tls.server_name(), stream).await?))
+        }
+    }
+}

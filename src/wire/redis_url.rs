@@ -1,0 +1,272 @@
+//! Redis URLs taken apart. Pure.
+//!
+//! No error repeats any part of the URL: a password with an unescaped `/`, `#` or `@` moves into what looks like a host, a path
+//! or a parameter.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use url::Url;
+
+use super::target::{Address, Login};
+
+/// The port where the URL names none.
+const DEFAULT_PORT: u16 = 6379;
+
+/// What a URL says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// Where the server listens.
+    pub address: Address,
+    /// Whether TLS is spoken there.
+    pub security: Security,
+    /// User and password.
+    pub login: Option<Login>,
+    /// Number of the database.
+    pub db: u32,
+}
+
+/// Whether TLS is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Security {
+    /// `redis://` and Unix sockets.
+    Plain,
+    /// `rediss://`
+    Tls,
+}
+
+/// What is wrong with a URL, and what is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UrlProblem {
+    /// It can't be read at all.
+    #[error(
+        "not a URL ({0}); allowed: redis://[user][:password]@host[:port][/database], where a user or password writes \
+         characters like / ? # @ : % percent-encoded (%23 for #)"
+    )]
+    NotAUrl(#[source] url::ParseError),
+    /// It begins with something else.
+    #[error("unknown scheme; allowed: embedded, redis://, rediss://, redis+unix:// and unix://")]
+    Scheme,
+    /// Nothing to connect to.
+    #[error("no host; allowed: redis://host, redis://host:port, redis://[ipv6-address]:port")]
+    NoHost,
+    /// Port 0.
+    #[error("port 0; allowed: 1 to 65535")]
+    Port,
+    /// What stands behind the host is no database number.
+    #[error(
+        "what follows the host is not a database number; allowed: redis://host:port/0 (a / in a user or password is written %2F)"
+    )]
+    Database,
+    /// `?` in a TCP URL, or an unknown parameter in another.
+    #[error(
+        "unknown parameter; allowed: db, user and pass after redis+unix:///path? (a ? in a user or password is written %3F)"
+    )]
+    Parameter,
+    /// `#`
+    #[error("a part after #; allowed: none (a # in a user or password is written %23)")]
+    Fragment,
+    /// Broken percent-encoding.
+    #[error("broken percent-encoding; allowed: % followed by two hex digits (a % itself is written %25), giving UTF-8")]
+    Encoding,
+    /// A Unix URL without an absolute path.
+    #[error("no absolute path of a socket; allowed: redis+unix:///path/to/redis.sock?db=0&user=name&pass=password")]
+    Path,
+}
+
+/// Takes a URL apart.
+///
+/// # Errors
+///
+/// See [`UrlProblem`].
+pub fn parse(text: &str) -> Result<RedisUrl, UrlProblem> {
+    let url = Url::parse(text).map_err(UrlProblem::NotAUrl)?;
+    match url.scheme() {
+        "redis" => tcp(&url, Security::Plain),
+        "rediss" => tcp(&url, Security::Tls),
+        "redis+unix" | "unix" => unix(&url),
+        _ => Err(UrlProblem::Scheme),
+    }
+}
+
+fn tcp(url: &Url, security: Security) -> Result<RedisUrl, UrlProblem> {
+    if url.fragment().is_some() {
+        return Err(UrlProblem::Fragment);
+    }
+    if url.query().is_some() {
+        return Err(UrlProblem::Parameter);
+    }
+    let host = match url.host() {
+        Some(url::Host::Domain(name)) => decoded(name)?,
+        Some(url::Host::Ipv4(address)) => address.to_string(),
+        // Without the brackets, which belong to the URL.
+        Some(url::Host::Ipv6(address)) => address.to_string(),
+        None => String::new(),
+    };
+    if host.is_empty() {
+        return Err(UrlProblem::NoHost);
+    }
+    let port = match url.port() {
+        Some(0) => return Err(UrlProblem::Port),
+        port => port.unwrap_or(DEFAULT_PORT),
+    };
+    let db = match url.path().strip_prefix('/').unwrap_or(url.path()) {
+        "" => 0,
+        number => database(number)?,
+    };
+    let login = login(Some(decoded(url.username())?), url.password().map(decoded).transpose()?);
+    Ok(RedisUrl { address: Address::Tcp { host, port }, security, login, db })
+}
+
+fn unix(url: &Url) -> Result<RedisUrl, UrlProblem> {
+    if url.fragment().is_some() {
+        return Err(UrlProblem::Fragment);
+    }
+    let path = PathBuf::from(OsString::from_vec(unescaped(url.path())?));
+    // A host here means that the third slash is missing.
+    if url.host().is_some() || !path.is_absolute() || path.file_name().is_none() {
+        return Err(UrlProblem::Path);
+    }
+    let mut db = 0;
+    let mut user = None;
+    let mut password = None;
+    // Not as a form: a + in a password is a +.
+    for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or(UrlProblem::Parameter)?;
+        match name {
+            "db" => db = database(value)?,
+            "user" => user = Some(decoded(value)?),
+            "pass" => password = Some(decoded(value)?),
+            _ => return Err(UrlProblem::Parameter),
+        }
+    }
+    Ok(RedisUrl { address: Address::Unix { path }, security: Security::Plain, login: login(user, password), db })
+}
+
+/// Empty is absent. A user alone logs in with an empty password, which is right for a user with `nopass`.
+fn login(user: Option<String>, password: Option<String>) -> Option<Login> {
+    let username = user.filter(|user| !user.is_empty());
+    let password = password.filter(|password| !password.is_empty());
+    if username.is_none() && password.is_none() {
+        return None;
+    }
+    Some(Login { username, password: password.unwrap_or_default() })
+}
+
+fn database(number: &str) -> Result<u32, UrlProblem> {
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(UrlProblem::Database);
+    }
+    number.parse().map_err(|_| UrlProblem::Database)
+}
+
+fn decoded(text: &str) -> Result<String, UrlProblem> {
+    String::from_utf8(unescaped(text)?).map_err(|_| UrlProblem::Encoding)
+}
+
+fn unescaped(text: &str) -> Result<Vec<u8>, UrlProblem> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(UrlProblem::Encoding);
+        let (high, low) = (digit()?, digit()?);
+        out.push(u8::try_from(high * 16 + low).map_err(|_| UrlProblem::Encoding)?);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn login_of(text: &str) -> Option<Login> {
+        parse(text).expect("a URL").login
+    }
+
+    fn tcp_of(text: &str) -> (String, u16) {
+        match parse(text).expect("a URL").address {
+            Address::Tcp { host, port } => (host, port),
+            Address::Unix { path } => panic!("{}", path.display()),
+        }
+    }
+
+    /// A host with its brackets can't be connected to.
+    #[test]
+    fn hosts_ports_and_databases_are_read() {
+        assert_eq!(tcp_of("redis://cache"), ("cache".to_owned(), 6379));
+        assert_eq!(tcp_of("rediss://10.0.0.1:7000/3"), ("10.0.0.1".to_owned(), 7000));
+        assert_eq!(tcp_of("redis://u:p@[::1]:6380/"), ("::1".to_owned(), 6380));
+        assert_eq!(parse("redis://cache/15").expect("a URL").db, 15);
+        assert_eq!(parse("rediss://cache").expect("a URL").security, Security::Tls);
+        let unix = parse("redis+unix:///run/my%20redis/r.sock?db=2&user=a%40b&pass=x+y%26z").expect("a URL");
+        assert_eq!(unix.address, Address::Unix { path: "/run/my redis/r.sock".into() });
+        assert_eq!(unix.db, 2);
+        assert_eq!(unix.login, Some(Login { username: Some("a@b".to_owned()), password: "x+y&z".to_owned() }));
+        assert_eq!(parse("unix:///r.sock").expect("a URL").login, None);
+    }
+
+    /// A password that is cut or decoded wrongly looks like a wrong password.
+    #[test]
+    fn users_and_passwords_are_read() {
+        assert_eq!(login_of("redis://h"), None);
+        assert_eq!(login_of("redis://:@h"), None);
+        assert_eq!(login_of("redis://:p%23%2F@h"), Some(Login { username: None, password: "p#/".to_owned() }));
+        let alice = Some("alice".to_owned());
+        assert_eq!(
+            login_of("redis://alice:s+%40@h"),
+            Some(Login { username: alice.clone(), password: "s+@".to_owned() })
+        );
+        assert_eq!(login_of("redis://alice@h"), Some(Login { username: alice, password: String::new() }));
+    }
+
+    /// A typing error has to be named, and must not put the password into a log.
+    #[test]
+    fn broken_urls_are_named_without_any_of_their_text() {
+        for (text, problem) in [
+            ("localhost:6379", UrlProblem::Scheme),
+            ("http://hunter2", UrlProblem::Scheme),
+            ("redis://", UrlProblem::NoHost),
+            ("redis://h:0", UrlProblem::Port),
+            ("redis://user:6379/hunter2@h", UrlProblem::Database),
+            ("redis://h/-1", UrlProblem::Database),
+            ("redis://h/4294967296", UrlProblem::Database),
+            ("redis://user:1?hunter2@h", UrlProblem::Parameter),
+            ("redis://user:1#hunter2@h", UrlProblem::Fragment),
+            ("redis://:%zz@h", UrlProblem::Encoding),
+            ("redis://:%ff@h", UrlProblem::Encoding),
+            ("redis+unix://run/redis.sock", UrlProblem::Path),
+            ("redis+unix:///", UrlProblem::Path),
+            ("redis+unix:///r.sock?hunter2=1", UrlProblem::Parameter),
+            ("redis+unix:///r.sock?db=hunter2", UrlProblem::Database),
+        ] {
+            assert_eq!(parse(text), Err(problem), "{text}");
+            assert!(!problem.to_string().contains("hunter2"));
+        }
+        let Err(problem @ UrlProblem::NotAUrl(_)) = parse("redis://:hunter2/#@h") else { panic!("it is a URL") };
+        assert!(!problem.to_string().contains("hunter2"), "{problem}");
+        assert!(matches!(parse("redis"), Err(UrlProblem::NotAUrl(_))));
+    }
+
+    proptest! {
+        /// Whatever a password holds, its percent-encoded form has to give it back.
+        #[test]
+        fn any_password_survives_percent_encoding(password in "\\PC{1,40}") {
+            let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let expected = Some(Login { username: Some("u".to_owned()), password });
+            prop_assert_eq!(login_of(&format!("rediss://u:{encoded}@h:1/1")), expected.clone());
+            prop_assert_eq!(login_of(&format!("unix:///r.sock?user=u&pass={encoded}")), expected);
+        }
+
+        /// A panic here would be a crash at start.
+        #[test]
+        fn any_text_is_judged(text in "(redis|rediss|unix|redis\\+unix)?(://)?\\PC{0,40}") {
+            let _ = parse(&text);
+        }
+    }
+}

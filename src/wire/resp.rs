@@ -1,0 +1,232 @@
+//! RESP2, as far as it is needed: requests into bytes, and replies found in a buffer without copying them.
+//!
+//! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and where to look, and answers
+//! that the bytes are whole, not all there yet (`None`), or not RESP2 ([`Malformed`]). No length from the wire is believed
+//! beyond its bound, and none is used to reserve memory. Read next: [`entries`](super::entries), which reads XREAD with it.
+
+use std::ops::Range;
+
+/// The longest bulk string Redis makes (`proto-max-bulk-len`, 512 MB by default).
+pub const BULK_MAX: u64 = 512 * 1024 * 1024;
+/// The longest array Redis makes.
+pub const ARRAY_MAX: u64 = u32::MAX as u64;
+/// The longest status or error line we take. Redis's own stay below 1 KiB; scripts may quote keys and arguments.
+pub const LINE_MAX: usize = 64 * 1024;
+/// As many digits as the greater of the two bounds has, so that a line of endless zeros ends too.
+const DIGITS_MAX: usize = 10;
+
+/// Bytes that are not the reply which was due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("reply from redis is malformed at byte {at}: expected {expected}")]
+pub struct Malformed {
+    /// Offset in the reply.
+    pub at: usize,
+    /// What ought to have stood there.
+    pub expected: &'static str,
+}
+
+/// What a length line announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `*`
+    Array,
+    /// `$`
+    Bulk,
+}
+
+/// A length line that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length {
+    /// Elements or bytes that follow; `None` for nil (`*-1`, `$-1`).
+    pub count: Option<usize>,
+    /// Offset of what follows.
+    pub next: usize,
+}
+
+/// A bulk string that is wholly in the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bulk {
+    /// Offset of its first byte.
+    pub start: usize,
+    /// Offset after its last byte.
+    pub end: usize,
+    /// Offset of what follows.
+    pub next: usize,
+}
+
+/// A status or error line that is wholly in the buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Its text, without the first character and the line end.
+    pub text: Range<usize>,
+    /// Offset of what follows.
+    pub next: usize,
+}
+
+/// Writes a command as an array of bulk strings.
+pub fn command(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    announce(out, b'*', parts.len());
+    for part in parts {
+        announce(out, b'$', part.len());
+        out.extend_from_slice(part);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn announce(out: &mut Vec<u8>, kind: u8, length: usize) {
+    out.push(kind);
+    out.extend_from_slice(length.to_string().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Reads a length line.
+///
+/// # Errors
+///
+/// Another type, no number, a number above the bound of its type, or a line that does not end in CR LF.
+#[inline]
+pub fn length(buffer: &[u8], at: usize, kind: Kind) -> Result<Option<Length>, Malformed> {
+    let (first, max, expected) = match kind {
+        Kind::Array => (b'*', ARRAY_MAX, "an array"),
+        Kind::Bulk => (b'$', BULK_MAX, "a bulk string"),
+    };
+    let malformed = Err(Malformed { at, expected });
+    let Some((found, digits)) = buffer.get(at..).and_then(<[u8]>::split_first) else { return Ok(None) };
+    if *found != first {
+        return malformed;
+    }
+    let mut count = 0_u64;
+    for (position, byte) in digits.iter().enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 && position < DIGITS_MAX {
+            count = count * 10 + u64::from(digit);
+        } else if *byte == b'\r' && position > 0 && count <= max {
+            return match digits.get(position + 1) {
+                Some(b'\n') => {
+                    let count = usize::try_from(count).map_err(|_| Malformed { at, expected })?;
+                    Ok(Some(Length { count: Some(count), next: at + position + 3 }))
+                }
+                Some(_) => malformed,
+                None => Ok(None),
+            };
+        } else if *byte == b'-' && position == 0 {
+            return nil(digits, at, expected);
+        } else {
+            return malformed;
+        }
+    }
+    Ok(None)
+}
+
+/// The rest of `*-1` or `$-1`.
+fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length>, Malformed> {
+    const NIL: &[u8] = b"-1\r\n";
+    if digits.starts_with(NIL) {
+        Ok(Some(Length { count: None, next: at + 1 + NIL.len() }))
+    } else if NIL.starts_with(digits) {
+        Ok(None)
+    } else {
+        Err(Malformed { at, expected })
+    }
+}
+
+/// Reads an array's length line.
+///
+/// # Errors
+///
+/// As [`length`].
+#[inline]
+pub fn array(buffer: &[u8], at: usize) -> Result<Option<Length>, Malformed> {
+    length(buffer, at, Kind::Array)
+}
+
+/// Finds a bulk string that is not nil.
+///
+/// # Errors
+///
+/// As [`length`], or nil, or no CR LF where the string ends.
+#[inline]
+pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<Bulk>, Malformed> {
+    let Some(Length { count, next: start }) = length(buffer, at, Kind::Bulk)? else { return Ok(None) };
+    let Some(count) = count else { return Err(Malformed { at, expected: "a bulk string that is not nil" }) };
+    let end = start + count;
+    match buffer.get(end..end + 2) {
+        Some(b"\r\n") => Ok(Some(Bulk { start, end, next: end + 2 })),
+        Some(_) => Err(Malformed { at: end, expected: "the end of a bulk string" }),
+        None => Ok(None),
+    }
+}
+
+/// Finds the line that begins at `at`, whatever its type.
+///
+/// # Errors
+///
+/// A line longer than [`LINE_MAX`], or one that does not end in CR LF.
+pub fn line(buffer: &[u8], at: usize) -> Result<Option<Line>, Malformed> {
+    let Some(rest) = buffer.get(at..) else { return Ok(None) };
+    let window = rest.get(..LINE_MAX).unwrap_or(rest);
+    match window.iter().position(|byte| *byte == b'\n') {
+        Some(end) if end >= 2 && window[end - 1] == b'\r' => {
+            Ok(Some(Line { text: at + 1..at + end - 1, next: at + end + 1 }))
+        }
+        None if rest.len() < LINE_MAX => Ok(None),
+        _ => Err(Malformed { at, expected: "a line" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A length taken on trust would let one broken reply take all memory.
+    #[test]
+    fn lengths_beyond_their_bounds_are_refused() {
+        assert_eq!(bulk(b"$3\r\nabc\r\n", 0), Ok(Some(Bulk { start: 4, end: 7, next: 9 })));
+        assert_eq!(array(b"*-1\r\n", 0), Ok(Some(Length { count: None, next: 5 })));
+        for refused in [
+            "$536870913\r\n",
+            "$99999999999999999999",
+            "$00000000000",
+            "$-2\r\n",
+            "$\r\n",
+            "$+1\r\n",
+            "$1\n",
+            "$-1\r\n",
+            ":1\r\n",
+        ] {
+            assert!(bulk(refused.as_bytes(), 0).is_err(), "{refused:?}");
+        }
+        for refused in ["*4294967296\r\n", "*1x\r\n", "*1\rx", "*-10", "$1\r\n"] {
+            assert!(array(refused.as_bytes(), 0).is_err(), "{refused:?}");
+        }
+        assert!(bulk(b"$1\r\nabc", 0).is_err(), "a string that does not end where it said");
+    }
+
+    /// An endless line without its end would be kept for ever.
+    #[test]
+    fn a_line_without_end_is_refused() {
+        assert_eq!(line(b"-ERR no\r\n", 0), Ok(Some(Line { text: 1..7, next: 9 })));
+        assert_eq!(line(b"-ERR no\r", 0), Ok(None));
+        assert!(line(b"-ERR no\n", 0).is_err());
+        assert!(line(&[b'x'; LINE_MAX], 0).is_err());
+    }
+
+    proptest! {
+        /// What is written has to be read back, whatever the bytes are.
+        #[test]
+        fn a_command_is_read_back(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..8)) {
+            let mut out = Vec::new();
+            command(&mut out, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let head = array(&out, 0).expect("an array").expect("whole");
+            prop_assert_eq!(head.count, Some(parts.len()));
+            let mut at = head.next;
+            for part in &parts {
+                let found = bulk(&out, at).expect("a bulk").expect("whole");
+                prop_assert_eq!(&out[found.start..found.end], part.as_slice());
+                at = found.next;
+            }
+            prop_assert_eq!(at, out.len());
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What kind of server this is, from one INFO, and whether it will do.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use redis::RedisError;
+
+use super::link::Link;
+
+/// The server software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    /// Redis, and what calls itself so.
+    Redis,
+    /// Valkey.
+    Valkey,
+}
+
+impl Flavour {
+    /// The oldest version that will do: `EVALSHA` scripts with flags, group lag, and what else we use.
+    #[must_use]
+    pub const fn least(self) -> Version {
+        match self {
+            Self::Redis => Version { major: 7, minor: 0, patch: 0 },
+            Self::Valkey => Version { major: 7, minor: 2, patch: 0 },
+        }
+    }
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redis => "Redis",
+            Self::Valkey => "Valkey",
+        })
+    }
+}
+
+/// A version such as 7.0.15.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// The first number.
+    pub major: u32,
+    /// The second.
+    pub minor: u32,
+    /// The third.
+    pub patch: u32,
+}
+
+impl Version {
+    /// Reads `7.0.15`; numbers that are missing are 0, and what follows the third (`-rc1`) is left out.
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(['.', '-']).map(|number| number.parse::<u32>().ok());
+        Some(Self {
+            major: numbers.next()??,
+            minor: numbers.next().flatten().unwrap_or(0),
+            patch: numbers.next().flatten().unwrap_or(0),
+        })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// Whether the server takes writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It does.
+    Primary,
+    /// It follows another; it may be promoted.
+    Replica,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// The software.
+    pub flavour: Flavour,
+    /// Its version.
+    pub version: Version,
+    /// What it does when memory is full.
+    pub maxmemory_policy: String,
+    /// New at each start of the process.
+    pub run_id: String,
+    /// Its process id, as it sees it.
+    pub process_id: u32,
+    /// Whether it takes writes.
+    pub role: Role,
+    /// Whether it still loads its data, and answers nothing else meanwhile.
+    pub loading: bool,
+    /// Whether it keeps an append-only file.
+    pub aof_enabled: bool,
+    /// Whether it is a node of a cluster.
+    pub cluster_enabled: bool,
+}
+
+/// Why a server's description could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// INFO failed.
+    #[error("ask redis for INFO")]
+    Redis(#[from] RedisError),
+    /// INFO lacks something.
+    #[error("INFO of redis has no readable field {field}; needed: Redis {} or Valkey {} or later", Flavour::Redis.least(), Flavour::Valkey.least())]
+    Missing {
+        /// What is missing.
+        field: &'static str,
+    },
+}
+
+/// Why a server will not do. Waiting does not mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It is too old.
+    #[error("{flavour} {version} is too old; needed: {} or later", .flavour.least())]
+    TooOld {
+        /// The software.
+        flavour: Flavour,
+        /// Its version.
+        version: Version,
+    },
+    /// It would throw away counters and flags when memory is full.
+    #[error(
+        "maxmemory-policy is {policy}, which takes counters and flags away when memory is full; needed: noeviction"
+    )]
+    Evicting {
+        /// Its policy.
+        policy: String,
+    },
+}
+
+impl Unfit {
+    /// How to mend it.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::TooOld { .. } => "upgrade the server, or point redis.url at one that is new enough",
+            Self::Evicting { .. } => {
+                "set it with `redis-cli config set maxmemory-policy noeviction` and in the server's configuration file"
+            }
+        }
+    }
+}
+
+/// Whether a fit server serves us now. Waiting may change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Readiness {
+    /// It does.
+    Ready,
+    /// It is a replica, until it is promoted.
+    Replica,
+    /// It loads its data.
+    Loading,
+}
+
+impl ServerInfo {
+    /// Whether this server will do at all: new enough, and evicting nothing. A replica is judged like any other.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn judge(&self) -> Result<(), Unfit> {
+        if self.version.cmp(&self.flavour.least()) == Ordering::Less {
+            return Err(Unfit::TooOld { flavour: self.flavour, version: self.version });
+        }
+        if self.maxmemory_policy != "noeviction" {
+            return Err(Unfit::Evicting { policy: self.maxmemory_policy.clone() });
+        }
+        Ok(())
+    }
+
+    /// Whether it can be worked with now.
+    #[must_use]
+    pub const fn readiness(&self) -> Readiness {
+        match (self.loading, self.role) {
+            (true, _) => Readiness::Loading,
+            (false, Role::Replica) => Readiness::Replica,
+            (false, Role::Primary) => Readiness::Ready,
+        }
+    }
+
+    /// Reads the text of INFO.
+    fn parse(info: &str) -> Result<Self, InspectError> {
+        let field = |name: &'static str| {
+            let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.map(str::trim).ok_or(InspectError::Missing { field: name })
+        };
+        // Valkey also gives the version of Redis that it is compatible with.
+        let (flavour, name) = match field("valkey_version") {
+            Ok(_) => (Flavour::Valkey, "valkey_version"),
+            Err(_) => (Flavour::Redis, "redis_version"),
+        };
+        let set = |name| field(name).is_ok_and(|value| value == "1");
+        Ok(Self {
+            flavour,
+            version: Version::parse(field(name)?).ok_or(InspectError::Missing { field: name })?,
+            maxmemory_policy: field("maxmemory_policy")?.to_owned(),
+            run_id: field("run_id")?.to_owned(),
+            process_id: field("process_id")?.parse().map_err(|_| InspectError::Missing { field: "process_id" })?,
+            role: if field("role")? == "master" { Role::Primary } else { Role::Replica },
+            loading: set("loading"),
+            aof_enabled: set("aof_enabled"),
+            cluster_enabled: set("cluster_enabled"),
+        })
+    }
+}
+
+/// Asks the server what it is. Works while it loads, and for a user who may not read its configuration.
+///
+/// # Errors
+///
+/// INFO failed or lacks something.
+pub async fn inspect(link: &Link) -> Result<ServerInfo, InspectError> {
+    // Without sections: servers before 7.0, which are to be named as too old, take only one.
+    let info: Vec<u8> = link.query(&redis::cmd("INFO")).await?;
+    ServerInfo::parse(&String::from_utf8_lossy(&info))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nprocess_id:12\r\nrun_id:abc\r\nloading:0\r\n\
+                        maxmemory_policy:noeviction\r\nrole:master\r\naof_enabled:1\r\ncluster_enabled:0\r\n";
+
+    fn judged(info: &str) -> Result<(), Unfit> {
+        ServerInfo::parse(info).expect("complete").judge()
+    }
+
+    /// A server that is too old or evicts would lose counts silently.
+    #[test]
+    fn servers_are_judged_by_version_and_policy() {
+        let valkey = |version| format!("{INFO}valkey_version:{version}\r\n");
+        assert_eq!(judged(INFO), Ok(()));
+        assert_eq!(judged(&INFO.replace("7.0.15", "255.255.255")), Ok(()));
+        assert_eq!(judged(&valkey("7.2.0-rc1")), Ok(()));
+        for (info, said) in [
+            (INFO.replace("7.0.15", "6.2.19"), "Redis 6.2.19 is too old; needed: 7.0.0 or later"),
+            (valkey("7.1.9"), "Valkey 7.1.9 is too old; needed: 7.2.0 or later"),
+            (
+                INFO.replace("noeviction", "allkeys-lru"),
+                "maxmemory-policy is allkeys-lru, which takes counters and flags away when memory is full; needed: noeviction",
+            ),
+        ] {
+            assert_eq!(judged(&info).expect_err("unfit").to_string(), said);
+        }
+    }
+
+    /// A replica may be promoted: refusing it for good would end a standby that is needed a minute later.
+    #[test]
+    fn a_replica_is_fit_and_not_ready() {
+        let parsed = |info: &str| ServerInfo::parse(info).expect("complete");
+        assert_eq!(parsed(INFO).readiness(), Readiness::Ready);
+        let replica = parsed(&INFO.replace("role:master", "role:slave"));
+        assert_eq!((replica.judge(), replica.readiness()), (Ok(()), Readiness::Replica));
+        assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), Readiness::Loading);
+    }
+
+    /// A proxy that answers half of INFO has to be named, not taken for an old server.
+    #[test]
+    fn a_missing_field_is_named() {
+        let error = ServerInfo::parse(&INFO.replace("run_id", "other")).expect_err("incomplete");
+        assert!(error.to_string().contains("run_id"));
+    }
+}

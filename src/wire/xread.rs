@@ -1,0 +1,162 @@
+//! The reader of one stream: XREAD on a connection of its own, its reply read in place.
+//!
+//! Knows no meaning of an entry and keeps no position; the caller says after which entry to read. One request at a time, but
+//! the next may be written while the entries of the last are still in use, so that the server reads while the caller commits.
+//! Read next: [`entries`](super::entries), where a reply is taken apart.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::entries::{Entries, EntryId, Index, Progress};
+use super::link::RESPONSE_TIMEOUT;
+use super::raw::{Duplex, RawConnection, ReadError};
+use super::resp;
+use super::target::Target;
+
+/// What `CLIENT LIST` shows for the connection.
+const NAME: &str = "quotabell-reader";
+
+/// One reply, counted; its entries are at [`StreamReader::entries`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Entries in it.
+    pub entries: usize,
+    /// Length of the reply to XREAD in bytes.
+    pub bytes: usize,
+    /// The server's clock when the read completed, Unix milliseconds.
+    pub server_ms: i64,
+    /// Id of the last entry; `None` without entries.
+    pub last: Option<EntryId>,
+}
+
+/// What the connection is in the middle of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing is due.
+    Idle,
+    /// A request is being written. Seen by a later call only when that was given up.
+    Writing,
+    /// A reply is due; the one before is still in the buffer.
+    Asked { block: Duration },
+    /// A reply is arriving; the one before is gone.
+    Receiving { block: Duration },
+}
+
+/// Reads one stream on a connection of its own. After an error other than an error reply it is of no more use: connect again.
+#[derive(Debug)]
+pub struct StreamReader {
+    connection: RawConnection,
+    stream: Box<[u8]>,
+    request: Vec<u8>,
+    index: Index,
+    state: State,
+}
+
+impl StreamReader {
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// As [`RawConnection::connect`].
+    pub async fn connect(target: &Target, stream: &str) -> Result<Self, ReadError> {
+        Ok(Self::on(RawConnection::connect(target, Some(NAME)).await?, stream))
+    }
+
+    /// Reads over a stream of bytes that is connected and logged in.
+    #[must_use]
+    pub fn over(bytes: impl Duplex + 'static, stream: &str) -> Self {
+        Self::on(RawConnection::over(bytes), stream)
+    }
+
+    fn on(connection: RawConnection, stream: &str) -> Self {
+        Self {
+            connection,
+            stream: stream.as_bytes().into(),
+            request: Vec::new(),
+            index: Index::new(),
+            state: State::Idle,
+        }
+    }
+
+    /// Asks for `count` entries after the id `after`, at least one; with `block`, waits that long for the first of them (1 ms at
+    /// least, for 0 would mean for ever). Only writes: the entries of the last reply stay readable.
+    ///
+    /// TIME follows in the same write. The server answers it after XREAD, also after one that blocked, so its reply is the
+    /// moment at which the read was complete.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or the reply before was not received ([`ReadError::OutOfStep`]).
+    pub async fn request(&mut self, after: &str, count: u32, block: Option<Duration>) -> Result<(), ReadError> {
+        if self.state != State::Idle {
+            return Err(ReadError::OutOfStep);
+        }
+        self.state = State::Writing;
+        self.request.clear();
+        let count = count.max(1).to_string();
+        let block_ms = block.map(|block| block.as_millis().max(1).to_string());
+        let mut parts: Vec<&[u8]> = vec![b"XREAD", b"COUNT", count.as_bytes()];
+        if let Some(block_ms) = &block_ms {
+            parts.extend([b"BLOCK".as_slice(), block_ms.as_bytes()]);
+        }
+        parts.extend([b"STREAMS", &*self.stream, after.as_bytes()]);
+        resp::command(&mut self.request, &parts);
+        resp::command(&mut self.request, &[b"TIME"]);
+        timeout(RESPONSE_TIMEOUT, self.connection.write(&self.request))
+            .await
+            .unwrap_or(Err(ReadError::Timeout { command: "XREAD", limit: RESPONSE_TIMEOUT }))?;
+        self.state = State::Asked { block: block.unwrap_or_default() };
+        Ok(())
+    }
+
+    /// Drops the last reply and waits for the next, at most the request's `block` and [`RESPONSE_TIMEOUT`] more. May be given
+    /// up and called again; it goes on where it was.
+    ///
+    /// # Errors
+    ///
+    /// An error reply (the next request may be made), or the connection is of no more use.
+    pub async fn receive(&mut self) -> Result<Received, ReadError> {
+        let block = match self.state {
+            State::Asked { block } => {
+                self.connection.consume(self.index.end());
+                self.index.restart();
+                self.state = State::Receiving { block };
+                block
+            }
+            State::Receiving { block } => block,
+            State::Idle | State::Writing => return Err(ReadError::OutOfStep),
+        };
+        let limit = block.saturating_add(RESPONSE_TIMEOUT);
+        timeout(limit, self.both_replies()).await.unwrap_or(Err(ReadError::Timeout { command: "XREAD", limit }))?;
+        let buffer = self.connection.buffer();
+        let last = self.index.last(buffer)?;
+        self.state = State::Idle;
+        if let Some(refused) = self.index.refused() {
+            return Err(ReadError::refused(refused.command, &buffer[refused.text.clone()]));
+        }
+        Ok(Received { entries: self.index.count(), bytes: self.index.bytes(), server_ms: self.index.server_ms(), last })
+    }
+
+    /// The entries of the last reply that [`Self::receive`] returned, until it is called again.
+    #[must_use]
+    pub fn entries(&self) -> Entries<'_> {
+        match self.state {
+            State::Receiving { .. } => Entries::none(),
+            _ => self.index.iter(self.connection.buffer()),
+        }
+    }
+
+    /// Bytes of memory that the buffer holds.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.connection.capacity()
+    }
+
+    async fn both_replies(&mut self) -> Result<(), ReadError> {
+        while self.index.advance(self.connection.buffer())? == Progress::Partial {
+            self.connection.fill().await?;
+        }
+        Ok(())
+    }
+}
