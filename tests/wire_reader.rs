@@ -256,7 +256,7 @@ fn broken_replies_are_refused() {
         "*1\r\n*2\r\n$-1\r\n".to_owned(),
         format!("{entry}*3\r\n"),
         format!("{entry}*2\r\n$3\r\n1-0\r\n*3\r\n"),
-        format!("{entry}*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nab"),
+        format!("{entry}*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nabc"),
         format!("{entry}*2\r\n$3\r\n1-0\r\n*2\r\n$536870913\r\n"),
         "*1\r\n*2\r\n$5\r\nusage\r\n*4294967296\r\n".to_owned(),
         format!("{entry}*2\r\n$3\r\n1+0\r\n*0\r\n{TIME}"),
