@@ -8,24 +8,24 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 
 use super::config::RedisConfig;
+pub use super::embedded_error::EmbeddedError;
 use super::fault::{Fault, fault_of};
 use super::launch::{self, Record};
 use super::link::Link;
 use super::raw::{RawConnection, ReadError};
 use super::server::{InspectError, Readiness, ServerInfo, inspect};
-use super::target::{Target, TargetError};
+use super::target::Target;
 
 /// How long a server may live without a sign of being up. Loading its data is a sign.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long it may take to write its file and exit.
-const STOP_MAX: Duration = Duration::from_secs(30);
+pub(super) const STOP_MAX: Duration = Duration::from_secs(30);
 /// Between two looks at a server that is not up yet.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -48,93 +48,6 @@ pub struct Embedded {
     /// Only of a server that this process started; to be waited for when it ends.
     child: Option<Child>,
 }
-
-/// Why there is no embedded server, or why it did not stop.
-#[derive(Debug, thiserror::Error)]
-pub enum EmbeddedError {
-    /// Nothing to start.
-    #[error("no redis-server or valkey-server on PATH; {INSTALL}")]
-    NoBinary,
-    /// The data folder can't be used.
-    #[error("use redis.data_dir {}", .path.display())]
-    DataDir {
-        /// The folder, or the file in it.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Another program has the port.
-    #[error(
-        "port {port} of 127.0.0.1 is taken by a server that is not the one of redis.data_dir {}; stop it, or set \
-         redis.embedded_port to a free port, or name the server in redis.url", .data_dir.display()
-    )]
-    Foreign {
-        /// The port.
-        port: u16,
-        /// The data folder.
-        data_dir: PathBuf,
-    },
-    /// A server of the same folder runs on another port. Two of them would ruin the file.
-    #[error(
-        "the server of redis.data_dir {} still runs on port {running}, not on redis.embedded_port {wanted}; stop it with \
-         `redis-cli -p {running} shutdown`, or set redis.embedded_port to {running}", .data_dir.display()
-    )]
-    OtherPort {
-        /// The data folder.
-        data_dir: PathBuf,
-        /// Where it runs.
-        running: u16,
-        /// Where it ought to run.
-        wanted: u16,
-    },
-    /// The binary can't be started.
-    #[error("start {}", .binary.display())]
-    Start {
-        /// Its path.
-        binary: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It ended before it was up.
-    #[error("the embedded server ended at once ({status}); its log {} ends with: {last_words}", .log.display())]
-    Ended {
-        /// How.
-        status: ExitStatus,
-        /// Its log.
-        log: PathBuf,
-        /// The end of the log.
-        last_words: String,
-    },
-    /// It runs but does not answer.
-    #[error("the embedded server does not answer on port {port} after {} s; its log is {}", SILENCE_MAX.as_secs(), .log.display())]
-    Silent {
-        /// The port.
-        port: u16,
-        /// Its log.
-        log: PathBuf,
-    },
-    /// The connection to it can't be prepared.
-    #[error("prepare the connection to the embedded server")]
-    Target(#[from] TargetError),
-    /// It refused to end.
-    #[error("stop the embedded server, process {pid}")]
-    Stop {
-        /// Its process id.
-        pid: u32,
-        /// Why.
-        source: ReadError,
-    },
-    /// It did not end.
-    #[error("the embedded server, process {pid}, did not end within {} s", STOP_MAX.as_secs())]
-    StillRunning {
-        /// Its process id.
-        pid: u32,
-    },
-}
-
-/// What to do without a binary.
-const INSTALL: &str = "install one (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; macOS: brew \
-                       install redis), or set redis.url to a server that runs";
 
 impl Embedded {
     /// Makes sure that the server of `config.data_dir` runs on `config.embedded_port` and has loaded its data: adopts it where
@@ -206,35 +119,40 @@ impl Embedded {
         &self.data_dir
     }
 
-    /// Ends the server and waits until its process is gone. Its append-only file is complete then.
+    /// Ends the server and waits until its process is gone. Its append-only file is complete then. Nothing happens where it has
+    /// ended already, whoever listens in its place.
     ///
     /// # Errors
     ///
     /// It refused, or did not end in time; it then still runs, and the next daemon adopts it.
     pub async fn stop(mut self) -> Result<(), EmbeddedError> {
         let pid = self.pid();
-        let failed = |source| EmbeddedError::Stop { pid, source };
-        let goodbye = async {
-            let mut connection = match RawConnection::connect(&Target::local(self.port), None).await {
-                // Somebody else has ended it.
-                Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
-                    return Ok(());
-                }
-                connected => connected?,
-            };
-            // NOSAVE leaves out the snapshot; the append-only file is flushed all the same. The answer is the end of the
-            // connection, which the system closes when the process is gone.
-            match connection.ask("SHUTDOWN", &[b"SHUTDOWN", b"NOSAVE"]).await {
-                Err(ReadError::Closed | ReadError::Io(_)) | Ok(()) => Ok(()),
-                Err(error) => Err(error),
-            }
-        };
-        timeout(STOP_MAX, goodbye).await.map_err(|_| EmbeddedError::StillRunning { pid })?.map_err(failed)?;
+        if self.runs().await? {
+            timeout(STOP_MAX, shut_down(self.port))
+                .await
+                .map_err(|_| EmbeddedError::StillRunning { pid })?
+                .map_err(|source| EmbeddedError::Stop { pid, source })?;
+        }
         if let Some(child) = &mut self.child {
             let ended = timeout(STOP_MAX, child.wait()).await.map_err(|_| EmbeddedError::StillRunning { pid })?;
-            ended.map_err(|error| failed(ReadError::Io(error)))?;
+            ended.map_err(|error| EmbeddedError::Stop { pid, source: ReadError::Io(error) })?;
         }
-        Record::remove(&self.data_dir)
+        match Record::read(&self.data_dir)? {
+            Some(record) if record.is_of(&self.info) => Record::remove(&self.data_dir),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the server that answers on the port is still this one.
+    async fn runs(&mut self) -> Result<bool, EmbeddedError> {
+        if let Some(child) = &mut self.child {
+            return Ok(matches!(child.try_wait(), Ok(None)));
+        }
+        match listener(self.port).await? {
+            Listener::Nobody => Ok(false),
+            Listener::Server(info) => Ok(info.run_id == self.info.run_id),
+            Listener::Unknown => Err(EmbeddedError::StillRunning { pid: self.pid() }),
+        }
     }
 
     /// Waits until its data is loaded. As long as it says that it is loading, that may take what it takes.
@@ -305,6 +223,21 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf) -> Result<Embedded, 
             let _ = Record::remove(&data_dir);
             Err(error)
         }
+    }
+}
+
+/// Asks the server to end, and waits for the end of its process.
+async fn shut_down(port: u16) -> Result<(), ReadError> {
+    let mut connection = match RawConnection::connect(&Target::local(port), None).await {
+        // Somebody else has ended it.
+        Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+        connected => connected?,
+    };
+    // NOSAVE leaves out the snapshot; the append-only file is flushed all the same. The answer is the end of the connection,
+    // which the system closes when the process is gone.
+    match connection.ask("SHUTDOWN", &[b"SHUTDOWN", b"NOSAVE"]).await {
+        Err(ReadError::Closed | ReadError::Io(_)) | Ok(()) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -31,11 +31,13 @@ impl Fault {
     }
 }
 
-/// What the server sends, before it hangs up, to a client beyond `maxclients`. It has no code of its own, so this is the one
-/// text that is looked at; without it a crowded server would look like one that will never do.
+/// What a client beyond `maxclients` is told before the server hangs up. It and the next have no code of their own, so their
+/// first words are looked at; without it a crowded server would look like one that will never do.
 const CROWDED: &str = "max number of clients";
+/// What Redis 7.0 answers for a script that does what the user may not; later ones say NOPERM.
+const DENIED_IN_SCRIPT: &str = "The user executing the script can't";
 
-/// Classifies an error by its kind and code, never by its free text (with one exception, `CROWDED`).
+/// Classifies an error by its kind and code, never by its free text, except where the server gives no code.
 ///
 /// A pipeline's error is what its first failing command says.
 #[must_use]
@@ -65,6 +67,7 @@ pub(super) fn fault_of_reply(code: &str, text: &str) -> Fault {
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => Fault::NotReady,
         "READONLY" | "UNBLOCKED" => Fault::ReadOnly,
         "ERR" if text.starts_with(CROWDED) => Fault::Away,
+        "ERR" if text.starts_with(DENIED_IN_SCRIPT) => Fault::Denied,
         _ => Fault::Other,
     }
 }

@@ -22,7 +22,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Link {
     client: Client,
-    login: Login,
+    /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of every
+    /// answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong password.
+    login: RedisConnectionInfo,
     current: Mutex<Option<Current>>,
 }
 
@@ -44,16 +46,14 @@ impl Link {
     /// A link that connects through `client`. Connects nowhere yet.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        let settings = client.get_connection_info().redis_settings().clone();
-        let (client, settings) = match settings.protocol() {
-            ProtocolVersion::RESP2 => match Client::open(without_login(&client)) {
-                Ok(bare) => (bare, settings),
-                Err(_) => (client, RedisConnectionInfo::default()),
-            },
-            // HELLO carries the login along, and its errors come through as they are.
-            _ => (client, RedisConnectionInfo::default()),
-        };
-        Self { client, login: Login { settings }, current: Mutex::new(None) }
+        let login = client.get_connection_info().redis_settings().clone();
+        match Client::open(without_login(&client)) {
+            Ok(bare) if login.protocol() == ProtocolVersion::RESP2 => {
+                Self { client: bare, login, current: Mutex::new(None) }
+            }
+            // In RESP3 the login is part of HELLO, and its errors come through as they are.
+            _ => Self { client, login: RedisConnectionInfo::default(), current: Mutex::new(None) },
+        }
     }
 
     /// Runs one command.
@@ -87,7 +87,7 @@ impl Link {
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(RESPONSE_TIMEOUT));
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        self.login.run(&mut connection).await?;
+        log_in(&mut connection, &self.login).await?;
         // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
         static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -108,20 +108,26 @@ impl Link {
     }
 }
 
-impl Login {
-    async fn run(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
-        if let Some(password) = self.settings.password() {
-            let mut auth = redis::cmd("AUTH");
-            if let Some(username) = self.settings.username() {
-                auth.arg(username);
-            }
-            let () = auth.arg(password).query_async(connection).await?;
+async fn log_in(connection: &mut MultiplexedConnection, login: &RedisConnectionInfo) -> RedisResult<()> {
+    if let Some(password) = login.password() {
+        let mut auth = redis::cmd("AUTH");
+        if let Some(username) = login.username() {
+            auth.arg(username);
         }
-        if self.settings.db() != 0 {
-            let () = redis::cmd("SELECT").arg(self.settings.db()).query_async(connection).await?;
-        }
-        Ok(())
+        let () = auth.arg(password).query_async(connection).await?;
     }
+    if login.db() != 0 {
+        let () = redis::cmd("SELECT").arg(login.db()).query_async(connection).await?;
+    }
+    Ok(())
+}
+
+/// Where the client connects to, without user, password and database.
+fn without_login(client: &Client) -> ConnectionInfo {
+    let info = client.get_connection_info().clone();
+    // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    info.set_tcp_settings(tcp).set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name())
 }
 
 /// Where the client connects to, without user, password and database.

@@ -6,8 +6,10 @@
 pub mod backoff;
 pub mod config;
 pub mod embedded;
+pub mod embedded_error;
 pub mod entries;
 pub mod fault;
+pub mod index;
 mod launch;
 pub mod link;
 pub mod raw;

@@ -2,7 +2,7 @@
 //!
 //! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and where to look, and answers
 //! that the bytes are whole, not all there yet (`None`), or not RESP2 ([`Malformed`]). No length from the wire is believed
-//! beyond its bound, and none is used to reserve memory. Read next: [`entries`](super::entries), which reads XREAD with it.
+//! beyond its bound, and none is used to reserve memory. Read next: [`index`](super::index), which reads XREAD with it.
 
 use std::ops::Range;
 

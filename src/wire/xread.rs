@@ -2,13 +2,14 @@
 //!
 //! Knows no meaning of an entry and keeps no position; the caller says after which entry to read. One request at a time, but
 //! the next may be written while the entries of the last are still in use, so that the server reads while the caller commits.
-//! Read next: [`entries`](super::entries), where a reply is taken apart.
+//! Read next: [`index`](super::index), where a reply is taken apart.
 
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::entries::{Entries, EntryId, Index, Progress};
+use super::entries::{Entries, EntryId};
+use super::index::{Index, Progress};
 use super::link::RESPONSE_TIMEOUT;
 use super::raw::{Duplex, RawConnection, ReadError};
 use super::resp;
@@ -115,7 +116,8 @@ impl StreamReader {
     ///
     /// # Errors
     ///
-    /// An error reply (the next request may be made), or the connection is of no more use.
+    /// An error reply, or the connection is of no more use. After an error reply the next request may be made; where the server
+    /// hung up behind it, that fails with [`ReadError::OutOfStep`], as [`Fault::Away`](super::fault::Fault::Away).
     pub async fn receive(&mut self) -> Result<Received, ReadError> {
         let block = match self.state {
             State::Asked { block } => {
@@ -128,13 +130,18 @@ impl StreamReader {
             State::Idle | State::Writing => return Err(ReadError::OutOfStep),
         };
         let limit = block.saturating_add(RESPONSE_TIMEOUT);
-        timeout(limit, self.both_replies()).await.unwrap_or(Err(ReadError::Timeout { command: "XREAD", limit }))?;
+        let waited =
+            timeout(limit, self.both_replies()).await.unwrap_or(Err(ReadError::Timeout { command: "XREAD", limit }));
+        if waited.is_ok() {
+            self.state = State::Idle;
+        }
         let buffer = self.connection.buffer();
-        let last = self.index.last(buffer)?;
-        self.state = State::Idle;
+        // Also where the connection ended behind it: a server that is demoted or crowded says why and hangs up.
         if let Some(refused) = self.index.refused() {
             return Err(ReadError::refused(refused.command, &buffer[refused.text.clone()]));
         }
+        waited?;
+        let last = self.index.last(buffer)?;
         Ok(Received { entries: self.index.count(), bytes: self.index.bytes(), server_ms: self.index.server_ms(), last })
     }
 

@@ -1,0 +1,96 @@
+//! What can go wrong with the embedded server, and what to do about it. Read next: [`embedded`](super::embedded).
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use super::embedded::{SILENCE_MAX, STOP_MAX};
+use super::raw::ReadError;
+use super::target::TargetError;
+
+/// Why there is no embedded server, or why it did not stop.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// Nothing to start.
+    #[error("no redis-server or valkey-server on PATH; {INSTALL}")]
+    NoBinary,
+    /// The data folder can't be used.
+    #[error("use redis.data_dir {}", .path.display())]
+    DataDir {
+        /// The folder, or the file in it.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another program has the port.
+    #[error(
+        "port {port} of 127.0.0.1 is taken by a server that is not the one of redis.data_dir {}; stop it, or set \
+         redis.embedded_port to a free port, or name the server in redis.url", .data_dir.display()
+    )]
+    Foreign {
+        /// The port.
+        port: u16,
+        /// The data folder.
+        data_dir: PathBuf,
+    },
+    /// A server of the same folder runs on another port. Two of them would ruin the file.
+    #[error(
+        "the server of redis.data_dir {} still runs on port {running}, not on redis.embedded_port {wanted}; stop it with \
+         `redis-cli -p {running} shutdown`, or set redis.embedded_port to {running}", .data_dir.display()
+    )]
+    OtherPort {
+        /// The data folder.
+        data_dir: PathBuf,
+        /// Where it runs.
+        running: u16,
+        /// Where it ought to run.
+        wanted: u16,
+    },
+    /// The binary can't be started.
+    #[error("start {}", .binary.display())]
+    Start {
+        /// Its path.
+        binary: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ended before it was up.
+    #[error("the embedded server ended at once ({status}); its log {} ends with: {last_words}", .log.display())]
+    Ended {
+        /// How.
+        status: ExitStatus,
+        /// Its log.
+        log: PathBuf,
+        /// The end of the log.
+        last_words: String,
+    },
+    /// It runs but does not answer.
+    #[error("the embedded server does not answer on port {port} after {} s; its log is {}", SILENCE_MAX.as_secs(), .log.display())]
+    Silent {
+        /// The port.
+        port: u16,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// The connection to it can't be prepared.
+    #[error("prepare the connection to the embedded server")]
+    Target(#[from] TargetError),
+    /// It refused to end.
+    #[error("stop the embedded server, process {pid}")]
+    Stop {
+        /// Its process id.
+        pid: u32,
+        /// Why.
+        source: ReadError,
+    },
+    /// It did not end.
+    #[error("the embedded server, process {pid}, did not end within {} s", STOP_MAX.as_secs())]
+    StillRunning {
+        /// Its process id.
+        pid: u32,
+    },
+}
+
+/// What to do without a binary.
+const INSTALL: &str = "install one (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; macOS: brew \
+                       install redis), or set redis.url to a server that runs";

@@ -1,0 +1,266 @@
+//! The answer to `XREAD` on one stream and the `TIME` behind it, indexed where it lies in the buffer.
+//!
+//! Pure: an [`Index`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that arrives in a
+//! thousand pieces is still looked at once. Per entry it keeps one offset and allocates nothing else; what the entries mean is
+//! decided elsewhere. Read next: [`xread`](super::xread), which fills the buffer.
+
+use std::ops::Range;
+
+use super::entries::{Entries, EntryId, Head, decimal};
+use super::resp::{Bulk, Length, Malformed, array, bulk, line};
+
+/// Offsets kept across replies; beyond it the memory is given back.
+const OFFSETS_KEPT: usize = 128 * 1024;
+
+/// Where the indexing goes on when more bytes are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Streams,
+    Stream,
+    Name,
+    Entries,
+    Entry,
+    Fields,
+    Time,
+    Seconds,
+    Microseconds,
+    Whole,
+}
+
+/// Whether both replies are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// More bytes are needed.
+    Partial,
+    /// Both replies are in the buffer.
+    Whole,
+}
+
+/// An error reply, by where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The command that was answered with it.
+    pub command: &'static str,
+    /// Its text.
+    pub text: Range<usize>,
+}
+
+/// Where the entries of one reply lie.
+#[derive(Debug)]
+pub struct Index {
+    stage: Stage,
+    /// Everything before this offset has been looked at.
+    at: usize,
+    entries_left: usize,
+    strings_left: usize,
+    /// Where the first entry begins.
+    begin: usize,
+    /// Where each entry ends, which is where the next one begins.
+    ends: Vec<usize>,
+    last_id: Range<usize>,
+    /// Length of the reply to XREAD.
+    bytes: usize,
+    seconds: u64,
+    server_ms: i64,
+    refused: Option<Refused>,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Index {
+    /// Nothing seen yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            stage: Stage::Streams,
+            at: 0,
+            entries_left: 0,
+            strings_left: 0,
+            begin: 0,
+            ends: Vec::new(),
+            last_id: 0..0,
+            bytes: 0,
+            seconds: 0,
+            server_ms: 0,
+            refused: None,
+        }
+    }
+
+    /// Forgets the reply, for the next one to begin at offset 0.
+    pub fn restart(&mut self) {
+        let mut ends = std::mem::take(&mut self.ends);
+        ends.clear();
+        ends.shrink_to(OFFSETS_KEPT);
+        *self = Self { ends, ..Self::new() };
+    }
+
+    /// Goes on through the buffer as far as it is filled. Bytes that were shown before must not have changed.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not these two replies; the index is of no use then.
+    pub fn advance(&mut self, buffer: &[u8]) -> Result<Progress, Malformed> {
+        while self.stage != Stage::Whole {
+            let step = match self.stage {
+                Stage::Entry | Stage::Fields => self.entries(buffer)?,
+                Stage::Time | Stage::Seconds | Stage::Microseconds => self.time(buffer)?,
+                _ => self.opening(buffer)?,
+            };
+            if step.is_none() {
+                return Ok(Progress::Partial);
+            }
+        }
+        Ok(Progress::Whole)
+    }
+
+    /// Offset of the first byte that does not belong to the two replies.
+    #[must_use]
+    pub const fn end(&self) -> usize {
+        self.at
+    }
+
+    /// Entries found.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Length of the reply to XREAD.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The server's clock when it had answered, Unix milliseconds.
+    #[must_use]
+    pub const fn server_ms(&self) -> i64 {
+        self.server_ms
+    }
+
+    /// The error that the server answered with, the first of the two.
+    #[must_use]
+    pub const fn refused(&self) -> Option<&Refused> {
+        self.refused.as_ref()
+    }
+
+    /// Id of the last entry; `None` without entries.
+    ///
+    /// # Errors
+    ///
+    /// It is no entry id.
+    pub fn last(&self, buffer: &[u8]) -> Result<Option<EntryId>, Malformed> {
+        if self.ends.is_empty() {
+            return Ok(None);
+        }
+        let at = self.last_id.start;
+        let id = buffer.get(self.last_id.clone()).and_then(EntryId::parse);
+        id.map(Some).ok_or(Malformed { at, expected: "an entry id" })
+    }
+
+    /// The entries found, in stream order.
+    #[must_use]
+    pub fn iter<'a>(&'a self, buffer: &'a [u8]) -> Entries<'a> {
+        Entries { buffer, start: self.begin, ends: self.ends.iter() }
+    }
+
+    /// What stands before the entries: `*1 *2 $name *n`, or nil, or an error.
+    fn opening(&mut self, buffer: &[u8]) -> Result<Option<()>, Malformed> {
+        if self.stage == Stage::Name {
+            let Some(Bulk { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
+            self.enter(Stage::Entries, next);
+            return Ok(Some(()));
+        }
+        if self.stage == Stage::Streams && buffer.first() == Some(&b'-') {
+            return self.error(buffer, "XREAD", Stage::Time);
+        }
+        let at = self.at;
+        let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+        match (self.stage, count) {
+            // Nothing new: nil, and an empty list from servers that answer like that.
+            (Stage::Streams, None | Some(0)) => self.enter(Stage::Time, next),
+            (Stage::Streams, Some(1)) => self.enter(Stage::Stream, next),
+            (Stage::Stream, Some(2)) => self.enter(Stage::Name, next),
+            (Stage::Entries, Some(0)) => self.enter(Stage::Time, next),
+            (Stage::Entries, Some(count)) => {
+                self.entries_left = count;
+                self.begin = next;
+                self.enter(Stage::Entry, next);
+            }
+            _ => return Err(Malformed { at, expected: "the entries of one stream" }),
+        }
+        if self.stage == Stage::Time {
+            self.bytes = self.at;
+        }
+        Ok(Some(()))
+    }
+
+    /// Entries, each `*2 $id *2k ($name $value)k`. One that was deleted meanwhile may have nil for its fields.
+    fn entries(&mut self, buffer: &[u8]) -> Result<Option<()>, Malformed> {
+        loop {
+            while self.strings_left > 0 {
+                let Some(Bulk { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
+                self.at = next;
+                self.strings_left -= 1;
+            }
+            if self.stage == Stage::Fields {
+                self.ends.push(self.at);
+                self.entries_left -= 1;
+            }
+            if self.entries_left == 0 {
+                self.bytes = self.at;
+                self.enter(Stage::Time, self.at);
+                return Ok(Some(()));
+            }
+            self.stage = Stage::Entry;
+            let Some(head) = Head::read(buffer, self.at)? else { return Ok(None) };
+            self.last_id = head.id;
+            self.strings_left = head.strings;
+            self.enter(Stage::Fields, head.next);
+        }
+    }
+
+    /// The reply to TIME: seconds and the microseconds within, as two strings.
+    fn time(&mut self, buffer: &[u8]) -> Result<Option<()>, Malformed> {
+        let at = self.at;
+        if self.stage == Stage::Time {
+            if buffer.get(at) == Some(&b'-') {
+                return self.error(buffer, "TIME", Stage::Whole);
+            }
+            let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+            if count != Some(2) {
+                return Err(Malformed { at, expected: "the server's time" });
+            }
+            self.enter(Stage::Seconds, next);
+            return Ok(Some(()));
+        }
+        let Some(Bulk { start, end, next }) = bulk(buffer, at)? else { return Ok(None) };
+        let malformed = Malformed { at, expected: "the server's time" };
+        let number = decimal(&buffer[start..end]).ok_or(malformed)?;
+        if self.stage == Stage::Seconds {
+            self.seconds = number;
+            self.enter(Stage::Microseconds, next);
+        } else {
+            let ms = self.seconds.checked_mul(1000).and_then(|ms| ms.checked_add(number / 1000));
+            self.server_ms = ms.and_then(|ms| i64::try_from(ms).ok()).ok_or(malformed)?;
+            self.enter(Stage::Whole, next);
+        }
+        Ok(Some(()))
+    }
+
+    /// An error reply in place of the one that was due; of two the first is kept.
+    fn error(&mut self, buffer: &[u8], command: &'static str, then: Stage) -> Result<Option<()>, Malformed> {
+        let Some(found) = line(buffer, self.at)? else { return Ok(None) };
+        self.refused.get_or_insert(Refused { command, text: found.text });
+        self.enter(then, found.next);
+        Ok(Some(()))
+    }
+
+    const fn enter(&mut self, stage: Stage, at: usize) {
+        self.stage = stage;
+        self.at = at;
+    }
+}
