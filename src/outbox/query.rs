@@ -1,4 +1,4 @@
-//! What people ask about deliveries: lists by creation, one with its attempts, totals. Reads only, and never scans the keyspace.
+//! What people ask about deliveries: lists by creation, one with its attempts. Reads only, and never scans the keyspace.
 
 use std::collections::HashMap;
 
@@ -182,82 +182,6 @@ fn logged(field: &str, json: &str) -> Option<Logged> {
     let number = field.strip_prefix("attempt:")?.parse().ok()?;
     Some(Logged { number, attempt: serde_json::from_str(json).ok()? })
 }
-
-/// What all daemons of a partition did together, and what is left to do, all of one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Server time.
-    pub now: UnixMs,
-    /// Events counted.
-    pub counted: u64,
-    /// Events refused.
-    pub refused: u64,
-    /// Events whose id was counted before.
-    pub duplicates: u64,
-    /// Alerts raised.
-    pub raised: u64,
-    /// Deliveries made: always the sum of the next five and [`Totals::pending`].
-    pub made: u64,
-    /// Deliveries that ended delivered.
-    pub delivered: u64,
-    /// Deliveries that ended dead and were not replayed.
-    pub dead: u64,
-    /// Deliveries that ended muted.
-    pub muted: u64,
-    /// Deliveries that ended expired.
-    pub expired: u64,
-    /// Deliveries that ended cancelled.
-    pub cancelled: u64,
-    /// Deliveries that are pending.
-    pub pending: u64,
-    /// Pending deliveries that wait for a contact.
-    pub waiting: u64,
-    /// Dead deliveries that can still be replayed.
-    pub dead_kept: u64,
-    /// Alerts that are not fanned out yet.
-    pub outbox: u64,
-    /// When the oldest pending delivery was made.
-    pub oldest_pending: Option<UnixMs>,
-}
-
-/// Reads the totals of a partition in one transaction, so that they are of one moment.
-///
-/// # Errors
-///
-/// [`OutboxError`].
-pub async fn totals(link: &Link, keys: &Keys) -> Result<Totals, OutboxError> {
-    let mut pipeline = Pipeline::new();
-    pipeline.atomic();
-    pipeline.cmd("TIME").cmd("HGETALL").arg(keys.totals());
-    pipeline.cmd("ZCARD").arg(keys.pending()).cmd("ZCARD").arg(keys.waiting()).cmd("ZCARD").arg(keys.dead());
-    pipeline.cmd("XLEN").arg(keys.outbox());
-    pipeline.cmd("ZRANGE").arg(keys.pending()).arg(0).arg(0).arg("WITHSCORES");
-    let (clock, counts, pending, waiting, dead_kept, outbox, oldest): TotalsReply = link
-        .pipe(&pipeline)
-        .await
-        .map_err(OutboxError::redis(Operation::Query, format!("totals of {}", keys.stream())))?;
-    let count = |name| counts.get(name).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-    Ok(Totals {
-        now: unix_ms(clock),
-        counted: count("counted"),
-        refused: count("refused"),
-        duplicates: count("duplicates"),
-        raised: count("raised"),
-        made: count("made"),
-        delivered: count("delivered"),
-        dead: count("dead"),
-        muted: count("muted"),
-        expired: count("expired"),
-        cancelled: count("cancelled"),
-        pending,
-        waiting,
-        dead_kept,
-        outbox,
-        oldest_pending: oldest.first().map(|(_, at)| UnixMs(*at)),
-    })
-}
-
-type TotalsReply = ((i64, i64), HashMap<String, i64>, u64, u64, u64, u64, Vec<(String, i64)>);
 
 /// The server's clock.
 pub(super) async fn server_time(link: &Link) -> Result<UnixMs, OutboxError> {
