@@ -1,3 +1,63 @@
-//! Alerts on their way out: fan-out, lease, settle.
+//! Alerts on their way out: fan-out to deliveries, the schedule of due times, leases, and how each attempt is settled.
+//!
+//! Owns the outbox stream and everything about deliveries in Redis; every change of a delivery is one script, so that at every
+//! moment deliveries made = ended + pending. Never renders or sends anything: that is the [`Attempting`] part's, which in turn knows
+//! no queue. At-least-once with a stable id: no attempt starts after success was recorded, and none is lost when a worker dies,
+//! because the schedule lives in Redis and a lease runs out.
+//!
+//! ```text
+//! outbox --fan_out--> due --lease--> leased --settle--> delivered | dead | muted | expired | cancelled
+//!                      ^  ^            |                             |
+//!                      |  +--- retry --+                             |
+//!                      +------------------- replay ------------------+
+//! ```
+//!
+//! Read next: [`fan_out_loop`], then [`dispatcher`].
 
 pub mod config;
+pub mod dispatcher;
+mod error;
+pub mod fan_out;
+pub mod fan_out_loop;
+pub mod lease;
+mod outage;
+pub mod query;
+pub mod replay;
+pub mod settle;
+pub mod totals;
+mod unsettled;
+pub mod wake;
+mod work;
+
+use std::time::Duration;
+
+pub use config::DeliveryConfig;
+pub use dispatcher::{Dispatcher, DispatcherParts, slots};
+pub use error::{Operation, OutboxError};
+pub use fan_out::{Fanned, FannedOut, Source, SourceEnd, fan_out};
+pub use fan_out_loop::{FanOutLoop, FanOutParts};
+pub use lease::{Lease, LeaseRequest, LeaseTimes, Leased, lease};
+pub use query::{Cursor, DeliveryDetail, DeliveryFilter, DeliveryView, Page, list, show};
+pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
+pub use settle::{Settled, Settlement, settle};
+pub use totals::{Totals, totals};
+pub use wake::{wake_all, wake_subject};
+pub use work::Attempting;
+
+/// How long a delivery stays readable after its end (design section 4): 14 days.
+pub const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// How much longer a lease lasts than the channel's deadline: time to look the contact up before, and to record the outcome after.
+pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
+
+/// How often a delivery without contact looks for one by itself. A change of its subject wakes it at once; this is only the backstop
+/// for a change that nobody noticed.
+pub const NO_CONTACT_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a loop sleeps at most when nothing wakes it: other processes can make work without being able to notify this one.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Milliseconds of a duration as scripts take them. Below 2^53 for any duration we know.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 11)
+}

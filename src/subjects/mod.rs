@@ -5,10 +5,4 @@
 
 pub mod cache;
 pub mod config;
-pub mod plans;
-pub mod profile;
-pub mod watch;
-
-pub use cache::Cache;
-pub use plans::Plans;
-pub use profile::Profile;
+pub mod contacts;

@@ -1,0 +1,223 @@
+//! The loop that leases what is due and spawns one bounded task for each.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::config::DeliveryConfig;
+use super::error::{Operation, OutboxError};
+use super::lease::{Dropped, LEASE_MAX, Lease, LeaseRequest, LeaseTimes, lease};
+use super::outage::Outage;
+use super::unsettled::Unsettled;
+use super::work::{Attempting, Held, Worker};
+use super::{IDLE, LEASE_MARGIN};
+use crate::subjects::contacts::ContactBook;
+use crate::types::{DeliveryId, Keys, UnixMs};
+use crate::wire::Link;
+use crate::wire::link::RESPONSE_TIMEOUT;
+
+/// Works off the deliveries of one partition.
+#[derive(Debug)]
+pub struct Dispatcher<A> {
+    parts: DispatcherParts<A>,
+    /// Tells this dispatcher's leases from those of every other, also of another process.
+    nonce: String,
+}
+
+/// What a dispatcher needs.
+#[derive(Debug)]
+pub struct DispatcherParts<A> {
+    /// Redis.
+    pub link: Arc<Link>,
+    /// The partition.
+    pub keys: Keys,
+    /// Where subjects are reached.
+    pub contacts: Arc<ContactBook>,
+    /// What makes the attempts.
+    pub sender: Arc<A>,
+    /// Bounds the attempts at once; shared by the dispatchers of a process, see [`slots`].
+    pub slots: Arc<Semaphore>,
+    /// Notified when deliveries were made or woken, so that they need not wait for the next look.
+    pub new_deliveries: Arc<Notify>,
+    /// How much longer a lease lasts than the deadline of its channel; [`LEASE_MARGIN`] in the daemon.
+    pub lease_margin: Duration,
+}
+
+/// The slots for attempts of one process, to be shared by its dispatchers.
+#[must_use]
+pub fn slots(config: &DeliveryConfig) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(config.concurrency as usize))
+}
+
+impl<A: Attempting> Dispatcher<A> {
+    /// A dispatcher that does nothing until it runs.
+    #[must_use]
+    pub fn new(parts: DispatcherParts<A>) -> Self {
+        Self { parts, nonce: format!("{:032x}", rand::random::<u128>()) }
+    }
+
+    /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did not start.
+    /// How long that may take is the caller's to bound, by dropping the future: what is cut off then comes back when its lease ends.
+    ///
+    /// Goes on by itself when Redis comes back.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type, or Redis
+    /// refuses us.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
+        let DispatcherParts { link, keys, contacts, sender, slots, new_deliveries, lease_margin } = self.parts;
+        let times = LeaseTimes::of(|channel| sender.timeout(channel), lease_margin);
+        let unsettled = Unsettled::default();
+        let notify = Arc::clone(&new_deliveries);
+        // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
+        let stop = stop.child_token();
+        let worker = Arc::new(Worker { link, keys, contacts, sender, new_deliveries, unsettled, stop: stop.clone() });
+        let mut rounds = Rounds { worker, slots, times, nonce: self.nonce, calls: 0, attempts: Attempts::default() };
+        let mut outage = Outage::new();
+        let ended = loop {
+            let wait = match rounds.next(&stop).await {
+                Ok(wait) => {
+                    outage.worked();
+                    wait
+                }
+                Err(error) if error.is_fatal() => break Err(error),
+                Err(error) => {
+                    let wait = outage.failed(&error);
+                    let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+                    Duration::ZERO
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => break Ok(()),
+                () = notify.notified() => {}
+                () = rounds.attempts.one_ended() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        };
+        // What was leased and has not started sees this and is given back.
+        stop.cancel();
+        rounds.attempts.all_ended().await;
+        ended
+    }
+}
+
+/// The state of a running dispatcher.
+struct Rounds<A> {
+    worker: Arc<Worker<A>>,
+    slots: Arc<Semaphore>,
+    times: LeaseTimes,
+    nonce: String,
+    calls: u64,
+    attempts: Attempts,
+}
+
+impl<A: Attempting> Rounds<A> {
+    /// Leases as many deliveries as there are free slots and spawns their attempts. Returns how long nothing will be due.
+    async fn next(&mut self, stop: &CancellationToken) -> Result<Duration, OutboxError> {
+        if self.worker.unsettled.any() {
+            let ping = self.worker.link.query::<()>(&redis::cmd("PING")).await;
+            ping.map_err(OutboxError::redis(Operation::Lease, self.worker.keys.stream()))?;
+            self.worker.unsettled.let_go_first(RESPONSE_TIMEOUT).await;
+        }
+        let mut slots = tokio::select! {
+            () = stop.cancelled() => return Ok(Duration::ZERO),
+            slots = free(&self.slots) => slots,
+        };
+        self.calls += 1;
+        let token = format!("{}:{}", self.nonce, self.calls);
+        let request = LeaseRequest { deliveries_max: slots.len(), token: &token, times: self.times };
+        let called = Instant::now();
+        let lease = lease(&self.worker.link, &self.worker.keys, request).await?;
+        let answered = Instant::now();
+        say_dropped(&lease.dropped);
+        let wait = wait_of(&lease);
+        for leased in lease.leased {
+            let length = self.times.get(leased.channel);
+            let held = Held { called, length, answered, server_now: lease.now };
+            let (worker, slot) = (Arc::clone(&self.worker), slots.pop());
+            self.attempts.spawn(leased.id.clone(), async move {
+                worker.work(leased, held).await;
+                drop(slot);
+            });
+        }
+        Ok(wait)
+    }
+}
+
+/// Waits for one free slot and takes those that are free beside it.
+async fn free(slots: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
+    let first = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
+    let mut taken = vec![first];
+    while taken.len() < LEASE_MAX
+        && let Ok(slot) = Arc::clone(slots).try_acquire_owned()
+    {
+        taken.push(slot);
+    }
+    taken
+}
+
+/// Until the next delivery is due, but at most [`IDLE`].
+fn wait_of(lease: &Lease) -> Duration {
+    let until = |due: UnixMs| Duration::from_millis(u64::try_from(due.0 - lease.now.0).unwrap_or(0));
+    lease.next_due.map_or(IDLE, until).min(IDLE)
+}
+
+fn say_dropped(dropped: &[Dropped]) {
+    for Dropped { id, why } in dropped {
+        tracing::error!(delivery = %id, why, "a delivery that was due can't be read and left the schedule: its alert may be lost");
+    }
+}
+
+/// The attempts that run.
+#[derive(Debug, Default)]
+struct Attempts {
+    tasks: JoinSet<()>,
+    deliveries: HashMap<Id, DeliveryId>,
+}
+
+impl Attempts {
+    fn spawn(&mut self, delivery: DeliveryId, attempt: impl Future<Output = ()> + Send + 'static) {
+        let id = self.tasks.spawn(attempt).id();
+        self.deliveries.insert(id, delivery);
+    }
+
+    /// Returns when at least one has ended; never when none runs.
+    async fn one_ended(&mut self) {
+        match self.tasks.join_next_with_id().await {
+            Some(ended) => self.reap(ended),
+            None => std::future::pending().await,
+        }
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.reap(ended);
+        }
+    }
+
+    async fn all_ended(&mut self) {
+        while let Some(ended) = self.tasks.join_next_with_id().await {
+            self.reap(ended);
+        }
+    }
+
+    /// A panic is a bug of ours that must not take the others along: its delivery comes back when the lease ends.
+    fn reap(&mut self, ended: Result<(Id, ()), JoinError>) {
+        match ended {
+            Ok((id, ())) => {
+                self.deliveries.remove(&id);
+            }
+            Err(error) => {
+                let delivery = self.deliveries.remove(&error.id());
+                let delivery = delivery.as_ref().map_or("unknown", DeliveryId::as_str);
+                tracing::error!(delivery, error = %error, "attempt panicked; the delivery is attempted again when its lease ends");
+            }
+        }
+    }
+}
+
+const _: () =
+    assert!(LEASE_MARGIN.as_millis() >= RESPONSE_TIMEOUT.as_millis(), "time to look a contact up before the attempt");

@@ -1,0 +1,130 @@
+//! What can go wrong between the outbox and Redis.
+
+use std::fmt;
+
+use redis::RedisError;
+
+use crate::wire::{Fault, fault_of};
+
+/// What was being done with Redis; also the label of `quotabell_redis_errors_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Reading alerts that are not fanned out yet.
+    ReadOutbox,
+    /// Turning one alert into deliveries.
+    FanOut,
+    /// Taking deliveries that are due.
+    Lease,
+    /// Recording how an attempt ended.
+    Settle,
+    /// Making dead deliveries due again.
+    Replay,
+    /// Making deliveries without contact due.
+    Wake,
+    /// Reading deliveries or totals for people.
+    Query,
+}
+
+impl Operation {
+    /// The operation as a metric's label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOutbox => "read_outbox",
+            Self::FanOut => "fan_out",
+            Self::Lease => "lease",
+            Self::Settle => "settle",
+            Self::Replay => "replay",
+            Self::Wake => "wake",
+            Self::Query => "query_deliveries",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReadOutbox => "read outbox",
+            Self::FanOut => "fan out",
+            Self::Lease => "lease deliveries of",
+            Self::Settle => "settle",
+            Self::Replay => "replay deliveries of",
+            Self::Wake => "wake deliveries without contact of",
+            Self::Query => "read",
+        })
+    }
+}
+
+/// A call to Redis that did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum OutboxError {
+    /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is safe to repeat.
+    #[error("{operation} {of}")]
+    Redis {
+        /// What was being done.
+        operation: Operation,
+        /// With what: an alert, a delivery, a stream.
+        of: String,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
+    /// A script answered with a word that its wrapper does not know: two versions of quotabell, or a bug.
+    #[error("{operation} {of}: the script answered {answer:?}, which is none of its answers")]
+    Answer {
+        /// What was being done.
+        operation: Operation,
+        /// With what.
+        of: String,
+        /// The word.
+        answer: String,
+    },
+    /// The contacts of a subject could not be read.
+    #[error(transparent)]
+    Contacts(#[from] crate::subjects::contacts::ContactsError),
+}
+
+impl OutboxError {
+    /// Turns an error of Redis into ours, for `map_err`.
+    pub(super) fn redis(operation: Operation, of: impl fmt::Display) -> impl FnOnce(RedisError) -> Self {
+        let of = of.to_string();
+        move |source| Self::Redis { operation, of, source }
+    }
+
+    /// What the failure means for whoever made the call.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Redis { source, .. } => fault_of(source),
+            Self::Answer { .. } => Fault::Other,
+            Self::Contacts(error) => error.fault(),
+        }
+    }
+
+    /// Whether a loop has to end: a key of ours holds something else, or we are not let in. Waiting mends neither, and going on would
+    /// mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        matches!(self.fault(), Fault::WrongType | Fault::Login | Fault::Denied)
+    }
+
+    /// The operation as a metric's label.
+    pub(super) const fn label(&self) -> &'static str {
+        match self {
+            Self::Redis { operation, .. } | Self::Answer { operation, .. } => operation.as_str(),
+            Self::Contacts(_) => "read_contacts",
+        }
+    }
+}
+
+/// An error and its causes on one line, for the log.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,181 @@
+//! The loop that empties the outbox: each alert becomes deliveries as soon as it was raised.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use redis::Value;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::IDLE;
+use super::error::{Operation, OutboxError};
+use super::fan_out::{Fanned, FannedOut, Source, fan_out};
+use super::outage::Outage;
+use crate::subjects::contacts::ContactBook;
+use crate::types::{Alert, Channel, Keys, meters};
+use crate::wire::{Fault, Link};
+
+/// Alerts read in one call.
+const READ_MAX: usize = 64;
+
+/// The most unreadable entries that are remembered so as to be named once.
+const NAMED_MAX: usize = 1000;
+
+/// The field of an outbox entry that holds the alert's JSON.
+const ALERT: &[u8] = b"alert";
+
+/// Fans out the alerts of one partition.
+#[derive(Debug)]
+pub struct FanOutLoop {
+    parts: FanOutParts,
+    /// Entries that hold no alert and were named in the log.
+    named: HashSet<String>,
+}
+
+/// What the loop needs.
+#[derive(Debug)]
+pub struct FanOutParts {
+    /// Redis.
+    pub link: Arc<Link>,
+    /// The partition.
+    pub keys: Keys,
+    /// Where subjects are reached.
+    pub contacts: Arc<ContactBook>,
+    /// Notified by the committer when alerts were raised.
+    pub new_alerts: Arc<Notify>,
+    /// Notified by this loop when deliveries were made.
+    pub new_deliveries: Arc<Notify>,
+}
+
+/// An entry of the outbox.
+struct Entry {
+    id: String,
+    alert: Result<Alert, String>,
+}
+
+impl FanOutLoop {
+    /// A loop that does nothing until it runs.
+    #[must_use]
+    pub fn new(parts: FanOutParts) -> Self {
+        Self { parts, named: HashSet::new() }
+    }
+
+    /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has not done lies
+    /// in the outbox. Several may run on one partition.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]).
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), OutboxError> {
+        let mut outage = Outage::new();
+        while !stop.is_cancelled() {
+            let wait = match self.empty(&stop).await {
+                Ok(()) => {
+                    outage.worked();
+                    IDLE
+                }
+                Err(error) if error.is_fatal() => return Err(error),
+                Err(error) => {
+                    let wait = outage.failed(&error);
+                    let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+                    Duration::ZERO
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.parts.new_alerts.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes through the outbox once. An entry that stays, because it holds no alert or the server has something against it alone,
+    /// does not hold up those behind it.
+    async fn empty(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
+        let mut after = None;
+        let mut odd = None;
+        loop {
+            let entries = self.read(after.as_deref()).await?;
+            let Some(last) = entries.last() else { return odd.map_or(Ok(()), Err) };
+            after = Some(last.id.clone());
+            for entry in entries {
+                if stop.is_cancelled() {
+                    return Ok(());
+                }
+                match &entry.alert {
+                    Ok(alert) => match self.fan_out(&entry.id, alert).await {
+                        Err(error) if error.fault() == Fault::Other => odd = Some(error),
+                        done => done?,
+                    },
+                    Err(why) => self.name_unreadable(&entry.id, why),
+                }
+            }
+        }
+    }
+
+    async fn fan_out(&self, entry: &str, alert: &Alert) -> Result<(), OutboxError> {
+        let FanOutParts { link, keys, contacts, new_deliveries, .. } = &self.parts;
+        let contacts = contacts.contacts_of(link, &alert.subject).await?;
+        match fan_out(link, keys, Source::Outbox { entry }, alert, &contacts.readable).await? {
+            FannedOut::Done(fanned) => {
+                announce(alert, &fanned);
+                new_deliveries.notify_one();
+            }
+            FannedOut::Gone | FannedOut::Stale => {
+                tracing::debug!(alert = %alert.id, entry, "fanned out by somebody else, or by a call whose answer was lost");
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&self, after: Option<&str>) -> Result<Vec<Entry>, OutboxError> {
+        let FanOutParts { link, keys, .. } = &self.parts;
+        let from = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
+        let mut command = redis::cmd("XRANGE");
+        command.arg(keys.outbox()).arg(from).arg("+").arg("COUNT").arg(READ_MAX);
+        let entries: Vec<(String, Vec<Value>)> =
+            link.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
+        Ok(entries.into_iter().map(|(id, fields)| Entry { id, alert: alert_of(&fields) }).collect())
+    }
+
+    /// It is left where it is: a later version may be able to read it. Named once, and shown by the outbox gauge.
+    fn name_unreadable(&mut self, entry: &str, why: &str) {
+        if self.named.len() >= NAMED_MAX {
+            self.named.clear();
+        }
+        if self.named.insert(entry.to_owned()) {
+            let outbox = self.parts.keys.outbox();
+            tracing::error!(outbox, entry, why, "outbox entry holds no readable alert and stays there");
+        }
+    }
+}
+
+/// The alert of an entry, from its fields and values in turn.
+fn alert_of(fields: &[Value]) -> Result<Alert, String> {
+    let alert = fields.chunks_exact(2).find_map(|pair| match pair {
+        [Value::BulkString(name), Value::BulkString(json)] if name == ALERT => Some(json),
+        _ => None,
+    });
+    serde_json::from_slice(alert.ok_or("no field \"alert\"")?).map_err(|error| error.to_string())
+}
+
+/// Says what a fan-out made: one event per delivery, and the metric.
+pub(super) fn announce(alert: &Alert, fanned: &Fanned) {
+    let Alert { id, subject, .. } = alert;
+    for made in &fanned.made {
+        counter!(meters::MADE, "channel" => made.channel.as_str()).increment(1);
+        let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), fanned.waiting);
+        if made.channel == Channel::None {
+            tracing::error!(%subject, alert = %id, %delivery, channel, waiting, "no contact is known: the alert waits until there is one");
+        } else {
+            tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
+        }
+    }
+    for reopened in &fanned.reopened {
+        let (delivery, channel) = (&reopened.id, reopened.channel.as_str());
+        tracing::info!(%subject, alert = %id, %delivery, channel, "cancelled delivery is pending again: its contact is back");
+    }
+}

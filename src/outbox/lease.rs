@@ -1,0 +1,167 @@
+//! Taking deliveries that are due: the wrapper of `lease.lua`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use super::error::{Operation, OutboxError};
+use super::{KEPT, LEASE_MARGIN, millis};
+use crate::types::{Alert, Channel, ContactId, DeliveryId, Keys, UnixMs};
+use crate::wire::{Link, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lease.lua")));
+
+/// The most deliveries one call takes: it holds the server about a millisecond.
+pub const LEASE_MAX: usize = 100;
+
+/// How long the lease of a delivery without contact lasts, beside the margin: looking up contacts takes two calls to Redis.
+const NO_CONTACT_LEASE: Duration = crate::wire::link::RESPONSE_TIMEOUT;
+
+/// Strings in the script's answer for each delivery.
+const FIELDS: usize = 10;
+
+/// How long a lease lasts, by channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseTimes {
+    /// For e-mail.
+    pub email: Duration,
+    /// For webhooks.
+    pub webhook: Duration,
+    /// For deliveries that wait for a contact.
+    pub none: Duration,
+}
+
+impl LeaseTimes {
+    /// The channel's deadline for one attempt and `margin` (see [`LEASE_MARGIN`]).
+    pub fn of(timeout: impl Fn(Channel) -> Duration, margin: Duration) -> Self {
+        Self {
+            email: timeout(Channel::Email) + margin,
+            webhook: timeout(Channel::Webhook) + margin,
+            none: NO_CONTACT_LEASE + LEASE_MARGIN,
+        }
+    }
+
+    /// The time of one channel.
+    #[must_use]
+    pub const fn get(&self, channel: Channel) -> Duration {
+        match channel {
+            Channel::Email => self.email,
+            Channel::Webhook => self.webhook,
+            Channel::None => self.none,
+        }
+    }
+}
+
+/// What to lease.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseRequest<'a> {
+    /// The most deliveries to take; at most [`LEASE_MAX`] are.
+    pub deliveries_max: usize,
+    /// A token that no other call ever used.
+    pub token: &'a str,
+    /// How long the leases last.
+    pub times: LeaseTimes,
+}
+
+/// What a call found.
+#[derive(Debug)]
+pub struct Lease {
+    /// Server time of the call: the leases began then.
+    pub now: UnixMs,
+    /// When the next delivery is due; `None` when nothing is scheduled. At or before `now`: more are due already.
+    pub next_due: Option<UnixMs>,
+    /// The deliveries taken.
+    pub leased: Vec<Leased>,
+    /// Ids that were due without a delivery behind them. They are out of the schedule.
+    pub dropped: Vec<Dropped>,
+}
+
+/// A delivery that is ours until its lease ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leased {
+    /// Its id.
+    pub id: DeliveryId,
+    /// The alert, or why the stored text is not one.
+    pub alert: Result<Alert, String>,
+    /// Whose alert, as stored; for the log of an alert that can't be read.
+    pub subject: String,
+    /// Its channel.
+    pub channel: Channel,
+    /// Its contact.
+    pub contact: ContactId,
+    /// Attempts since it was made, this one included (without contact: not included, none takes place).
+    pub attempts: u32,
+    /// Attempts since it was made or last replayed, this one included: what the schedule of delays goes by.
+    pub attempt: u32,
+    /// When the first attempt since then began, server time.
+    pub first_attempt: UnixMs,
+    /// What the settlement must show.
+    pub token: String,
+    /// When the lease ends, server time.
+    pub lease_end: UnixMs,
+}
+
+/// An id that was due without a readable delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// The id.
+    pub id: DeliveryId,
+    /// `missing`, `malformed` or `ended`.
+    pub why: String,
+}
+
+/// Takes up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their lease ends.
+///
+/// Repeatable: a second call takes others. Refused when memory is full (`Fault::Full`), so that nothing is sent whose outcome might
+/// not be recorded.
+///
+/// # Errors
+///
+/// [`OutboxError`]; what an answer that was lost had leased becomes due again when those leases end.
+pub async fn lease(link: &Link, keys: &Keys, request: LeaseRequest<'_>) -> Result<Lease, OutboxError> {
+    let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.totals());
+    call = call.arg(request.deliveries_max.min(LEASE_MAX)).arg(request.token);
+    call = call.arg(keys.delivery_prefix()).arg(KEPT.as_secs());
+    for channel in [Channel::Email, Channel::Webhook, Channel::None] {
+        call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
+    }
+    let (now, next_due, leased, dropped): (i64, Option<i64>, Vec<Vec<u8>>, Vec<String>) =
+        call.run(link).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
+    let malformed = |answer: &[Vec<u8>]| OutboxError::Answer {
+        operation: Operation::Lease,
+        of: keys.stream().to_owned(),
+        answer: answer.iter().map(|field| String::from_utf8_lossy(field)).collect::<Vec<_>>().join(" "),
+    };
+    Ok(Lease {
+        now: UnixMs(now),
+        next_due: next_due.map(UnixMs),
+        leased: leased
+            .chunks(FIELDS)
+            .map(|fields| leased_of(fields).ok_or_else(|| malformed(fields)))
+            .collect::<Result<_, _>>()?,
+        dropped: dropped
+            .chunks_exact(2)
+            .map(|pair| Dropped { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
+            .collect(),
+    })
+}
+
+/// One delivery from its fields in the answer; `None` when the script and this wrapper do not fit together.
+fn leased_of(fields: &[Vec<u8>]) -> Option<Leased> {
+    let [id, alert, subject, channel, contact, attempts, before, first, token, end] = fields else { return None };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
+    let attempts = u32::try_from(number(attempts)?).ok()?;
+    let before = u32::try_from(number(before)?).unwrap_or(0);
+    Some(Leased {
+        id: DeliveryId::from_stored(&text(id)),
+        alert: serde_json::from_slice(alert).map_err(|error| error.to_string()),
+        subject: text(subject),
+        channel: Channel::from_stored(&text(channel))?,
+        contact: ContactId::from_stored(&text(contact)),
+        attempts,
+        attempt: attempts.saturating_sub(before).max(1),
+        first_attempt: UnixMs(number(first)?),
+        token: text(token),
+        lease_end: UnixMs(number(end)?),
+    })
+}

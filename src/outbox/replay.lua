@@ -1,0 +1,57 @@
+#!lua
+-- replay: make dead deliveries pending again and due now, under the same ids.
+--
+-- KEYS[1] due zset   KEYS[2] pending zset   KEYS[3] waiting zset   KEYS[4] dead zset   KEYS[5] deliveries zset   KEYS[6] totals hash
+-- KEYS[7 ..] hash of each delivery, in the order of ARGV
+--
+-- ARGV[1 ..] ids of the deliveries, 1..1000
+--
+-- Returns one string for each id: 'replayed'; 'missing', when its hash is gone (14 d after its end); or the state it is in, which is
+--         not 'dead': left alone
+--         an error   a key of another type or a total that is no number: nothing written. Refused whole when memory is full
+--
+-- The clock of give_up_after and the schedule of delays start over; the attempts made before stay in the log.
+-- Safe to run twice: the second call finds them pending.
+
+local function whole(n) return string.format('%.0f', n) end
+
+local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
+
+-- JUDGE
+
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+for i = 1, #KEYS do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= 'none' and kind ~= (i >= 6 and 'hash' or 'zset') then return wrong(KEYS[i], 'a ' .. kind) end
+end
+local dead = redis.call('HGET', KEYS[6], 'dead')
+if dead and not string.match(dead, '^%-?%d+$') then return wrong(KEYS[6], 'no count in field dead') end
+
+-- WRITE
+
+local answers = {}
+for i, id in ipairs(ARGV) do
+  local key = KEYS[6 + i]
+  -- Read here and not before, so that an id given twice is replayed once.
+  local stored = redis.call('HMGET', key, 'state', 'created_at_ms', 'attempts', 'channel', 'subject')
+  if stored[1] == 'dead' then
+    local created = string.match(stored[2] or '', '^%d+$') or whole(now)
+    redis.call('PERSIST', key)
+    redis.call('HSET', key, 'state', 'pending', 'replayed_after', stored[3] or '0')
+    redis.call('HDEL', key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')
+    redis.call('ZADD', KEYS[1], whole(now), id)
+    redis.call('ZADD', KEYS[2], created, id)
+    if stored[4] == 'none' then redis.call('ZADD', KEYS[3], 0, (stored[5] or '') .. '\0' .. id) end
+    redis.call('ZREM', KEYS[4], id)
+    redis.call('ZADD', KEYS[5], created, id)
+    redis.call('HINCRBY', KEYS[6], 'dead', -1)
+    answers[i] = 'replayed'
+  elseif stored[1] then
+    answers[i] = stored[1]
+  else
+    redis.call('ZREM', KEYS[4], id)
+    answers[i] = 'missing'
+  end
+end
+return answers

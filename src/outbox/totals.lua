@@ -1,0 +1,26 @@
+#!lua flags=no-writes
+-- totals: what was done and what is left, all of one moment.
+--
+-- A script and no MULTI, because Redis refuses everything inside a MULTI when memory is full, and that is when people look.
+--
+-- KEYS[1] totals hash   KEYS[2] pending zset   KEYS[3] waiting zset   KEYS[4] dead zset   KEYS[5] outbox stream
+--
+-- Returns {now ms, pending, waiting, dead kept, outbox entries, creation of the oldest pending delivery in ms (nil: none is pending),
+--          {field, value, ...} of the totals hash}
+--         an error   a key of another type
+--
+-- Writes nothing.
+
+local function whole(n) return string.format('%.0f', n) end
+
+local clock = redis.call('TIME')
+local oldest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
+return {
+  whole(tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)),
+  redis.call('ZCARD', KEYS[2]),
+  redis.call('ZCARD', KEYS[3]),
+  redis.call('ZCARD', KEYS[4]),
+  redis.call('XLEN', KEYS[5]),
+  oldest and whole(tonumber(oldest)) or false,
+  redis.call('HGETALL', KEYS[1]),
+}

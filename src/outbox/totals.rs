@@ -1,0 +1,81 @@
+//! What was done and what is left, for `/metrics`: the wrapper of `totals.lua`.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::error::{Operation, OutboxError};
+use crate::types::{Keys, UnixMs};
+use crate::wire::{Link, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("totals.lua")));
+
+/// What all daemons of a partition did together, and what is left to do, all of one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Server time.
+    pub now: UnixMs,
+    /// Events counted.
+    pub counted: u64,
+    /// Events refused.
+    pub refused: u64,
+    /// Events whose id was counted before.
+    pub duplicates: u64,
+    /// Alerts raised.
+    pub raised: u64,
+    /// Deliveries made: always the sum of the next five and [`Totals::pending`].
+    pub made: u64,
+    /// Deliveries that ended delivered.
+    pub delivered: u64,
+    /// Deliveries that ended dead and were not replayed.
+    pub dead: u64,
+    /// Deliveries that ended muted.
+    pub muted: u64,
+    /// Deliveries that ended expired.
+    pub expired: u64,
+    /// Deliveries that ended cancelled.
+    pub cancelled: u64,
+    /// Deliveries that are pending.
+    pub pending: u64,
+    /// Pending deliveries that wait for a contact.
+    pub waiting: u64,
+    /// Dead deliveries that can still be replayed.
+    pub dead_kept: u64,
+    /// Alerts that are not fanned out yet.
+    pub outbox: u64,
+    /// When the oldest pending delivery was made.
+    pub oldest_pending: Option<UnixMs>,
+}
+
+/// The script's answer, in its order.
+type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>);
+
+/// Reads the totals of a partition, all of one moment. Works on a full server too.
+///
+/// # Errors
+///
+/// [`OutboxError`].
+pub async fn totals(link: &Link, keys: &Keys) -> Result<Totals, OutboxError> {
+    let call = SCRIPT.call().key(keys.totals()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
+    let reply = call.key(keys.outbox()).run::<Reply>(link).await;
+    let (now, pending, waiting, dead_kept, outbox, oldest, counts) =
+        reply.map_err(OutboxError::redis(Operation::Query, format!("totals of {}", keys.stream())))?;
+    let count = |name| counts.get(name).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+    Ok(Totals {
+        now: UnixMs(now),
+        counted: count("counted"),
+        refused: count("refused"),
+        duplicates: count("duplicates"),
+        raised: count("raised"),
+        made: count("made"),
+        delivered: count("delivered"),
+        dead: count("dead"),
+        muted: count("muted"),
+        expired: count("expired"),
+        cancelled: count("cancelled"),
+        pending,
+        waiting,
+        dead_kept,
+        outbox,
+        oldest_pending: oldest.map(UnixMs),
+    })
+}

@@ -1,0 +1,41 @@
+#!lua
+-- wake: make deliveries that wait for a contact due now, because one may have appeared.
+--
+-- KEYS[1] waiting zset   KEYS[2] due zset
+-- (the hashes of the deliveries are known only here; they lie in the same slot)
+--
+-- ARGV[1] least and ARGV[2] greatest member to look at, as ZRANGEBYLEX takes them   ARGV[3] most members to look at, 1..4000
+-- ARGV[4] prefix of a delivery's key
+--
+-- Returns {woken, last member looked at (nil: none was left)}
+--         an error   a key of another type: nothing written. Refused whole when memory is full
+--
+-- A lease on such a delivery is taken away: its holder looked for contacts before this change.
+-- Safe to run twice: what is due stays due.
+
+-- JUDGE
+
+for i = 1, 2 do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= 'none' and kind ~= 'zset' then return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' holds a ' .. kind) end
+end
+local clock = redis.call('TIME')
+local now = string.format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))
+
+-- WRITE
+
+local woken, last = 0, false
+for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])) do
+  last = member
+  local id = string.match(member, '[^%z]*$')
+  if redis.call('ZSCORE', KEYS[2], id) then
+    redis.call('ZADD', KEYS[2], 'XX', 'LT', now, id)
+    -- A hash of another type is the lease's to report; here it must not stop the others.
+    redis.pcall('HDEL', ARGV[4] .. id, 'lease_token')
+    woken = woken + 1
+  else
+    -- The delivery left the schedule without its hash being readable: nothing waits here any more.
+    redis.call('ZREM', KEYS[1], member)
+  end
+end
+return {woken, last}

@@ -1,0 +1,168 @@
+//! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration.
+//!
+//! Read at every attempt and never cached, so that an address that was mended or a contact that was removed counts at once. Never
+//! decides what happens to a delivery. Logs what is unreadable by subject, without addresses.
+
+use redis::RedisError;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::types::{Contact, ContactId, Endpoint, Subject, keys, meters};
+use crate::wire::{Fault, Link, fault_of};
+
+/// A contact may not have this id: it is the one under which an alert waits for a contact.
+const RESERVED_ID: &str = "none";
+
+/// Reads contacts of subjects; holds the fallback contacts.
+#[derive(Debug, Clone, Default)]
+pub struct ContactBook {
+    fallback: Vec<Contact>,
+}
+
+/// The contacts of a subject as they stand now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contacts {
+    /// Those that can be read.
+    pub readable: Vec<Contact>,
+    /// Those that can't. While there are any, a contact that is not found may be one of them.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// An element of the `contacts` field, or the whole field, that is no contact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The id it states, if so much can be read.
+    pub id: Option<ContactId>,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Where one contact stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// It is there.
+    Contact(Contact),
+    /// The subject has no such contact (any more).
+    Removed,
+    /// It may be among what can't be read: nobody may conclude that it was removed.
+    Unreadable,
+}
+
+/// The contacts could not be read because Redis failed.
+#[derive(Debug, thiserror::Error)]
+#[error("read contacts of subject {subject}")]
+pub struct ContactsError {
+    /// Whose.
+    pub subject: Subject,
+    /// What Redis said.
+    #[source]
+    pub source: RedisError,
+}
+
+impl ContactsError {
+    /// What the failure means.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        fault_of(&self.source)
+    }
+}
+
+impl ContactBook {
+    /// A book with these fallback contacts, for subjects without contacts of their own.
+    #[must_use]
+    pub fn new(fallback: Vec<Contact>) -> Self {
+        Self { fallback: fallback.into_iter().map(with_free_id).collect() }
+    }
+
+    /// The contacts of `subject`: its own, or the fallback where it has none. A field that is there but unreadable is not "none":
+    /// the alert waits until it is mended, because the fallback was not meant for it. Warns about each unreadable contact.
+    ///
+    /// # Errors
+    ///
+    /// [`ContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it concerns this
+    /// subject alone.
+    pub async fn contacts_of(&self, link: &Link, subject: &Subject) -> Result<Contacts, ContactsError> {
+        let reply = link.query(redis::cmd("HGET").arg(keys::subject(subject)).arg("contacts")).await;
+        let contacts = match reply {
+            Ok(field) => self.judge(field),
+            Err(error) if fault_of(&error) == Fault::WrongType => Contacts::broken("the subject's key is not a hash"),
+            Err(source) => return Err(ContactsError { subject: subject.clone(), source }),
+        };
+        for Unreadable { id, why } in &contacts.unreadable {
+            metrics::counter!(meters::UNREADABLE).increment(1);
+            let contact = id.as_ref().map_or("unknown", ContactId::as_str);
+            tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is mended");
+        }
+        Ok(contacts)
+    }
+
+    /// Looks for one contact again: among the subject's own, or in the fallback where it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`ContactBook::contacts_of`].
+    pub async fn find(&self, link: &Link, subject: &Subject, id: &ContactId) -> Result<Found, ContactsError> {
+        Ok(self.contacts_of(link, subject).await?.find(id))
+    }
+
+    /// Pure: the contacts that a stored field means.
+    fn judge(&self, field: Option<Vec<u8>>) -> Contacts {
+        let Some(json) = field.filter(|json| !json.is_empty()) else { return self.fallback_contacts() };
+        match serde_json::from_slice::<Vec<Value>>(&json) {
+            Ok(elements) if elements.is_empty() => self.fallback_contacts(),
+            Ok(elements) => Contacts::of(elements),
+            Err(error) => Contacts::broken(&format!("contacts is not a JSON array: {}", place(&error))),
+        }
+    }
+
+    fn fallback_contacts(&self) -> Contacts {
+        Contacts { readable: self.fallback.clone(), unreadable: Vec::new() }
+    }
+}
+
+impl Contacts {
+    /// Looks for one contact.
+    #[must_use]
+    pub fn find(&self, id: &ContactId) -> Found {
+        if let Some(contact) = self.readable.iter().find(|contact| contact.id == *id) {
+            return Found::Contact(contact.clone());
+        }
+        let maybe_it = |unreadable: &Unreadable| unreadable.id.as_ref().is_none_or(|stated| stated == id);
+        if self.unreadable.iter().any(maybe_it) { Found::Unreadable } else { Found::Removed }
+    }
+
+    fn of(elements: Vec<Value>) -> Self {
+        let mut contacts = Self::default();
+        for element in elements {
+            match Contact::deserialize(&element) {
+                Ok(contact) => contacts.readable.push(with_free_id(contact)),
+                Err(error) => {
+                    let id = element.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+                    let why = if element.is_object() { error.to_string() } else { "not an object".to_owned() };
+                    contacts.unreadable.push(Unreadable { id: id.map(ContactId::from_stored), why });
+                }
+            }
+        }
+        contacts
+    }
+
+    fn broken(why: &str) -> Self {
+        Self { readable: Vec::new(), unreadable: vec![Unreadable { id: None, why: why.to_owned() }] }
+    }
+}
+
+/// The error's kind and place without the text around it, which may hold an address or a secret.
+fn place(error: &serde_json::Error) -> String {
+    format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column()).to_lowercase()
+}
+
+/// A contact that took the reserved id gets the one derived from its address.
+fn with_free_id(mut contact: Contact) -> Contact {
+    if contact.id.as_str() == RESERVED_ID {
+        contact.id = match &contact.endpoint {
+            Endpoint::Email { address } => Contact::email(address).id,
+            Endpoint::Webhook { url, secret } => Contact::webhook(url, secret.clone()).id,
+        };
+    }
+    contact
+}
