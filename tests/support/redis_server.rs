@@ -111,7 +111,11 @@ fn launch(port: u16, directory: &Path, options: &[String]) -> Option<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap_or_else(|error| panic!("cannot start {binary}: {error}; install it (apt-get install redis-server) or name another in {BINARY}"));
+        .unwrap_or_else(|error| {
+            panic!(
+                "cannot start {binary}: {error}; install it (apt-get install redis-server) or name another in {BINARY}"
+            )
+        });
     let mut log = BufReader::new(child.stdout.take().expect("stdout is piped"));
     let mut line = String::new();
     while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {

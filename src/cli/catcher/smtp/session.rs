@@ -208,10 +208,13 @@ impl<S: Stream> Session<S> {
             if read == 0 || raw.len() > MESSAGE_BYTES_MAX {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            if line == b".\r\n" {
-                return Ok(raw);
+            // A line longer than what is read at once goes on in the next piece, which has no dot to take away.
+            let begins = raw.is_empty() || raw.ends_with(b"\n");
+            match line.strip_prefix(b".") {
+                Some(b"\r\n") if begins => return Ok(raw),
+                Some(rest) if begins => raw.extend_from_slice(rest),
+                _ => raw.extend_from_slice(&line),
             }
-            raw.extend_from_slice(line.strip_prefix(b".").unwrap_or(&line));
         }
     }
 
