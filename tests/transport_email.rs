@@ -288,6 +288,19 @@ async fn wrong_credentials_are_transient() {
     assert!(error(&outcome).starts_with("AUTH: "), "{outcome:?}");
 }
 
+/// `check-config` must find a wrong password without sending anything.
+#[tokio::test]
+async fn a_check_goes_as_far_as_the_login_and_sends_nothing() {
+    let user = User { name: "u".to_owned(), password: "p".to_owned() };
+    let setup = SmtpSetup { user: Some(user), ..SmtpSetup::default() };
+    let mut server = SmtpCatcher::start(setup).await.expect("a server");
+    let checked = mailer(&format!("smtp://u:p@{}", server.address())).check().await;
+    assert_eq!((checked.class, checked.status), (Class::Delivered, None));
+    let checked = mailer(&format!("smtp://u:old@{}", server.address())).check().await;
+    assert_eq!((checked.class, error(&checked)), (Class::Transient, "SMTP 535 5.7.8 to AUTH"));
+    assert!(server.try_next().is_none());
+}
+
 /// A burst of alerts must not open a connection for each; a dead idle connection must not cost an attempt.
 #[tokio::test]
 async fn connections_are_reused_and_replaced_when_dead() {

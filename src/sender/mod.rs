@@ -164,6 +164,11 @@ impl Sender {
         self.attempt(Message { delivery, alert: &alert, contact, now, purpose: Purpose::Test }).await
     }
 
+    /// Connects to the mail server and authenticates, sends nothing, and says how it ended; for `check-config`.
+    pub async fn check_mail_server(&self) -> Outcome {
+        self.mailer.check().await
+    }
+
     /// Parts from idle connections; for the end of the process.
     pub async fn close(&self) {
         self.mailer.close().await;

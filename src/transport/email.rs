@@ -74,14 +74,22 @@ impl Mailer {
     ///
     /// The deadline covers the whole conversation, a wait for an idle connection included.
     pub async fn send(&self, mail: Mail<'_>) -> Outcome {
+        self.timed(async { self.attempt(mail).await.map(Some) }).await
+    }
+
+    /// Connects, protects and authenticates as for a mail, sends none, and says how it ended; for `check-config`.
+    pub async fn check(&self) -> Outcome {
+        self.timed(async { self.client.check().await.map(|()| None).map_err(Failure::Refused) }).await
+    }
+
+    /// Puts the deadline round a conversation and makes its end an outcome.
+    async fn timed(&self, conversation: impl Future<Output = Result<Option<u16>, Failure>>) -> Outcome {
         let started = Instant::now();
-        let ended = tokio::time::timeout(self.timeout, self.attempt(mail)).await;
+        let ended = tokio::time::timeout(self.timeout, conversation).await;
         let took = started.elapsed();
         let failed = |class, status, error| Outcome { class, status, error: Some(error), retry_after: None, took };
         match ended {
-            Ok(Ok(code)) => {
-                Outcome { class: Class::Delivered, status: Some(code), error: None, retry_after: None, took }
-            }
+            Ok(Ok(status)) => Outcome { class: Class::Delivered, status, error: None, retry_after: None, took },
             Ok(Err(Failure::Unwritable(error))) => failed(Class::Permanent, None, error.to_owned()),
             Ok(Err(Failure::Refused(Refusal { class, status, error, .. }))) => failed(class, status, error),
             Err(_) => {

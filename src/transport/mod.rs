@@ -11,7 +11,7 @@ mod authorities;
 pub mod config;
 pub mod email;
 mod message;
-pub mod retry_after;
+mod retry_after;
 pub mod secret;
 mod smtp;
 mod smtp_url;
@@ -20,6 +20,7 @@ pub mod webhook;
 
 pub use config::{EmailConfig, WebhookConfig};
 pub use email::{Mail, Mailer};
+pub use smtp_url::SmtpUrlError;
 pub use webhook::{Webhook, WebhookRequest};
 
 /// Why the transports cannot be set up. All of it is configuration: retrying does not mend it.
@@ -54,7 +55,7 @@ pub enum TransportError {
     },
     /// `email.smtp_url` says something that is not allowed. The URL itself may hold a password and is never shown.
     #[error("email.smtp_url: {0}")]
-    SmtpUrl(#[from] smtp_url::SmtpUrlError),
+    SmtpUrl(#[from] SmtpUrlError),
     /// `email.from` is not a mailbox.
     #[error("email.from: {0:?} is not a mailbox, allowed are \"alerts@example.com\" and \"Name <alerts@example.com>\"")]
     From(String),

@@ -10,8 +10,7 @@ const WAIT_MAX_S: u64 = u32::MAX as u64;
 /// Reads a value of Retry-After. `now_s` is Unix seconds; a date in the past is no wait at all.
 ///
 /// Pure. `None` when the value is neither a whole number of seconds nor one of the three date forms that HTTP knows.
-#[must_use]
-pub fn parse(value: &str, now_s: i64) -> Option<Duration> {
+pub(super) fn parse(value: &str, now_s: i64) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // More digits than fit is a very long wait, not a missing one.

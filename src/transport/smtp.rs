@@ -134,6 +134,17 @@ impl SmtpClient {
         self.finish(connection, ended).await
     }
 
+    /// Connects, protects and authenticates as for a mail, and parts again.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`].
+    pub(super) async fn check(&self) -> Result<(), Refusal> {
+        let mut connection = self.connect().await?;
+        let _ = tokio::time::timeout(QUIT_WITHIN, connection.quit()).await;
+        Ok(())
+    }
+
     /// Parts from the idle connections.
     pub(super) async fn close(&self) {
         let idle = std::mem::take(&mut *self.idle.lock().await);
