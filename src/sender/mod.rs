@@ -1,10 +1,31 @@
 //! One delivery: recheck the contact's mute, render, send, classify, decide what comes next. Knows no queue.
+//!
+//! Owns the order of these steps and the verdict. Never talks to Redis: what is due comes in as [`Due`], what is to be recorded
+//! goes out as [`Verdict`]. Read next: [`next_due`] for the retries, [`render`] and [`payload`] for what is sent, and
+//! [`crate::transport`] for how.
 
 use std::time::Duration;
 
-use crate::types::{Alert, Contact, DeliveryId, Outcome, UnixMs};
+use crate::transport::{EmailConfig, Mail, Mailer, TransportError, Webhook, WebhookConfig, WebhookRequest};
+use crate::types::{Alert, AlertId, Channel, Contact, DeliveryId, Endpoint, Outcome, Percent, UnixMs};
 
 pub mod config;
+pub mod next_due;
+pub mod payload;
+pub mod render;
+pub mod sample;
+
+pub use config::RetryConfig;
+pub use sample::sample_alert;
+
+use next_due::{Ended, Next, next_due};
+use render::{Rendered, TemplateError, Templates};
+
+/// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
+/// the first time must not mail anybody about last month.
+const EXPIRES_AFTER_MS: i64 = 48 * 3_600_000;
+/// The threshold of a test message.
+const TEST_PERCENT: u16 = 80;
 
 /// What the sender needs to know about a delivery that is due.
 #[derive(Debug)]
@@ -36,4 +57,170 @@ pub enum Verdict {
     Muted,
     /// The day ended more than 48 h before the first attempt: nothing was sent.
     Expired,
+}
+
+/// Why a message is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A threshold was reached.
+    Alert,
+    /// An operator tries a contact out.
+    Test,
+}
+
+/// Why the sender cannot be set up. All of it is configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum SenderError {
+    /// A setting of `[webhook]` or `[email]`.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// What `preview` shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preview {
+    /// The mail.
+    pub mail: Rendered,
+    /// The body of the webhook.
+    pub webhook_json: String,
+}
+
+/// Makes attempts.
+#[derive(Debug)]
+pub struct Sender {
+    webhook: Webhook,
+    mailer: Mailer,
+    templates: Templates,
+    /// Used where the operator's fail on an alert that no sample resembled: a plain mail beats none.
+    embedded: Templates,
+    retry: RetryConfig,
+    webhook_timeout: Duration,
+    email_timeout: Duration,
+}
+
+impl Sender {
+    /// Loads and checks templates, reads the settings of both transports. Connects nowhere.
+    ///
+    /// # Errors
+    ///
+    /// [`SenderError`]: exit 78.
+    pub fn new(webhook: &WebhookConfig, email: &EmailConfig, retry: RetryConfig) -> Result<Self, SenderError> {
+        Ok(Self {
+            webhook: Webhook::new(webhook)?,
+            mailer: Mailer::new(email)?,
+            templates: Templates::load(email.templates.as_deref())?,
+            embedded: Templates::embedded(),
+            retry,
+            webhook_timeout: webhook.timeout,
+            email_timeout: email.timeout,
+        })
+    }
+
+    /// What an operator should know about settings that are allowed but unwise, for the log.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        self.mailer.warnings()
+    }
+
+    /// The deadline of one attempt: what a lease has to cover. Without a contact nothing is sent, so there is nothing to cover.
+    #[must_use]
+    pub const fn timeout(&self, channel: Channel) -> Duration {
+        match channel {
+            Channel::Email => self.email_timeout,
+            Channel::Webhook => self.webhook_timeout,
+            Channel::None => Duration::ZERO,
+        }
+    }
+
+    /// Makes one attempt and says what to record. Leaves the machine unless the verdict is [`Verdict::Muted`] or
+    /// [`Verdict::Expired`]; ends within [`Self::timeout`]. Repeating it sends again, with the same id.
+    pub async fn send(&self, due: Due<'_>) -> Verdict {
+        if due.contact.muted {
+            return Verdict::Muted;
+        }
+        if due.attempt <= 1 && due.first_attempt > due.alert.resets_at_ms.plus(EXPIRES_AFTER_MS) {
+            return Verdict::Expired;
+        }
+        let Due { delivery, alert, contact, attempt, first_attempt, now } = due;
+        let outcome = self.attempt(Message { delivery, alert, contact, now, purpose: Purpose::Alert }).await;
+        match next_due(Ended { outcome: &outcome, attempt, first_attempt, now }, &self.retry) {
+            Next::Delivered => Verdict::Delivered(outcome),
+            Next::RetryAfter(delay) => Verdict::Retry(outcome, delay),
+            Next::Dead => Verdict::Dead(outcome),
+        }
+    }
+
+    /// Sends a test message to one contact, muted or not, and says how it ended. It is not recorded and not repeated.
+    ///
+    /// A mail is marked as a test in its subject line and text, a webhook has the type `quota.test`. Each test has an id of its
+    /// own, `test_` and the time in milliseconds: a receiver that drops what it has seen would otherwise take only the first.
+    pub async fn send_test(&self, contact: &Contact, now: UnixMs) -> Outcome {
+        let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
+        let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample_alert(percent, now) };
+        let delivery = &DeliveryId::of(&alert.id, &contact.id);
+        self.attempt(Message { delivery, alert: &alert, contact, now, purpose: Purpose::Test }).await
+    }
+
+    /// Connects to the mail server and authenticates, sends nothing, and says how it ended; for `check-config`.
+    pub async fn check_mail_server(&self) -> Outcome {
+        self.mailer.check().await
+    }
+
+    /// Parts from idle connections; for the end of the process.
+    pub async fn close(&self) {
+        self.mailer.close().await;
+    }
+
+    async fn attempt(&self, message: Message<'_>) -> Outcome {
+        let Message { delivery, alert, contact, now, purpose } = message;
+        let now_s = now.0.div_euclid(1000);
+        match &contact.endpoint {
+            Endpoint::Webhook { url, secret } => {
+                let body = payload::json(alert, purpose);
+                let request = WebhookRequest { id: alert.id.as_str(), now_s, url, secret, body: &body };
+                self.webhook.send(request).await
+            }
+            Endpoint::Email { address } => {
+                let Rendered { subject_line, text, html } = self.render(alert, purpose);
+                let mail = Mail {
+                    to: address,
+                    delivery_id: delivery.as_str(),
+                    alert_id: alert.id.as_str(),
+                    subject_line: &subject_line,
+                    text: &text,
+                    html: &html,
+                    now_s,
+                };
+                self.mailer.send(mail).await
+            }
+        }
+    }
+
+    fn render(&self, alert: &Alert, purpose: Purpose) -> Rendered {
+        self.templates.render(alert, purpose).unwrap_or_else(|error| {
+            tracing::error!(alert = %alert.id, error = %error, "template failed, the embedded one is used instead");
+            self.embedded.render(alert, purpose).expect("the embedded templates render every alert")
+        })
+    }
+}
+
+struct Message<'a> {
+    delivery: &'a DeliveryId,
+    alert: &'a Alert,
+    contact: &'a Contact,
+    now: UnixMs,
+    purpose: Purpose,
+}
+
+/// What would be sent about an alert, without sending it. Reads `email.templates`, contacts nobody.
+///
+/// # Errors
+///
+/// [`TemplateError`].
+pub fn preview(email: &EmailConfig, alert: &Alert) -> Result<Preview, TemplateError> {
+    let mail = Templates::load(email.templates.as_deref())?.render(alert, Purpose::Alert)?;
+    Ok(Preview { mail, webhook_json: payload::json(alert, Purpose::Alert) })
 }

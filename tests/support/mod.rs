@@ -1,5 +1,7 @@
 //! Real parts for the tests. Each test starts what it needs and stops it by its process id.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of the support")]
 
-pub mod outbox;
+pub mod certificates;
+pub mod http_receiver;
+pub mod mail_server;
 pub mod redis_server;

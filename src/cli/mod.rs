@@ -1,0 +1,3 @@
+//! The command line: a file per verb.
+
+pub mod catcher;

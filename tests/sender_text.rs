@@ -1,0 +1,119 @@
+//! What people and receivers read: mails and webhook bodies, as snapshots.
+
+use quotabell::sender::render::{Rendered, Templates};
+use quotabell::sender::{Purpose, payload, preview, sample_alert};
+use quotabell::transport::EmailConfig;
+use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
+
+/// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
+fn alert() -> Alert {
+    let subject = Subject::parse(b"alice").expect("legal");
+    let percent = Percent::new(80).expect("legal");
+    let day = Day::parse("2026-11-21").expect("legal");
+    Alert {
+        id: AlertId::of(&subject, &Metric::default(), percent, day),
+        subject,
+        metric: Metric::default(),
+        threshold_percent: percent,
+        limit: 5000,
+        plan: "free".to_owned(),
+        day,
+        timezone: "UTC".to_owned(),
+        resets_at_ms: UnixMs(1_795_305_600_000),
+        used: 4000,
+        raised_at_ms: UnixMs(1_795_250_220_123),
+    }
+}
+
+/// A subject in Vietnam that went past its limit, with a name that is not made for HTML.
+fn exceeded() -> Alert {
+    Alert {
+        subject: Subject::parse("Ngọc & <Sons>".as_bytes()).expect("legal"),
+        metric: Metric::parse(b"tokens.input").expect("legal"),
+        threshold_percent: Percent::new(100).expect("legal"),
+        limit: 1_000_000,
+        used: 1_234_567,
+        plan: "pro".to_owned(),
+        timezone: "Asia/Ho_Chi_Minh".to_owned(),
+        resets_at_ms: UnixMs(1_795_280_400_000),
+        ..alert()
+    }
+}
+
+fn render(alert: &Alert, purpose: Purpose) -> Rendered {
+    Templates::embedded().render(alert, purpose).expect("renders")
+}
+
+/// The body is a contract with every receiver: names, order, and the forms of times and numbers.
+#[test]
+fn the_webhook_body_is_the_documented_one() {
+    let json = payload::json(&alert(), Purpose::Alert);
+    let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
+ "data":{"subject":"alice","metric":"requests","threshold_percent":80,"used":4000,"limit":5000,"used_percent":80.0,
+         "plan":"free","day":"2026-11-21","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
+    assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
+    insta::assert_snapshot!("webhook_exceeded", payload::json(&exceeded(), Purpose::Alert));
+    insta::assert_snapshot!("webhook_test", payload::json(&alert(), Purpose::Test));
+    assert!(json.len() < 20_000, "Standard Webhooks asks for less than 20 kB");
+}
+
+/// A day whose end is not a whole second (none is known, but zones are data) keeps its fraction.
+#[test]
+fn a_fraction_in_resets_at_is_kept() {
+    let odd = Alert { resets_at_ms: UnixMs(1_795_305_600_500), ..alert() };
+    assert!(payload::json(&odd, Purpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
+}
+
+/// Mails are read by customers: every change to them must be seen.
+#[test]
+fn a_warning_reads_well() {
+    let mail = render(&alert(), Purpose::Alert);
+    insta::assert_snapshot!("warning_subject", mail.subject_line);
+    insta::assert_snapshot!("warning_text", mail.text);
+    insta::assert_snapshot!("warning_html", mail.html);
+}
+
+/// The same, past the limit, in another zone, with a name that must be escaped.
+#[test]
+fn an_exceeded_quota_reads_well() {
+    let mail = render(&exceeded(), Purpose::Alert);
+    insta::assert_snapshot!("exceeded_subject", mail.subject_line);
+    insta::assert_snapshot!("exceeded_text", mail.text);
+    insta::assert_snapshot!("exceeded_html", mail.html);
+}
+
+/// "Exceeded" would be wrong at exactly the limit.
+#[test]
+fn a_quota_used_up_exactly_is_not_called_exceeded() {
+    let full = Alert { used: 5000, threshold_percent: Percent::new(100).expect("legal"), ..alert() };
+    let mail = render(&full, Purpose::Alert);
+    insta::assert_snapshot!("used_up_subject", mail.subject_line);
+    insta::assert_snapshot!("used_up_text", mail.text);
+    assert!(!mail.text.contains("exceeded") && !mail.html.contains("xceeded"));
+}
+
+/// A test message must not frighten anybody.
+#[test]
+fn a_test_message_says_so() {
+    let mail = render(&alert(), Purpose::Test);
+    insta::assert_snapshot!("test_subject", mail.subject_line);
+    assert!(mail.text.starts_with("This is a test message"));
+    assert!(mail.html.contains("This is a test message"));
+}
+
+/// `preview` shows exactly what would be sent.
+#[test]
+fn preview_shows_mail_and_webhook() {
+    let email = EmailConfig {
+        smtp_url: "smtp://localhost".to_owned(),
+        smtp_url_file: None,
+        from: "a@b.test".to_owned(),
+        timeout: std::time::Duration::from_secs(1),
+        templates: None,
+        ca_file: None,
+    };
+    let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
+    let shown = preview(&email, &sample).expect("renders");
+    assert_eq!(shown.mail, render(&sample, Purpose::Alert));
+    insta::assert_snapshot!("preview_webhook", shown.webhook_json);
+}

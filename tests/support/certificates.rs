@@ -1,0 +1,60 @@
+//! Certificates for one test: an authority that nobody knows, and a server certificate of its own.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::pki_types::PrivateKeyDer;
+use tempfile::TempDir;
+use tokio_rustls::TlsAcceptor;
+
+/// An authority with one certificate for `localhost` and 127.0.0.1.
+pub struct Certificates {
+    directory: TempDir,
+    acceptor: TlsAcceptor,
+}
+
+impl Certificates {
+    /// Makes both anew.
+    pub fn new() -> Self {
+        Self::for_names(&["localhost"])
+    }
+
+    /// Makes both anew, for these names and 127.0.0.1.
+    pub fn for_names(names: &[&str]) -> Self {
+        let authority_key = KeyPair::generate().expect("a key");
+        let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_pem = authority.self_signed(&authority_key).expect("an authority").pem();
+
+        let key = KeyPair::generate().expect("a key");
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut server = CertificateParams::new(names).expect("parameters");
+        server.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let issuer = Issuer::new(authority, authority_key);
+        let certificate = server.signed_by(&key, &issuer).expect("a certificate");
+
+        let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a private key");
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], private)
+            .expect("a matching key");
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(directory.path().join("ca.pem"), authority_pem).expect("written");
+        Self { directory, acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+
+    /// The server's side of TLS.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor.clone()
+    }
+
+    /// The authority, as PEM in a file.
+    pub fn authority_file(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+}
