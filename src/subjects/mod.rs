@@ -1,3 +1,4 @@
 //! Who has which plan, limits, zone and contacts.
 
 pub mod config;
+pub mod contact_check;
