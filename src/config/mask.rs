@@ -35,8 +35,9 @@ pub fn masked_contact(contact: &Contact) -> Contact {
 /// password is hidden whole.
 #[must_use]
 pub fn masked_url(text: &str) -> String {
-    let Ok(mut url) = Url::parse(text) else {
-        return if text.contains('@') || text.contains(':') { MASK.to_owned() } else { text.to_owned() };
+    // `user:password@host` parses as the scheme `user`: only what has a host or a path can be taken apart.
+    let Some(mut url) = Url::parse(text).ok().filter(|url| !url.cannot_be_a_base()) else {
+        return if text.contains(['@', ':']) { MASK.to_owned() } else { text.to_owned() };
     };
     let hides_parameter = url.query_pairs().any(|(name, _)| is_password(&name));
     if url.password().is_none() && !hides_parameter {

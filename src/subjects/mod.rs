@@ -2,3 +2,6 @@
 
 pub mod config;
 pub mod contact_check;
+pub mod record;
+
+pub use record::{FieldError, SubjectRecord};
