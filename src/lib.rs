@@ -1,6 +1,7 @@
 //! quotabell rings once, and never forgets to ring.
 
 pub mod api;
+pub mod cli;
 pub mod config;
 pub mod events;
 pub mod outbox;
