@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod config;
 pub mod events;
 pub mod ledger;
 pub mod outbox;

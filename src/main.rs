@@ -1,1 +1,45 @@
-fn main() {}
+//! The program: one verb, one exit code.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use quotabell::cli::hint::{self, Exit, Report};
+use quotabell::cli::{Cli, Weight};
+
+fn main() -> ExitCode {
+    let report = match Cli::try_parse() {
+        Ok(cli) => hint::report(&execute(cli)),
+        Err(error) => report_usage(&error),
+    };
+    // Nobody is left to tell when stderr is closed too.
+    let _ = io::stderr().write_all(report.text.as_bytes());
+    ExitCode::from(report.exit.code())
+}
+
+fn execute(cli: Cli) -> anyhow::Result<()> {
+    // One provider of cryptography for all that speaks TLS, before anything can ask for it: two in one binary panic.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        return Err(hint::failed("a provider of cryptography is installed already", "this is a bug of quotabell"));
+    }
+    let mut builder = match cli.weight() {
+        Weight::Heavy => tokio::runtime::Builder::new_multi_thread(),
+        Weight::Light => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder.enable_all().build().context("start the runtime")?;
+    runtime.block_on(cli.execute())
+}
+
+/// Help and version go to stdout as asked; a wrong command line ends with a hint like every other error.
+fn report_usage(error: &clap::Error) -> Report {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A closed pipe is a reader that has seen enough.
+            let _ = error.print();
+            Report { exit: Exit::Done, text: String::new() }
+        }
+        _ => hint::report_usage(&error.render().to_string()),
+    }
+}

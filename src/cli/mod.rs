@@ -1,3 +1,145 @@
 //! The command line: a file per verb.
+//!
+//! Each verb's arguments, help and work lie together. Data goes to stdout, the rest to stderr; how a verb fails is in `hint`,
+//! how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything that lives on.
 
-pub mod catcher;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Config, ConfigError};
+
+pub mod alerts;
+pub mod check_config;
+pub mod completions;
+pub mod connect;
+pub mod deliveries;
+pub mod demo;
+pub mod emit;
+pub mod hint;
+pub mod man;
+pub mod output;
+pub mod preview;
+pub mod progress;
+pub mod refused;
+pub mod run;
+pub mod send_test;
+pub mod subject;
+pub mod usage;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "quotabell",
+    version,
+    about = "Quota alerts from a Redis stream of usage events: counted once, raised once, delivered",
+    after_help = "Examples:
+  quotabell demo                                   see the whole job in under a minute
+  quotabell run                                    the daemon, with a Redis of its own
+  quotabell run --config /etc/quotabell.toml
+  quotabell subject set alice --email a@b.test
+  quotabell emit --subject alice --units 3
+  quotabell usage alice
+
+Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
+)]
+pub struct Cli {
+    /// The configuration file (TOML), laid over the defaults; serves every verb, before or after it
+    #[arg(long, global = true, value_name = "FILE", env = "QUOTABELL_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run the daemon: count usage events, raise alerts, deliver them
+    Run(run::RunArgs),
+    /// Show the whole job on one machine: Redis, traffic, alerts, a summary
+    Demo(demo::DemoArgs),
+    /// Check configuration, templates and connections, without side effects
+    CheckConfig(check_config::CheckConfigArgs),
+    /// Append usage events to the stream
+    Emit(emit::EmitArgs),
+    /// Set, show, list, remove and import subjects
+    Subject(subject::SubjectArgs),
+    /// Show a subject's counts of the day, its limits and alerts
+    Usage(usage::UsageArgs),
+    /// List the alerts that were raised
+    Alerts(alerts::AlertsArgs),
+    /// List, show and replay deliveries
+    Deliveries(deliveries::DeliveriesArgs),
+    /// List the events that could not be counted
+    Refused(refused::RefusedArgs),
+    /// Send one real message to one contact
+    SendTest(send_test::SendTestArgs),
+    /// Print a template rendered with sample values
+    Preview(preview::PreviewArgs),
+    /// Print the completions of a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page
+    Man(man::ManArgs),
+}
+
+/// How much of the machine a verb needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// A daemon: threads on every core.
+    Heavy,
+    /// A few calls: this thread will do.
+    Light,
+}
+
+impl Cli {
+    /// How much of the machine the verb needs.
+    #[must_use]
+    pub const fn weight(&self) -> Weight {
+        if matches!(self.verb, Verb::Run(_) | Verb::Demo(_)) { Weight::Heavy } else { Weight::Light }
+    }
+
+    /// Does what the verb says.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stopped the verb; [`hint::report`] turns it into an exit code and text.
+    pub async fn execute(self) -> anyhow::Result<()> {
+        let surroundings = Surroundings { config_file: self.config };
+        match self.verb {
+            Verb::Run(args) => run::run(args, &surroundings).await,
+            Verb::Demo(args) => demo::run(args, &surroundings).await,
+            Verb::CheckConfig(args) => check_config::run(args, &surroundings).await,
+            Verb::Emit(args) => emit::run(args, &surroundings).await,
+            Verb::Subject(args) => subject::run(args, &surroundings).await,
+            Verb::Usage(args) => usage::run(args, &surroundings).await,
+            Verb::Alerts(args) => alerts::run(args, &surroundings).await,
+            Verb::Deliveries(args) => deliveries::run(args, &surroundings).await,
+            Verb::Refused(args) => refused::run(args, &surroundings).await,
+            Verb::SendTest(args) => send_test::run(args, &surroundings).await,
+            Verb::Preview(args) => preview::run(args, &surroundings).await,
+            Verb::Completions(args) => completions::run(&args),
+            Verb::Man(args) => man::run(&args),
+        }
+    }
+}
+
+/// What every verb is given beside its own arguments.
+#[derive(Debug)]
+pub struct Surroundings {
+    config_file: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// Reads the configuration: defaults, file, environment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::load`].
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name is none.
+        let file = self.config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
+        Config::load(file, std::env::vars_os())
+    }
+}

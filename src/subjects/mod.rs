@@ -5,4 +5,7 @@
 
 pub mod cache;
 pub mod config;
-pub mod contacts;
+pub mod contact_check;
+pub mod record;
+
+pub use record::{FieldError, SubjectRecord};

@@ -1,0 +1,32 @@
+//! `completions`: what a shell needs to complete verbs and options.
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use super::Cli;
+use super::output::Output;
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quotabell completions bash > /etc/bash_completion.d/quotabell
+  quotabell completions zsh > \"${fpath[1]}/_quotabell\"
+  quotabell completions fish > ~/.config/fish/completions/quotabell.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Prints the shell's completions.
+///
+/// # Errors
+///
+/// When stdout is closed.
+pub fn run(args: &CompletionsArgs) -> anyhow::Result<()> {
+    // Into memory first: the generator panics when its writer fails, as a closed pipe does.
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "quotabell", &mut text);
+    let mut output = Output::stdout();
+    output.bytes(&text)?;
+    output.finish()
+}

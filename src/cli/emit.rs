@@ -1,0 +1,189 @@
+//! `emit`: appends usage events to the stream, as any Redis client can.
+
+use std::time::Duration;
+
+use clap::Args;
+use redis::Pipeline;
+use serde::Serialize;
+use tokio::time::{Instant, interval};
+
+use super::connect::{self, Redis};
+use super::output::{Format, FormatArgs, Output};
+use super::progress::{self, Counted};
+use super::{Surroundings, hint};
+use crate::types::{Keys, Metric, Subject, Units};
+
+/// The most events of one write: about 100 KB, and a reply that comes before the next write.
+const CHUNK: u64 = 1000;
+/// The longest event id, in bytes.
+const ID_BYTES_MAX: usize = 128;
+/// Below this many events, a bar would be gone before it was seen.
+const BAR_EVENTS_MIN: u64 = 10_000;
+/// The same for events that are paced.
+const BAR_SECONDS_MIN: u64 = 2;
+/// Paced events are sent together when more than one falls due within this time.
+const TICK_MIN: Duration = Duration::from_millis(10);
+
+/// Arguments of `emit`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Values are checked before anything is sent. With --count above 1, an --id gets the event's number as its
+suffix (order-1, order-2, ...), so that every event counts and a repeated run counts none.
+
+Examples:
+  quotabell emit --subject alice
+  quotabell emit --subject alice --units 3 --metric tokens
+  quotabell emit --subject alice --id 7f3c --ts 2026-11-21T08:37:00Z
+  quotabell emit --subject alice --count 5000 --rate 500"
+)]
+pub struct EmitArgs {
+    /// Who used something: 1 to 256 bytes
+    #[arg(long)]
+    pub subject: Subject,
+    /// How much each event uses, 1 to 9007199254740991 [default: 1]
+    #[arg(long)]
+    pub units: Option<Units>,
+    /// What was used: [a-z0-9_.-]{1,64} [default: requests]
+    #[arg(long)]
+    pub metric: Option<Metric>,
+    /// When: Unix milliseconds, or RFC 3339 with offset [default: the arrival]
+    #[arg(long, value_name = "TIME", value_parser = event_time)]
+    pub ts: Option<String>,
+    /// The event's id, up to 128 bytes: the same one is not counted twice
+    #[arg(long)]
+    pub id: Option<String>,
+    /// How many events to append
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// How many events a second [default: as fast as Redis takes them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: Option<u32>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// What was appended.
+#[derive(Debug, Serialize)]
+struct Emitted {
+    stream: String,
+    count: u64,
+    first_id: String,
+    last_id: String,
+}
+
+/// Appends the events and prints the last one's id.
+///
+/// # Errors
+///
+/// A bad id, a bad configuration, or Redis; the error says how many events were appended before.
+pub async fn run(args: EmitArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    check_id(&args)?;
+    let config = surroundings.config()?;
+    let stream = Keys::new(&config.stream.key).stream().to_owned();
+    let redis = connect::redis(&config)?;
+    let emitted = append_all(&args, &redis, stream).await?;
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => output.json(&emitted)?,
+        Format::Table => output.line(&emitted.last_id)?,
+    }
+    output.finish()
+}
+
+async fn append_all(args: &EmitArgs, redis: &Redis, stream: String) -> anyhow::Result<Emitted> {
+    let long = args.rate.map_or(args.count >= BAR_EVENTS_MIN, |rate| args.count / u64::from(rate) >= BAR_SECONDS_MIN);
+    let bar = long.then(|| progress::bar(args.count, Counted::Things));
+    let mut pace = args.rate.map(Pace::new);
+    let mut emitted = Emitted { stream, count: 0, first_id: String::new(), last_id: String::new() };
+    while emitted.count < args.count {
+        let due = match &mut pace {
+            Some(pace) => pace.due().await.min(args.count),
+            None => args.count,
+        };
+        let from = emitted.count + 1;
+        let to = due.min(emitted.count + CHUNK);
+        if to < from {
+            continue;
+        }
+        let what = format!("append events {from} to {to} of {} to {}", args.count, emitted.stream);
+        let mut ids: Vec<String> = redis.pipe(what, &chunk(args, &emitted.stream, from, to)).await?;
+        emitted.last_id = ids.pop().unwrap_or_default();
+        if from == 1 {
+            emitted.first_id = ids.into_iter().next().unwrap_or_else(|| emitted.last_id.clone());
+        }
+        emitted.count = to;
+        if let Some(bar) = &bar {
+            bar.set_position(to);
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(emitted)
+}
+
+/// When paced events fall due: the first at once, the rest evenly, however late a tick comes.
+struct Pace {
+    per_second: u32,
+    started: Instant,
+    ticks: tokio::time::Interval,
+}
+
+impl Pace {
+    fn new(per_second: u32) -> Self {
+        let period = (Duration::from_secs(1) / per_second).max(TICK_MIN);
+        Self { per_second, started: Instant::now(), ticks: interval(period) }
+    }
+
+    /// Waits for the next tick; how many events are due since the start.
+    async fn due(&mut self) -> u64 {
+        self.ticks.tick().await;
+        1 + (self.started.elapsed().as_secs_f64() * f64::from(self.per_second)) as u64
+    }
+}
+
+fn chunk(args: &EmitArgs, stream: &str, from: u64, to: u64) -> Pipeline {
+    let mut pipeline = redis::pipe();
+    for number in from..=to {
+        let command = pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(args.subject.as_str());
+        if let Some(units) = args.units {
+            command.arg("units").arg(units.get());
+        }
+        if let Some(metric) = &args.metric {
+            command.arg("metric").arg(metric.as_str());
+        }
+        if let Some(ts) = &args.ts {
+            command.arg("ts").arg(ts);
+        }
+        if let Some(id) = &args.id {
+            command.arg("id").arg(event_id(id, number, args.count));
+        }
+    }
+    pipeline
+}
+
+/// The id of one event: with several, each needs its own, or only the first would count.
+fn event_id(id: &str, number: u64, count: u64) -> String {
+    if count == 1 { id.to_owned() } else { format!("{id}-{number}") }
+}
+
+fn check_id(args: &EmitArgs) -> anyhow::Result<()> {
+    let Some(id) = &args.id else { return Ok(()) };
+    let longest = event_id(id, args.count, args.count);
+    if !id.is_empty() && longest.len() <= ID_BYTES_MAX {
+        return Ok(());
+    }
+    let message =
+        format!("--id has {} bytes, 1 to {ID_BYTES_MAX} are allowed", if id.is_empty() { 0 } else { longest.len() });
+    Err(hint::usage(message, "the suffix that --count adds to the id counts too"))
+}
+
+/// Checks a time as the daemon will.
+fn event_time(text: &str) -> Result<String, String> {
+    let is_ms = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<i64>().is_ok();
+    if is_ms || chrono::DateTime::parse_from_rfc3339(text).is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err("a time must be Unix milliseconds, or RFC 3339 with offset as 2026-11-21T08:37:00Z".to_owned())
+}

@@ -1,0 +1,28 @@
+//! `run`: the daemon.
+
+use clap::Args;
+
+use super::{Surroundings, hint};
+
+/// Arguments of `run`; everything else is in the configuration.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without a configuration, `run` starts a Redis of its own on 127.0.0.1:6399 and keeps its data in ./data.
+SIGTERM or SIGINT drains; a second one ends at once.
+
+Examples:
+  quotabell run
+  quotabell run --config /etc/quotabell.toml
+  QUOTABELL__REDIS__URL=redis://127.0.0.1:6379 quotabell run"
+)]
+pub struct RunArgs {}
+
+/// Runs the daemon until it is told to end.
+///
+/// # Errors
+///
+/// What waiting can't mend: a wrong password, a server that is too old or evicts, an address in use.
+pub async fn run(_args: RunArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    surroundings.config()?;
+    Err(hint::failed("run: not built yet", "`quotabell check-config` works already"))
+}

@@ -1,0 +1,242 @@
+//! A change of one subject's hash: what `set` names, and what a line of an import names.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use redis::Pipeline;
+use serde::Serialize;
+
+use crate::config::{Config, nearest};
+use crate::subjects::contact_check::{self, ContactFault, SECRET_PREFIX};
+use crate::subjects::record;
+use crate::types::{Contact, Metric, Percent, Secret, Subject, Units, keys};
+
+/// Bytes of a generated secret: as many as its HMAC-SHA256 has.
+const SECRET_BYTES: usize = 32;
+
+/// What happens to one setting.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Setting<T> {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It is replaced.
+    Set(T),
+    /// It is removed, so that the plan or the default holds.
+    Clear,
+}
+
+/// A change of one subject, judged and ready to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Who.
+    pub subject: Subject,
+    /// The plan.
+    pub plan: Setting<String>,
+    /// The time zone.
+    pub timezone: Setting<String>,
+    /// The named metrics' limits.
+    pub limits: BTreeMap<Metric, Setting<Units>>,
+    /// The thresholds.
+    pub thresholds: Setting<Vec<Percent>>,
+    /// The whole list of contacts.
+    pub contacts: Setting<Vec<Contact>>,
+}
+
+impl Change {
+    /// A change of nothing so far.
+    #[must_use]
+    pub const fn of(subject: Subject) -> Self {
+        Self {
+            subject,
+            plan: Setting::Keep,
+            timezone: Setting::Keep,
+            limits: BTreeMap::new(),
+            thresholds: Setting::Keep,
+            contacts: Setting::Keep,
+        }
+    }
+
+    /// The names of the fields that change, in words for people.
+    #[must_use]
+    pub fn named(&self) -> Vec<String> {
+        let Fields { set, cleared } = self.fields();
+        set.into_iter().map(|(name, _)| name).chain(cleared).collect()
+    }
+
+    /// Adds the commands that write this change. Writing it twice changes nothing more.
+    pub fn write(&self, pipeline: &mut Pipeline) {
+        let key = keys::subject(&self.subject);
+        let Fields { set, cleared } = self.fields();
+        if !set.is_empty() {
+            let command = pipeline.cmd("HSET").arg(&key);
+            for (name, value) in &set {
+                command.arg(name).arg(value);
+            }
+            pipeline.ignore();
+        }
+        if !cleared.is_empty() {
+            pipeline.cmd("HDEL").arg(&key).arg(&cleared).ignore();
+        }
+    }
+
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::default();
+        fields.take(record::PLAN, &self.plan, Clone::clone);
+        fields.take(record::TIMEZONE, &self.timezone, Clone::clone);
+        for (metric, limit) in &self.limits {
+            fields.take(&record::limit_field(metric), limit, ToString::to_string);
+        }
+        fields.take(record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
+        fields.take(record::CONTACTS, &self.contacts, |contacts| record::write_contacts(contacts));
+        fields
+    }
+}
+
+#[derive(Debug, Default)]
+struct Fields {
+    set: Vec<(String, String)>,
+    cleared: Vec<String>,
+}
+
+impl Fields {
+    fn take<T>(&mut self, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
+        match setting {
+            Setting::Keep => {}
+            Setting::Set(value) => self.set.push((name.to_owned(), write(value))),
+            Setting::Clear => self.cleared.push(name.to_owned()),
+        }
+    }
+}
+
+/// A webhook as it was named: without a secret, one is generated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedWebhook {
+    /// The receiver.
+    pub url: String,
+    /// Its secret, if one was named.
+    pub secret: Option<String>,
+}
+
+/// A secret that was generated here: its only chance to be seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GeneratedSecret {
+    /// The receiver.
+    pub url: String,
+    /// The secret.
+    pub secret: String,
+}
+
+/// Contacts as they will be written, and the secrets that nobody has seen yet.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamedContacts {
+    /// The whole list.
+    pub contacts: Vec<Contact>,
+    /// Secrets of those among them that named none.
+    pub generated: Vec<GeneratedSecret>,
+}
+
+/// Makes contacts of what was named, and judges each.
+///
+/// # Errors
+///
+/// A sentence: a broken address, URL or secret, or a contact that is named twice. Shows no secret.
+pub fn contacts(emails: &[String], webhooks: Vec<NamedWebhook>) -> Result<NamedContacts, String> {
+    let mut named = NamedContacts::default();
+    for email in emails {
+        named.add(Contact::email(email))?;
+    }
+    for NamedWebhook { url, secret } in webhooks {
+        let secret = secret.unwrap_or_else(|| {
+            let secret = generated_secret();
+            named.generated.push(GeneratedSecret { url: url.clone(), secret: secret.clone() });
+            secret
+        });
+        named.add(Contact::webhook(&url, Secret::new(secret)))?;
+    }
+    Ok(named)
+}
+
+impl NamedContacts {
+    fn add(&mut self, contact: Contact) -> Result<(), String> {
+        contact_check::check(&contact).map_err(|fault| fault.to_string())?;
+        if self.contacts.iter().any(|other| other.id == contact.id) {
+            return Err(format!("contact {} is named twice", contact.address()));
+        }
+        self.contacts.push(contact);
+        Ok(())
+    }
+}
+
+fn generated_secret() -> String {
+    format!("{SECRET_PREFIX}{}", STANDARD.encode(rand::random::<[u8; SECRET_BYTES]>()))
+}
+
+/// Judges a plan's name.
+///
+/// # Errors
+///
+/// A sentence with the plans that exist.
+pub fn plan(config: &Config, name: &str) -> Result<String, String> {
+    if config.plans.contains_key(name) {
+        return Ok(name.to_owned());
+    }
+    let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
+    let near = nearest(name, &known).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
+    Err(format!("there is no plan {name:?} in the configuration{near}, only {}", known.join(", ")))
+}
+
+/// Judges a limit as written: units, or `none` for no limit of the subject's own.
+///
+/// # Errors
+///
+/// A sentence with what is allowed.
+pub fn limit(text: &str) -> Result<Setting<Units>, String> {
+    if text == "none" {
+        return Ok(Setting::Clear);
+    }
+    text.parse().map(Setting::Set).map_err(|error| format!("{error}, or none to remove the limit"))
+}
+
+/// Judges an e-mail address on the command line.
+///
+/// # Errors
+///
+/// [`ContactFault`].
+pub fn address(text: &str) -> Result<String, ContactFault> {
+    contact_check::check_address(text).map(|()| text.to_owned())
+}
+
+/// Judges a receiver's URL on the command line.
+///
+/// # Errors
+///
+/// [`ContactFault`].
+pub fn url(text: &str) -> Result<String, ContactFault> {
+    contact_check::check_url(text).map(|()| text.to_owned())
+}
+
+/// What an operator should know about a change that is legal: contacts that no attempt will reach as things are configured.
+#[must_use]
+pub fn warnings(change: &Change, config: &Config) -> Vec<String> {
+    let Setting::Set(contacts) = &change.contacts else { return Vec::new() };
+    let plain = contacts.iter().filter(|contact| contact.address().starts_with("http://"));
+    plain
+        .filter(|_| !config.webhook.allow_http)
+        .map(|contact| format!("{} is plain http, which webhook.allow_http = false refuses", contact.address()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A generated secret must pass the check that every other secret passes, and be another one each time.
+    #[test]
+    fn generated_secrets_are_valid_and_differ() {
+        let (first, second) = (generated_secret(), generated_secret());
+        assert_eq!(contact_check::check_secret(&first), Ok(()));
+        assert_ne!(first, second);
+    }
+}

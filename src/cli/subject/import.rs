@@ -1,0 +1,266 @@
+//! `subject import`: many subjects from a file. A bad line is reported and left out; the others are imported.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting};
+use super::rows::{Line, Row, Rows, RowsFormat};
+use crate::cli::Surroundings;
+use crate::cli::connect::{self, Redis};
+use crate::cli::hint::{self, Hint as _};
+use crate::cli::output::{Format, FormatArgs, Output, printable};
+use crate::cli::progress::{self, Counted};
+use crate::config::Config;
+use crate::subjects::record;
+use crate::types::{Metric, Subject};
+
+/// Subjects of one write, which is one MULTI: short enough that other clients notice nothing.
+const CHUNK: usize = 500;
+
+/// Arguments of `subject import`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone,
+limit:METRIC, thresholds, email, webhook, webhook_secret. Each line changes what it names, as `subject set` does: an empty cell
+leaves its setting alone, `none` removes a limit. Several contacts: the column twice (CSV) or a list (JSON); the nth
+webhook_secret belongs to the nth webhook, one is generated and printed where it is absent.
+Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
+
+Examples:
+  quotabell subject import subjects.csv --dry-run
+  quotabell subject import subjects.csv
+  printf 'subject,plan,email\\nalice,free,a@b.test\\n' | quotabell subject import -
+  echo '{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,90]}' | quotabell subject import -"
+)]
+pub struct ImportArgs {
+    /// The file, or - for stdin
+    pub file: PathBuf,
+    /// How the file is written [default: JSON Lines when it begins with {, else CSV]
+    #[arg(long = "as", value_enum, value_name = "FORMAT")]
+    pub written_as: Option<RowsFormat>,
+    /// Only check every line
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// A secret that was generated, and for whom.
+#[derive(Debug, Serialize)]
+struct SubjectSecret {
+    subject: Subject,
+    #[serde(flatten)]
+    generated: GeneratedSecret,
+}
+
+/// A line that was left out.
+#[derive(Debug, Serialize)]
+struct BadLine {
+    line: u64,
+    error: String,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    dry_run: bool,
+    imported: u64,
+    bad: Vec<BadLine>,
+    webhook_secrets: Vec<SubjectSecret>,
+}
+
+/// A judged line that waits to be written.
+struct Judged {
+    line: u64,
+    change: Change,
+    generated: Vec<GeneratedSecret>,
+}
+
+/// Imports the file.
+///
+/// # Errors
+///
+/// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or stdout.
+pub async fn run(args: ImportArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    let config = surroundings.config()?;
+    let redis = (!args.dry_run).then(|| connect::redis(&config)).transpose()?;
+    let (input, bar) = open(&args.file)?;
+    let mut import = Import {
+        config: &config,
+        redis,
+        format: args.format.format(),
+        output: Output::stdout(),
+        bar,
+        waiting: Vec::new(),
+        summary: Summary { dry_run: args.dry_run, ..Summary::default() },
+    };
+    let read = import.read_all(input, args.written_as).await;
+    // Whatever stopped the reading: lines that were good until then are imported, and their secrets printed.
+    let written = import.write_waiting().await;
+    import.finish(read.and(written), &args.file)
+}
+
+fn open(path: &Path) -> anyhow::Result<(Box<dyn BufRead>, ProgressBar)> {
+    if path.as_os_str() == "-" {
+        return Ok((Box::new(BufReader::new(io::stdin())), ProgressBar::hidden()));
+    }
+    let file = File::open(path)
+        .with_context(|| format!("open {}", path.display()))
+        .hint("name a file that can be read, or - for stdin")?;
+    let bar = progress::bar(file.metadata().map_or(0, |metadata| metadata.len()), Counted::Bytes);
+    Ok((Box::new(BufReader::new(bar.wrap_read(file))), bar))
+}
+
+struct Import<'a> {
+    config: &'a Config,
+    /// None in a dry run.
+    redis: Option<Redis>,
+    format: Format,
+    output: Output,
+    bar: ProgressBar,
+    waiting: Vec<Judged>,
+    summary: Summary,
+}
+
+impl Import<'_> {
+    async fn read_all(&mut self, input: Box<dyn BufRead>, format: Option<RowsFormat>) -> anyhow::Result<()> {
+        let format_hint = "`quotabell subject import --help` shows both formats";
+        let mut rows = Rows::new(input, format).hint(format_hint)?;
+        while let Some(Line { number, row }) = rows.next_line().hint(format_hint)? {
+            match row.and_then(|row| judge(row, self.config)) {
+                Ok((change, generated)) => self.waiting.push(Judged { line: number, change, generated }),
+                Err(error) => self.report(number, error),
+            }
+            if self.waiting.len() >= CHUNK {
+                self.write_waiting().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what waits, all of it in one MULTI; where that fails by one subject's fault, each by itself.
+    async fn write_waiting(&mut self) -> anyhow::Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let Some(redis) = &self.redis else {
+            self.summary.imported += waiting.len() as u64;
+            return Ok(());
+        };
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let mut pipeline = redis::pipe();
+        pipeline.atomic();
+        waiting.iter().for_each(|judged| judged.change.write(&mut pipeline));
+        let all: redis::RedisResult<()> = redis.link().pipe(&pipeline).await;
+        let what = |judged: &Judged| format!("write line {}, subject {}", judged.line, judged.change.subject);
+        let mut failures = Vec::new();
+        for judged in waiting {
+            if all.is_err() {
+                let mut pipeline = redis::pipe();
+                judged.change.write(pipeline.atomic());
+                match redis.link().pipe::<()>(&pipeline).await {
+                    Err(error) if error.code() == Some("WRONGTYPE") => {
+                        failures.push((judged.line, format!("subject {}: {error}", judged.change.subject)));
+                        continue;
+                    }
+                    reply => redis.judged(what(&judged), reply)?,
+                }
+            }
+            self.summary.imported += 1;
+            let subject = judged.change.subject;
+            let secrets = judged.generated.into_iter();
+            self.summary
+                .webhook_secrets
+                .extend(secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated }));
+        }
+        failures.into_iter().for_each(|(line, error)| self.report(line, error));
+        self.print_secrets()
+    }
+
+    fn report(&mut self, line: u64, error: String) {
+        let text = format!("line {line}: {}", printable(&error));
+        self.bar.suspend(|| eprintln!("{text}"));
+        self.summary.bad.push(BadLine { line, error });
+    }
+
+    /// For people, secrets are printed as soon as they are stored: what fails later must not lose them.
+    fn print_secrets(&mut self) -> anyhow::Result<()> {
+        if self.format == Format::Json {
+            return Ok(());
+        }
+        for SubjectSecret { subject, generated } in self.summary.webhook_secrets.drain(..) {
+            let subject = printable(subject.as_str());
+            self.output.line(format_args!("{subject}  {}  {}", generated.secret, generated.url))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, outcome: anyhow::Result<()>, file: &Path) -> anyhow::Result<()> {
+        self.bar.finish_and_clear();
+        let Summary { dry_run, imported, .. } = self.summary;
+        let bad = self.summary.bad.len();
+        if self.format == Format::Json {
+            self.output.json(&self.summary)?;
+        }
+        self.output.finish()?;
+        let done = if dry_run { "would import" } else { "imported" };
+        eprintln!("{done} {imported} {}", if imported == 1 { "line" } else { "lines" });
+        outcome.with_context(|| format!("import {}", file.display()))?;
+        if bad == 0 {
+            return Ok(());
+        }
+        Err(hint::failed(
+            format_args!("{bad} of {} lines of {} are bad", imported + bad as u64, file.display()),
+            "mend those lines and import again: lines that were imported change nothing the second time",
+        ))
+    }
+}
+
+/// Judges what a line names.
+fn judge(row: Row, config: &Config) -> Result<(Change, Vec<GeneratedSecret>), String> {
+    let subject = row.subject.ok_or("no subject")?;
+    let mut change = Change::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
+    if let Some(plan) = row.plan {
+        change.plan = Setting::Set(change::plan(config, &plan)?);
+    }
+    if let Some(zone) = row.timezone {
+        change.timezone = Setting::Set(record::parse_timezone(&zone)?);
+    }
+    for (metric, limit) in row.limits {
+        let at = |error: String| format!("limit:{metric}: {error}");
+        let parsed = Metric::parse(metric.as_bytes()).map_err(|error| at(error.to_string()))?;
+        change.limits.insert(parsed, change::limit(&limit).map_err(at)?);
+    }
+    if let Some(thresholds) = row.thresholds {
+        change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);
+    }
+    let contacts = change::contacts(&row.emails, webhooks_of(row.webhooks, row.webhook_secrets)?)?;
+    if !contacts.contacts.is_empty() {
+        change.contacts = Setting::Set(contacts.contacts);
+    }
+    if change.named().is_empty() {
+        return Err(format!("nothing to set for {}", change.subject));
+    }
+    Ok((change, contacts.generated))
+}
+
+fn webhooks_of(urls: Vec<Option<String>>, secrets: Vec<Option<String>>) -> Result<Vec<NamedWebhook>, String> {
+    let places = urls.len().max(secrets.len());
+    let (mut urls, mut secrets) = (urls.into_iter(), secrets.into_iter());
+    let mut webhooks = Vec::new();
+    for place in 1..=places {
+        match (urls.next().flatten(), secrets.next().flatten()) {
+            (Some(url), secret) => webhooks.push(NamedWebhook { url, secret }),
+            (None, Some(_)) => return Err(format!("webhook_secret {place} has no webhook {place}")),
+            (None, None) => {}
+        }
+    }
+    Ok(webhooks)
+}

@@ -1,0 +1,51 @@
+//! `subject set / show / list / remove / import`: who has which plan, limits, zone and contacts.
+
+use clap::{Args, Subcommand};
+
+use super::Surroundings;
+
+pub mod change;
+pub mod import;
+pub mod list;
+pub mod remove;
+pub mod rows;
+pub mod set;
+pub mod show;
+
+/// Arguments of `subject`.
+#[derive(Debug, Args)]
+pub struct SubjectArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: SubjectAction,
+}
+
+/// What to do with subjects.
+#[derive(Debug, Subcommand)]
+pub enum SubjectAction {
+    /// Set a subject's plan, time zone, limits, thresholds and contacts
+    Set(set::SetArgs),
+    /// Show what is set for one subject
+    Show(show::ShowArgs),
+    /// List every subject for which something is set
+    List(list::ListArgs),
+    /// Remove what is set for subjects: they have the default plan again
+    Remove(remove::RemoveArgs),
+    /// Set many subjects from a CSV or JSON Lines file
+    Import(import::ImportArgs),
+}
+
+/// Does what the action says.
+///
+/// # Errors
+///
+/// A bad configuration or value, Redis, or stdout.
+pub async fn run(args: SubjectArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    match args.action {
+        SubjectAction::Set(args) => set::run(args, surroundings).await,
+        SubjectAction::Show(args) => show::run(args, surroundings).await,
+        SubjectAction::List(args) => list::run(args, surroundings).await,
+        SubjectAction::Remove(args) => remove::run(args, surroundings).await,
+        SubjectAction::Import(args) => import::run(args, surroundings).await,
+    }
+}

@@ -1,0 +1,49 @@
+//! `subject remove`: forgets what is set for subjects. Their counts and alerts stay.
+
+use clap::Args;
+
+use crate::cli::Surroundings;
+use crate::cli::connect;
+use crate::cli::hint;
+use crate::types::{Subject, keys};
+
+/// Arguments of `subject remove`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts.
+Pending deliveries to its contacts are cancelled.
+
+Examples:
+  quotabell subject remove alice
+  quotabell subject remove alice bob"
+)]
+pub struct RemoveArgs {
+    /// Who
+    #[arg(required = true, value_name = "SUBJECT")]
+    pub subjects: Vec<Subject>,
+}
+
+/// Removes the subjects.
+///
+/// # Errors
+///
+/// When nothing was set for one of them (the others are removed); a bad configuration or Redis.
+pub async fn run(args: RemoveArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    let redis = connect::redis(&surroundings.config()?)?;
+    let mut pipeline = redis::pipe();
+    for subject in &args.subjects {
+        pipeline.cmd("DEL").arg(keys::subject(subject));
+    }
+    let removed: Vec<u64> = redis.pipe("remove subjects", &pipeline).await?;
+    let mut absent = Vec::new();
+    for (subject, removed) in args.subjects.iter().zip(removed) {
+        if removed == 0 { absent.push(subject.as_str()) } else { eprintln!("removed {subject}") }
+    }
+    if absent.is_empty() {
+        return Ok(());
+    }
+    Err(hint::failed(
+        format_args!("nothing was set for {}", absent.join(", ")),
+        "`quotabell subject list` shows the subjects for which something is set",
+    ))
+}

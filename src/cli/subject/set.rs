@@ -1,0 +1,215 @@
+//! `subject set`: changes what is named, leaves the rest.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting};
+use crate::cli::Surroundings;
+use crate::cli::connect::{self, Redis};
+use crate::cli::hint;
+use crate::cli::output::{Format, FormatArgs, Output};
+use crate::config::Config;
+use crate::subjects::record::{self, LIMIT_PREFIX};
+use crate::types::{Metric, Percent, Subject, Units, keys};
+
+/// Arguments of `subject set`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Changes only what is named. Naming any contact replaces the whole list; what --clear names is removed first.
+The nth --webhook-secret belongs to the nth --webhook; where there is none, one is generated and printed.
+
+Examples:
+  quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh
+  quotabell subject set alice --limit requests=5000 --limit tokens=none --threshold 50 --threshold 90
+  quotabell subject set alice --email a@b.test --webhook https://example.com/hook
+  quotabell subject set alice --clear contacts"
+)]
+pub struct SetArgs {
+    /// Who: 1 to 256 bytes
+    pub subject: Subject,
+    /// A plan of the configuration
+    #[arg(long)]
+    pub plan: Option<String>,
+    /// An IANA time zone, as Europe/Berlin
+    #[arg(long, value_name = "ZONE", value_parser = record::parse_timezone)]
+    pub timezone: Option<String>,
+    /// Units a day of a metric; `none` removes the limit
+    #[arg(long = "limit", value_name = "METRIC=UNITS")]
+    pub limits: Vec<NamedLimit>,
+    /// Percentage of a limit at which an alert is due, 1 to 1000
+    #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
+    pub thresholds: Vec<Percent>,
+    /// An e-mail contact
+    #[arg(long = "email", value_name = "ADDRESS", value_parser = change::address)]
+    pub emails: Vec<String>,
+    /// A webhook contact
+    #[arg(long = "webhook", value_name = "URL", value_parser = change::url)]
+    pub webhooks: Vec<String>,
+    /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes
+    #[arg(long = "webhook-secret", value_name = "SECRET")]
+    pub webhook_secrets: Vec<String>,
+    /// What to remove
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    pub clear: Vec<Clearable>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// What `--clear` can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Clearable {
+    /// Every contact
+    Contacts,
+    /// Every limit of the subject's own
+    Limits,
+    /// The thresholds of the subject's own
+    Thresholds,
+    /// The time zone: UTC again
+    Timezone,
+    /// The plan: the default plan again
+    Plan,
+}
+
+/// `METRIC=UNITS` or `METRIC=none`.
+#[derive(Debug, Clone)]
+pub struct NamedLimit {
+    metric: Metric,
+    limit: Setting<Units>,
+}
+
+impl FromStr for NamedLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (metric, units) =
+            text.split_once('=').ok_or("a limit is written METRIC=UNITS, as requests=5000, or METRIC=none")?;
+        let metric = metric.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { metric, limit: change::limit(units)? })
+    }
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    subject: &'a Subject,
+    changed: Vec<String>,
+    webhook_secrets: &'a [GeneratedSecret],
+}
+
+/// Writes the change, and prints the secrets that were generated.
+///
+/// # Errors
+///
+/// A bad value, a bad configuration, Redis, or stdout.
+pub async fn run(args: SetArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    let format = args.format.format();
+    let clear = args.clear.clone();
+    let config = surroundings.config()?;
+    let (mut change, generated) = change_of(args, &config)?;
+    let redis = connect::redis(&config)?;
+    if clear.contains(&Clearable::Limits) {
+        clear_limits(&mut change, &redis).await?;
+    }
+    let mut pipeline = redis::pipe();
+    change.write(pipeline.atomic());
+    if pipeline.cmd_iter().next().is_some() {
+        let () = redis.pipe(format_args!("set subject {}", change.subject), &pipeline).await?;
+    }
+    for warning in change::warnings(&change, &config) {
+        eprintln!("warning: {warning}");
+    }
+    let mut output = Output::stdout();
+    match format {
+        Format::Json => {
+            output.json(&Done { subject: &change.subject, changed: change.named(), webhook_secrets: &generated })?;
+        }
+        Format::Table => {
+            for GeneratedSecret { url, secret } in &generated {
+                output.line(format_args!("{secret}  {url}"))?;
+            }
+            eprintln!("set {}: {}", change.subject, change.named().join(", "));
+        }
+    }
+    output.finish()
+}
+
+fn change_of(args: SetArgs, config: &Config) -> anyhow::Result<(Change, Vec<GeneratedSecret>)> {
+    let options = "`quotabell subject set --help` lists the options, with examples";
+    let bad = |message: String| hint::usage(message, options);
+    let cleared = |what| args.clear.contains(&what);
+    let mut change = Change::of(args.subject);
+    if cleared(Clearable::Plan) {
+        change.plan = Setting::Clear;
+    }
+    if let Some(name) = &args.plan {
+        change.plan = Setting::Set(change::plan(config, name).map_err(bad)?);
+    }
+    change.timezone = match args.timezone {
+        Some(zone) => Setting::Set(zone),
+        None if cleared(Clearable::Timezone) => Setting::Clear,
+        None => Setting::Keep,
+    };
+    change.limits = limits_of(args.limits).map_err(bad)?;
+    let mut thresholds = args.thresholds;
+    thresholds.sort_unstable();
+    if let Some(pair) = thresholds.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(bad(format!("threshold {} is named twice", pair[0])));
+    }
+    change.thresholds = match thresholds.is_empty() {
+        false => Setting::Set(thresholds),
+        true if cleared(Clearable::Thresholds) => Setting::Clear,
+        true => Setting::Keep,
+    };
+    let webhooks = webhooks_of(args.webhooks, args.webhook_secrets).map_err(bad)?;
+    let contacts = change::contacts(&args.emails, webhooks).map_err(bad)?;
+    change.contacts = match contacts.contacts.is_empty() {
+        false => Setting::Set(contacts.contacts),
+        true if cleared(Clearable::Contacts) => Setting::Clear,
+        true => Setting::Keep,
+    };
+    if change.named().is_empty() && !cleared(Clearable::Limits) {
+        return Err(bad(format!("nothing to set for {}", change.subject)));
+    }
+    Ok((change, contacts.generated))
+}
+
+fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, Setting<Units>>, String> {
+    let mut limits = BTreeMap::new();
+    for NamedLimit { metric, limit } in named {
+        match limits.entry(metric) {
+            Entry::Vacant(vacant) => vacant.insert(limit),
+            Entry::Occupied(twice) => return Err(format!("the limit of {} is named twice", twice.key())),
+        };
+    }
+    Ok(limits)
+}
+
+fn webhooks_of(urls: Vec<String>, secrets: Vec<String>) -> Result<Vec<NamedWebhook>, String> {
+    if secrets.len() > urls.len() {
+        return Err(format!(
+            "{} of --webhook-secret but {} of --webhook: the nth secret belongs to the nth webhook",
+            secrets.len(),
+            urls.len()
+        ));
+    }
+    let secrets = secrets.into_iter().map(Some).chain(std::iter::repeat(None));
+    Ok(urls.into_iter().zip(secrets).map(|(url, secret)| NamedWebhook { url, secret }).collect())
+}
+
+/// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client may set
+/// one more: then both happened, in this order.
+async fn clear_limits(change: &mut Change, redis: &Redis) -> anyhow::Result<()> {
+    let mut command = redis::cmd("HKEYS");
+    command.arg(keys::subject(&change.subject));
+    let fields: Vec<Vec<u8>> = redis.query(format_args!("read subject {}", change.subject), &command).await?;
+    let metrics = fields.iter().filter_map(|field| field.strip_prefix(LIMIT_PREFIX.as_bytes()));
+    for metric in metrics.filter_map(|metric| Metric::parse(metric).ok()) {
+        change.limits.entry(metric).or_insert(Setting::Clear);
+    }
+    Ok(())
+}

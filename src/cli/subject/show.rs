@@ -1,0 +1,139 @@
+//! `subject show`: what is set for one subject.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::Surroundings;
+use crate::cli::connect;
+use crate::cli::hint;
+use crate::cli::output::{Format, FormatArgs, Output, lossless};
+use crate::config::masked_contact;
+use crate::subjects::SubjectRecord;
+use crate::subjects::record::{Parsed, write_thresholds};
+use crate::types::{Contact, Metric, Percent, Subject, Units, keys};
+
+/// Arguments of `subject show`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Shows what is set for the subject itself; what is not set comes from its plan, the default plan and the
+fallback contacts. Secrets are shown as ***. A field that can't be read is named on stderr.
+
+Examples:
+  quotabell subject show alice
+  quotabell subject show alice --json | jq .limits"
+)]
+pub struct ShowArgs {
+    /// Who
+    pub subject: Subject,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// A subject as it is printed.
+#[derive(Debug, Serialize)]
+pub(super) struct Shown {
+    subject: String,
+    plan: Option<String>,
+    timezone: Option<String>,
+    limits: BTreeMap<Metric, Units>,
+    thresholds: Option<Vec<Percent>>,
+    contacts: Vec<Contact>,
+}
+
+/// A field and its value, as HGETALL gives them.
+pub(super) type RawField = (Vec<u8>, Vec<u8>);
+
+impl Shown {
+    /// Reads the hash of a subject; names on stderr what can't be read.
+    pub(super) fn of(subject: &[u8], fields: &[RawField]) -> Self {
+        let subject = lossless(subject);
+        let Parsed { record, errors } = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
+        for error in errors {
+            eprintln!("warning: subject {subject:?}: {error}");
+        }
+        let SubjectRecord { plan, timezone, limits, thresholds, contacts } = record;
+        Self { subject, plan, timezone, limits, thresholds, contacts: contacts.iter().map(masked_contact).collect() }
+    }
+
+    /// One line of the list, as [`HEADING`] names the columns.
+    pub(super) fn row(&self) -> Vec<String> {
+        vec![self.subject.clone(), self.plan(), self.timezone(), self.limits(), self.thresholds(), self.contacts()]
+    }
+
+    fn plan(&self) -> String {
+        self.plan.clone().unwrap_or_else(|| NOT_SET.to_owned())
+    }
+
+    fn timezone(&self) -> String {
+        self.timezone.clone().unwrap_or_else(|| NOT_SET.to_owned())
+    }
+
+    fn limits(&self) -> String {
+        let limits: Vec<String> = self.limits.iter().map(|(metric, limit)| format!("{metric}={limit}")).collect();
+        if limits.is_empty() { NOT_SET.to_owned() } else { limits.join(" ") }
+    }
+
+    fn thresholds(&self) -> String {
+        self.thresholds.as_deref().map_or_else(|| NOT_SET.to_owned(), write_thresholds)
+    }
+
+    fn contacts(&self) -> String {
+        let contacts: Vec<&str> = self.contacts.iter().map(Contact::address).collect();
+        if contacts.is_empty() { NOT_SET.to_owned() } else { contacts.join(" ") }
+    }
+}
+
+const NOT_SET: &str = "-";
+
+/// The columns of [`Shown::row`].
+pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
+
+/// Prints the subject.
+///
+/// # Errors
+///
+/// When nothing is set for it; a bad configuration, Redis, or stdout.
+pub async fn run(args: ShowArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    let config = surroundings.config()?;
+    let redis = connect::redis(&config)?;
+    let mut command = redis::cmd("HGETALL");
+    command.arg(keys::subject(&args.subject));
+    let fields: Vec<RawField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
+    if fields.is_empty() {
+        return Err(hint::failed(
+            format_args!("nothing is set for subject {}", args.subject),
+            format_args!(
+                "it has the default plan {:?} and the fallback contacts; `quotabell usage` shows its counts",
+                config.default_plan
+            ),
+        ));
+    }
+    let shown = Shown::of(args.subject.as_str().as_bytes(), &fields);
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => output.json(&shown)?,
+        Format::Table => output.pairs(&pairs(&shown))?,
+    }
+    output.finish()
+}
+
+fn pairs(shown: &Shown) -> Vec<(&'static str, String)> {
+    let mut pairs = vec![
+        ("subject", shown.subject.clone()),
+        ("plan", shown.plan()),
+        ("timezone", shown.timezone()),
+        ("limits", shown.limits()),
+        ("thresholds", shown.thresholds()),
+    ];
+    if shown.contacts.is_empty() {
+        pairs.push(("contact", NOT_SET.to_owned()));
+    }
+    for contact in &shown.contacts {
+        let muted = if contact.muted { " (muted)" } else { "" };
+        pairs.push(("contact", format!("{} {} {}{muted}", contact.id, contact.channel().as_str(), contact.address())));
+    }
+    pairs
+}

@@ -1,0 +1,76 @@
+//! What each key takes, in one line: the hint under an error.
+
+/// A key's pattern (`*` is any one segment) and what is allowed there.
+const ALLOWED: &[(&[&str], &str)] = &[
+    (&["default_plan"], "the name of one of the plans"),
+    (&["redis", "url"], r#""embedded" or a URL that begins with redis://, rediss:// or redis+unix://"#),
+    (&["redis", "url_file"], "the path of a file whose first line is the URL"),
+    (&["redis", "data_dir"], "the path of a directory"),
+    (&["redis", "embedded_port"], "a port, 1 to 65535"),
+    (&["redis", "ca_file"], "the path of a PEM file"),
+    (&["stream", "key"], "a name without braces"),
+    (&["stream", "partitions"], "1"),
+    (&["stream", "trim"], r#""consumed" or "never""#),
+    (&["stream", "late_max"], r#"a duration up to 7d, as "5h""#),
+    (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
+    (&["subjects", "cache_entries"], "a whole number, 1 or more"),
+    (&["plans"], "a table for each plan: [plans.NAME] with limits and thresholds"),
+    (&["plans", "*"], "limits = { requests = 5000 } and thresholds = [80, 100]"),
+    (&["plans", "*", "limits"], "a limit for each metric, as { requests = 5000 }"),
+    (
+        &["plans", "*", "limits", "*"],
+        "a whole number, 1 to 9007199254740991 (2^53 - 1); leave the metric out for no limit",
+    ),
+    (&["plans", "*", "thresholds"], "distinct whole percentages, 1 to 1000, as [80, 100]"),
+    (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
+    (&["fallback", "contacts"], r#"a list, as [{ channel = "email", address = "ops@example.com" }]"#),
+    (
+        &["fallback", "contacts", "*"],
+        r#"{ channel = "email", address = "a@b.test" } or { channel = "webhook", url = "https://...", secret = "whsec_..." }; the secret is whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)"#,
+    ),
+    (&["delivery", "concurrency"], "a whole number, 1 or more"),
+    (&["retry", "first"], r#"a duration above 0 and up to max_interval, as "5s""#),
+    (&["retry", "factor"], "a number, 1 or more"),
+    (&["retry", "max_interval"], r#"a duration, at least retry.first, as "6h""#),
+    (&["retry", "give_up_after"], r#"a duration above 0, as "3d""#),
+    (&["webhook", "timeout"], r#"a duration above 0 and up to 10m, as "15s""#),
+    (&["webhook", "allow_http"], "true or false"),
+    (&["webhook", "allow_private_networks"], "true or false"),
+    (&["webhook", "ca_file"], "the path of a PEM file"),
+    (&["email", "smtp_url"], "a URL: smtps://user:password@host:465, smtp://host:587?tls=required or smtp://host:25"),
+    (&["email", "smtp_url_file"], "the path of a file whose first line is the URL"),
+    (&["email", "from"], r#"a mailbox, as "Example API <quota@example.com>""#),
+    (&["email", "timeout"], r#"a duration above 0 and up to 1h, as "60s""#),
+    (&["email", "templates"], "the path of a directory"),
+    (&["email", "ca_file"], "the path of a PEM file"),
+    (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
+    (&["log", "format"], r#""text" or "json""#),
+    (&["log", "level"], r#""error", "warn", "info", "debug" or "trace""#),
+    (&["shutdown", "drain"], r#"a duration, as "20s""#),
+];
+
+/// What the key with these segments takes; for a segment below the last known one, what that one takes.
+pub(super) fn of(path: &[String]) -> Option<&'static str> {
+    let matches = |pattern: &[&str]| {
+        pattern.len() == path.len() && pattern.iter().zip(path).all(|(part, segment)| *part == "*" || part == segment)
+    };
+    let exact = ALLOWED.iter().find(|(pattern, _)| matches(pattern)).map(|(_, allowed)| *allowed);
+    exact.or_else(|| of(path.split_last().map(|(_, parent)| parent).filter(|parent| !parent.is_empty())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key without a line here would be refused without a word on what it takes.
+    #[test]
+    fn every_key_of_the_defaults_says_what_it_takes() {
+        let defaults: toml::Table = crate::config::DEFAULTS.parse().expect("TOML");
+        for (section, value) in &defaults {
+            for key in value.as_table().into_iter().flat_map(toml::Table::keys) {
+                let path = [section.clone(), key.clone()];
+                assert!(of(&path).is_some(), "{path:?}");
+            }
+        }
+    }
+}

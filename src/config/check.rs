@@ -1,0 +1,131 @@
+//! Relations that one key's type can't tell: order, sums, names that must exist.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::Config;
+use super::error::ConfigError;
+use super::tree::Node;
+use crate::subjects::contact_check;
+
+/// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
+const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The most entries that one commit script may hold the server for.
+const BATCH_ENTRIES_MAX: u32 = 10_000;
+/// The longest deadline of a webhook attempt: a lease is as long, and a dead worker's deliveries wait for it.
+const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// The longest deadline of an e-mail attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
+const EMAIL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// A broken rule: the key's segments and the problem.
+struct Fault {
+    path: Vec<String>,
+    problem: String,
+}
+
+type Checked = Result<(), Fault>;
+
+/// Checks every relation; the first broken one is the error.
+pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
+    let parts = [redis, stream, plans, fallback, retry, timeouts, rest];
+    parts.iter().try_for_each(|part| part(config)).map_err(|Fault { path, problem }| {
+        let segments: Vec<&str> = path.iter().map(String::as_str).collect();
+        ConfigError::Value { place: tree.place_of(&segments), path, problem }
+    })
+}
+
+fn holds(rule: bool, path: &[&str], problem: impl fmt::Display) -> Checked {
+    if rule {
+        return Ok(());
+    }
+    Err(Fault { path: path.iter().map(ToString::to_string).collect(), problem: problem.to_string() })
+}
+
+fn redis(config: &Config) -> Checked {
+    let url = config.redis.url.as_str();
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    // The URL itself is not shown: it may hold a password.
+    let problem = match scheme {
+        Some(scheme) => format!("scheme {scheme:?} is not one of Redis"),
+        None => "is neither \"embedded\" nor a URL".to_owned(),
+    };
+    let known = url == "embedded" || matches!(scheme, Some("redis" | "rediss" | "redis+unix"));
+    holds(known, &["redis", "url"], problem)?;
+    holds(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0")
+}
+
+fn stream(config: &Config) -> Checked {
+    let stream = &config.stream;
+    holds(!stream.key.is_empty(), &["stream", "key"], "is empty")?;
+    let braces = stream.key.contains(['{', '}']);
+    holds(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key))?;
+    let partitions = format!("{} partitions are not supported yet", stream.partitions);
+    holds(stream.partitions == 1, &["stream", "partitions"], partitions)?;
+    let late = format!("{} is longer than 7 days", humantime::format_duration(stream.late_max));
+    holds(stream.late_max <= LATE_MAX, &["stream", "late_max"], late)?;
+    let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
+    holds((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch)
+}
+
+fn plans(config: &Config) -> Checked {
+    for (name, plan) in &config.plans {
+        holds(!name.is_empty(), &["plans", name], "a plan needs a name")?;
+        let mut seen = BTreeSet::new();
+        for (index, percent) in plan.thresholds.iter().enumerate() {
+            let path = ["plans", name, "thresholds", &format!("[{index}]")];
+            holds(seen.insert(*percent), &path, format!("{percent} stands there twice"))?;
+        }
+    }
+    let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
+    let problem = format!("there is no plan {:?}, only {}", config.default_plan, known.join(", "));
+    holds(config.plans.contains_key(&config.default_plan), &["default_plan"], problem)
+}
+
+fn fallback(config: &Config) -> Checked {
+    let mut ids = BTreeSet::new();
+    for (index, contact) in config.fallback.contacts.iter().enumerate() {
+        let index = format!("[{index}]");
+        let path = ["fallback", "contacts", &index];
+        if let Err(fault) = contact_check::check(contact) {
+            holds(false, &path, fault)?;
+        }
+        holds(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id))?;
+    }
+    Ok(())
+}
+
+fn retry(config: &Config) -> Checked {
+    let retry = &config.retry;
+    let words = |duration| humantime::format_duration(duration);
+    holds(!retry.first.is_zero(), &["retry", "first"], "is 0")?;
+    let order = format!("{} is longer than retry.max_interval, {}", words(retry.first), words(retry.max_interval));
+    holds(retry.first <= retry.max_interval, &["retry", "first"], order)?;
+    let factor = format!("{} is not a number of 1 or more", retry.factor);
+    holds(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor)?;
+    holds(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0")
+}
+
+fn timeouts(config: &Config) -> Checked {
+    let limits =
+        [("webhook", config.webhook.timeout, WEBHOOK_TIMEOUT_MAX), ("email", config.email.timeout, EMAIL_TIMEOUT_MAX)];
+    for (section, timeout, max) in limits {
+        let path = [section, "timeout"];
+        holds(!timeout.is_zero(), &path, "is 0")?;
+        let words = |duration| humantime::format_duration(duration);
+        holds(timeout <= max, &path, format!("{} is longer than {}", words(timeout), words(max)))?;
+    }
+    Ok(())
+}
+
+fn rest(config: &Config) -> Checked {
+    holds(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0")?;
+    holds(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0")?;
+    let listen = config.http.listen.as_str();
+    let problem = format!("{listen:?} is not an address and a port");
+    holds(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem)?;
+    let from = config.email.from.as_str();
+    let problem = format!("{from:?} is not a mailbox");
+    holds(from.parse::<lettre::message::Mailbox>().is_ok(), &["email", "from"], problem)
+}

@@ -1,0 +1,255 @@
+//! The hash `quota_subject:<subject>`: what a subject has of its own. Reads and writes its fields, never Redis itself.
+//!
+//! The platform may write the hash by its own HSET, so reading judges each field by itself and keeps the good ones. Fields that
+//! are not ours are left alone.
+
+use std::collections::BTreeMap;
+
+use crate::types::{Contact, Metric, Percent, Units};
+
+/// The field that names the plan.
+pub const PLAN: &str = "plan";
+/// The field that names the time zone.
+pub const TIMEZONE: &str = "timezone";
+/// What the fields of limits begin with; the metric follows.
+pub const LIMIT_PREFIX: &str = "limit:";
+/// The field that holds the thresholds, `80,100`.
+pub const THRESHOLDS: &str = "thresholds";
+/// The field that holds the contacts, a JSON array.
+pub const CONTACTS: &str = "contacts";
+
+/// What a subject has of its own; what is absent comes from the plan, the default plan and the fallback contacts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SubjectRecord {
+    /// The plan's name. Whether there is such a plan is for the caller to say.
+    pub plan: Option<String>,
+    /// An IANA time zone, spelled as it was written.
+    pub timezone: Option<String>,
+    /// Limits that win over the plan's.
+    pub limits: BTreeMap<Metric, Units>,
+    /// Thresholds that replace the plan's, ascending.
+    pub thresholds: Option<Vec<Percent>>,
+    /// Where alerts go; without any, to the fallback contacts.
+    pub contacts: Vec<Contact>,
+}
+
+/// A field that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("field {field:?}: {why}")]
+pub struct FieldError {
+    /// The field's name.
+    pub field: String,
+    /// What is wrong, and what is allowed. Shows no secret.
+    pub why: String,
+}
+
+/// A hash as read: the readable part, and the fields that are not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Parsed {
+    /// The readable fields.
+    pub record: SubjectRecord,
+    /// The others; the record has nothing in their place.
+    pub errors: Vec<FieldError>,
+}
+
+impl SubjectRecord {
+    /// Reads the fields of the hash as HGETALL returns them. Pure.
+    #[must_use]
+    pub fn parse<F: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = (F, V)>) -> Parsed {
+        let mut parsed = Parsed::default();
+        for (field, value) in fields {
+            // Our names are ASCII; whatever is not even text is not ours.
+            let Ok(field) = std::str::from_utf8(field.as_ref()) else { continue };
+            if let Err(why) = parsed.record.take_field(field, value.as_ref()) {
+                parsed.errors.push(FieldError { field: field.to_owned(), why });
+            }
+        }
+        parsed
+    }
+
+    fn take_field(&mut self, field: &str, value: &[u8]) -> Result<(), String> {
+        match field {
+            PLAN => self.plan = Some(parse_plan(text(value)?)?),
+            TIMEZONE => self.timezone = Some(parse_timezone(text(value)?)?),
+            THRESHOLDS => self.thresholds = Some(parse_thresholds(text(value)?)?),
+            CONTACTS => self.contacts = parse_contacts(value)?,
+            _ => {
+                if let Some(metric) = field.strip_prefix(LIMIT_PREFIX) {
+                    let metric = Metric::parse(metric.as_bytes()).map_err(|error| error.to_string())?;
+                    let limit = Units::parse(value).map_err(|error| format!("a limit is in units: {error}"))?;
+                    self.limits.insert(metric, limit);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The fields as HSET takes them; what the record does not have is left out.
+    #[must_use]
+    pub fn to_fields(&self) -> Vec<(String, String)> {
+        let mut fields = Vec::new();
+        fields.extend(self.plan.clone().map(|plan| (PLAN.to_owned(), plan)));
+        fields.extend(self.timezone.clone().map(|zone| (TIMEZONE.to_owned(), zone)));
+        fields.extend(self.limits.iter().map(|(metric, limit)| (limit_field(metric), limit.to_string())));
+        let thresholds = self.thresholds.as_deref().map(write_thresholds);
+        fields.extend(thresholds.map(|thresholds| (THRESHOLDS.to_owned(), thresholds)));
+        if !self.contacts.is_empty() {
+            fields.push((CONTACTS.to_owned(), write_contacts(&self.contacts)));
+        }
+        fields
+    }
+}
+
+/// `limit:<metric>`.
+#[must_use]
+pub fn limit_field(metric: &Metric) -> String {
+    format!("{LIMIT_PREFIX}{metric}")
+}
+
+/// `80,100`, ascending.
+#[must_use]
+pub fn write_thresholds(thresholds: &[Percent]) -> String {
+    let mut sorted = thresholds.to_vec();
+    sorted.sort_unstable();
+    sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The JSON array, secrets included.
+#[must_use]
+pub fn write_contacts(contacts: &[Contact]) -> String {
+    serde_json::to_string(contacts).expect("contacts hold nothing but text, which JSON can write")
+}
+
+fn text(value: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(value).map_err(|_| "not UTF-8".to_owned())
+}
+
+fn parse_plan(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("empty; remove the field for the default plan".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// Judges the name of a time zone, and gives it as it stands in the IANA data base.
+///
+/// # Errors
+///
+/// A sentence with the name and an example.
+pub fn parse_timezone(text: &str) -> Result<String, String> {
+    match text.parse::<chrono_tz::Tz>() {
+        Ok(zone) => Ok(zone.name().to_owned()),
+        Err(_) => Err(format!("{text:?} is not an IANA time zone, as \"Europe/Berlin\" or \"UTC\"")),
+    }
+}
+
+/// Reads `80,100`: distinct percentages, spaces around them allowed. Ascending whatever their order was.
+///
+/// # Errors
+///
+/// A sentence with the part that is wrong and what is allowed.
+pub fn parse_thresholds(text: &str) -> Result<Vec<Percent>, String> {
+    let mut thresholds = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let percent: Percent = part.parse().map_err(|error| format!("{part:?}: {error}, each parted by a comma"))?;
+        if thresholds.contains(&percent) {
+            return Err(format!("threshold {percent} stands there twice"));
+        }
+        thresholds.push(percent);
+    }
+    thresholds.sort_unstable();
+    Ok(thresholds)
+}
+
+fn parse_contacts(json: &[u8]) -> Result<Vec<Contact>, String> {
+    serde_json::from_slice(json).map_err(|error| {
+        // The text of a syntax error names only line and column; that of a wrong value could show a part of a secret.
+        match error.classify() {
+            serde_json::error::Category::Data => {
+                format!("not a JSON array of contacts, at column {}: {}", error.column(), what_of(&error))
+            }
+            _ => format!("not JSON, at line {} column {}", error.line(), error.column()),
+        }
+    })
+}
+
+/// The message without its place, unless it quotes the text: then a secret could be among it.
+fn what_of(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
+    if what.starts_with("invalid") { "a value of the wrong type".to_owned() } else { what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(fields: &[(&str, &str)]) -> Parsed {
+        SubjectRecord::parse(fields.iter().copied())
+    }
+
+    /// One bad field written by the platform must not take the good ones with it.
+    #[test]
+    fn each_field_is_judged_by_itself() {
+        let parsed = parse(&[
+            ("plan", "pro"),
+            ("timezone", "Mars/Olympus"),
+            ("limit:requests", "5000"),
+            ("limit:tokens", "lots"),
+            ("limit:", "1"),
+            ("limit:gpt-4.tokens_in", "0"),
+            ("thresholds", "80, 50"),
+            ("contacts", "[{\"channel\":\"sms\"}]"),
+            ("note", "the platform's own"),
+        ]);
+        assert_eq!(parsed.record.plan.as_deref(), Some("pro"));
+        assert_eq!(parsed.record.limits.len(), 1);
+        assert_eq!(parsed.record.thresholds.as_deref().map(write_thresholds).as_deref(), Some("50,80"));
+        let bad: Vec<&str> = parsed.errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(bad, ["timezone", "limit:tokens", "limit:", "limit:gpt-4.tokens_in", "contacts"]);
+    }
+
+    /// Doubled, empty and excessive thresholds are refused when read, as they are in a plan.
+    #[test]
+    fn thresholds_are_distinct_percentages() {
+        for bad in ["", "0", "1001", "80,80", "80,", "eighty", "80;100", "-5", "8e1"] {
+            assert_eq!(parse(&[("thresholds", bad)]).errors.len(), 1, "{bad:?}");
+        }
+    }
+
+    /// An error about contacts goes to the log: a secret must not go with it.
+    #[test]
+    fn an_unreadable_contact_shows_no_secret() {
+        for json in [
+            r#"[{"channel":"webhook","url":"https://x.test","secret":["whsec_topsecret"]}]"#,
+            r#"["whsec_topsecret"]"#,
+            r#"[{"channel":"webhook","url":"https://x.test","secret":"whsec_topsecret]"#,
+            r#""whsec_topsecret""#,
+        ] {
+            let parsed = parse(&[("contacts", json)]);
+            assert_eq!(parsed.errors.len(), 1, "{json}");
+            assert!(!parsed.errors[0].to_string().contains("topsecret"), "{}", parsed.errors[0]);
+        }
+    }
+
+    proptest! {
+        /// What is written is read back the same.
+        #[test]
+        fn fields_round_trip(plan in proptest::option::of("[a-z]{1,9}"), limit in 1..=crate::types::units::UNITS_MAX,
+                             percents in proptest::collection::btree_set(1_u16..=1000, 1..6)) {
+            let record = SubjectRecord {
+                plan,
+                timezone: Some("Asia/Ho_Chi_Minh".to_owned()),
+                limits: [(Metric::default(), Units::new(limit).expect("in range"))].into(),
+                thresholds: Some(percents.into_iter().filter_map(Percent::new).collect()),
+                contacts: vec![Contact::email("a@b.test")],
+            };
+            let parsed = SubjectRecord::parse(record.to_fields());
+            prop_assert_eq!(parsed, Parsed { record, errors: Vec::new() });
+        }
+
+        /// The platform may write anything.
+        #[test]
+        fn bytes_never_panic(field in "(plan|timezone|limit:[a-z]*|thresholds|contacts)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = SubjectRecord::parse([(field.as_bytes(), value)]);
+        }
+    }
+}
