@@ -33,7 +33,7 @@ mod signals;
 pub mod start;
 
 use signals::Signals;
-use start::Start;
+use start::{CannotStart, Start};
 
 /// How often the recorder of metrics folds old samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -52,8 +52,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     let mut signals = Signals::listen().context("listen to signals")?;
 
-    let listener = TcpListener::bind(&config.http.listen).await.with_context(|| {
-        format!("listen on {} (http.listen)", config.http.listen)
+    let listener = TcpListener::bind(&config.http.listen).await.map_err(|error| CannotStart {
+        problem: format!("listen on {} (http.listen): {error}", config.http.listen),
+        hint: "another program has the address, or it is not this machine's: set http.listen".into(),
     })?;
     tracing::info!(address = %listener.local_addr()?, "http listens");
     let keys = Keys::new(&config.stream.key);
@@ -151,13 +152,15 @@ fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Send
     let fan_out = {
         let (link, keys, contacts) = (Arc::clone(&link), keys.clone(), Arc::clone(&contacts));
         let (new_alerts, new_deliveries) = (Arc::clone(&new_alerts), Arc::clone(&new_deliveries));
-        move || FanOutLoop::new(FanOutParts {
-            link: Arc::clone(&link),
-            keys: keys.clone(),
-            contacts: Arc::clone(&contacts),
-            new_alerts: Arc::clone(&new_alerts),
-            new_deliveries: Arc::clone(&new_deliveries),
-        })
+        move || {
+            FanOutLoop::new(FanOutParts {
+                link: Arc::clone(&link),
+                keys: keys.clone(),
+                contacts: Arc::clone(&contacts),
+                new_alerts: Arc::clone(&new_alerts),
+                new_deliveries: Arc::clone(&new_deliveries),
+            })
+        }
     };
     let token = stop.clone();
     tasks.spawn("fan-out", keep(stop.clone(), "fan-out", move || fan_out().run(token.clone())));
@@ -165,15 +168,17 @@ fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Send
     let slots = slots(&config.delivery);
     let dispatcher = {
         let (link, keys, new_deliveries) = (Arc::clone(&link), keys.clone(), Arc::clone(&new_deliveries));
-        move || Dispatcher::new(DispatcherParts {
-            link: Arc::clone(&link),
-            keys: keys.clone(),
-            contacts: Arc::clone(&contacts),
-            sender: Arc::clone(&sender),
-            slots: Arc::clone(&slots),
-            new_deliveries: Arc::clone(&new_deliveries),
-            lease_margin: LEASE_MARGIN,
-        })
+        move || {
+            Dispatcher::new(DispatcherParts {
+                link: Arc::clone(&link),
+                keys: keys.clone(),
+                contacts: Arc::clone(&contacts),
+                sender: Arc::clone(&sender),
+                slots: Arc::clone(&slots),
+                new_deliveries: Arc::clone(&new_deliveries),
+                lease_margin: LEASE_MARGIN,
+            })
+        }
     };
     let token = stop.clone();
     tasks.spawn("dispatcher", keep(stop.clone(), "dispatcher", move || dispatcher().run(token.clone())));

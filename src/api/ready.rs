@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::wire::server::{Unfit, inspect};
+use crate::wire::server::{Role, Unfit, inspect};
 use crate::wire::{Link, ServerInfo};
 
 /// A probe of readiness must not wait longer than what asks for it.
@@ -65,10 +65,12 @@ impl Readiness {
             _ => {}
         }
         let link = self.link.get().ok_or(NotReady::Starting)?;
-        let info: ServerInfo =
-            tokio::time::timeout(DEADLINE, inspect(link)).await.map_err(|_| NotReady::Away)?.map_err(|_| NotReady::Away)?;
+        let info: ServerInfo = tokio::time::timeout(DEADLINE, inspect(link))
+            .await
+            .map_err(|_| NotReady::Away)?
+            .map_err(|_| NotReady::Away)?;
         info.judge()?;
-        if info.is_replica() {
+        if info.role == Role::Replica {
             return Err(NotReady::Replica);
         }
         Ok(())

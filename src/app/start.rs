@@ -120,23 +120,29 @@ impl Start<'_> {
             return Err(lasting(&unfit, unfit.hint()));
         }
         if info.cluster_enabled {
-            return Err(lasting(&anyhow!("this Redis is a cluster node, which is not supported yet"), "use a standalone server"));
+            return Err(lasting(
+                &anyhow!("this Redis is a cluster node, which is not supported yet"),
+                "use a standalone server",
+            ));
         }
         match info.readiness() {
             ServerReadiness::Ready => {}
             other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
         }
         if !info.aof_enabled {
-            tracing::warn!("this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot");
+            tracing::warn!(
+                "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
+            );
         }
         let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &error))?;
         self.compare(&stored, terms)?;
         let nonce = format!("{:016x}", rand::random::<u64>());
         probe::rehearse(link, self.keys, terms, &nonce).await.map_err(|error| match &error {
             ProbeError::Redis { source, .. } => trouble_of(source, &error),
-            ProbeError::Refused { .. } => {
-                lasting(&error, "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"")
-            }
+            ProbeError::Refused { .. } => lasting(
+                &error,
+                "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"",
+            ),
             ProbeError::Answer { .. } => Trouble::Passing(error.to_string()),
         })?;
         if !self.config.fallback.contacts.is_empty() {
@@ -149,15 +155,22 @@ impl Start<'_> {
     /// A daemon with another layout or another number of partitions must not touch the books.
     fn compare(&self, stored: &Stored, terms: &Terms) -> Result<(), Trouble> {
         if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
-            let problem = anyhow!("{} was written in format {format}, this quotabell knows {FORMAT}", self.keys.checkpoint());
+            let problem =
+                anyhow!("{} was written in format {format}, this quotabell knows {FORMAT}", self.keys.checkpoint());
             return Err(lasting(&problem, "run the version of quotabell that wrote it, or a newer one"));
         }
         if let Some(partitions) = stored.partitions.filter(|partitions| *partitions != terms.partitions) {
-            let problem = anyhow!("{} counts {partitions} partitions, stream.partitions is {}", self.keys.checkpoint(), terms.partitions);
+            let problem = anyhow!(
+                "{} counts {partitions} partitions, stream.partitions is {}",
+                self.keys.checkpoint(),
+                terms.partitions
+            );
             return Err(lasting(&problem, "set stream.partitions to the number that the stream was begun with"));
         }
         if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
-            tracing::info!("plans differ from those of the last commit: from now on these apply; a second daemon should have the same");
+            tracing::info!(
+                "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
+            );
         }
         Ok(())
     }
@@ -184,7 +197,9 @@ fn trouble_of(source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trou
     let hint = match fault_of(source) {
         Fault::Away | Fault::NotReady | Fault::ReadOnly | Fault::Full => return Trouble::Passing(source.to_string()),
         Fault::Login => "check user and password in redis.url",
-        Fault::Denied => "grant the user what docs/operations.md lists: the keys quota_* and the stream, and their commands",
+        Fault::Denied => {
+            "grant the user what docs/operations.md lists: the keys quota_* and the stream, and their commands"
+        }
         Fault::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
         Fault::Other => "docs/operations.md says which servers are supported",
     };

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::io;
 
+use crate::app::start::CannotStart;
 use crate::config::ConfigError;
-use crate::wire::{Fault, fault_of};
+use crate::sender::SenderError;
+use crate::wire::{EmbeddedError, Fault, TargetError, fault_of};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +142,21 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
         }
         if let Some(config) = cause.downcast_ref::<ConfigError>() {
             return (Exit::Configuration, config.hint());
+        }
+        if let Some(cannot) = cause.downcast_ref::<CannotStart>() {
+            return (Exit::Failed, cannot.hint.clone());
+        }
+        if cause.is::<EmbeddedError>() {
+            return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
+        }
+        if cause.is::<SenderError>() {
+            return (
+                Exit::Configuration,
+                "mend the template, [webhook] or [email], then try `quotabell check-config --offline`".into(),
+            );
+        }
+        if cause.is::<TargetError>() {
+            return (Exit::Configuration, "redis.url is \"embedded\", redis://, rediss:// or redis+unix://".into());
         }
         if let Some(redis) = cause.downcast_ref::<redis::RedisError>() {
             return (Exit::Failed, of_fault(fault_of(redis)).to_owned());

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use super::{Surroundings, hint};
+use super::Surroundings;
+use crate::app;
 
 /// Arguments of `run`; everything else is in the configuration.
 #[derive(Debug, Args)]
@@ -23,6 +24,7 @@ pub struct RunArgs {}
 ///
 /// What waiting can't mend: a wrong password, a server that is too old or evicts, an address in use.
 pub async fn run(_args: RunArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    surroundings.config()?;
-    Err(hint::failed("run: not built yet", "`quotabell check-config` works already"))
+    let config = surroundings.config()?;
+    app::logging::install(&config.log);
+    app::run(config).await
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::ledger::audit::Finding;
 use crate::ledger::commit::{Committed, Note};
 use crate::ledger::{Answer, Batch};
-use crate::subjects::profile::Unreadable;
+use crate::subjects::FieldError;
 use crate::types::{Subject, meters};
 use crate::wire::Fault;
 
@@ -125,7 +125,7 @@ impl Report {
     }
 
     /// Settings of subjects could not be read.
-    pub fn unreadable(&self, unreadable: &[(Subject, Unreadable)]) {
+    pub fn unreadable(&self, unreadable: &[(Subject, FieldError)]) {
         for (subject, bad) in unreadable {
             counter!(meters::UNREADABLE).increment(1);
             tracing::warn!(

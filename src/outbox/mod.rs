@@ -27,6 +27,7 @@ pub mod settle;
 pub mod totals;
 mod unsettled;
 pub mod wake;
+pub mod waker;
 mod work;
 
 use std::time::Duration;
@@ -42,6 +43,7 @@ pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
 pub use settle::{Settled, Settlement, settle};
 pub use totals::{Totals, totals};
 pub use wake::{wake_all, wake_subject};
+pub use waker::Waker;
 pub use work::Attempting;
 
 /// How long a delivery stays readable after its end (design section 4): 14 days.

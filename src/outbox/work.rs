@@ -14,7 +14,7 @@ use super::lease::Leased;
 use super::settle::{Settled, Settlement, settle};
 use super::unsettled::Unsettled;
 use super::{NO_CONTACT_WAIT, fan_out_loop};
-use crate::sender::{Due, Verdict};
+use crate::sender::{Due, Sender, Verdict};
 use crate::subjects::contacts::{ContactBook, Contacts, Found};
 use crate::types::{Alert, Channel, Contact, DeliveryState, Keys, UnixMs, meters};
 use crate::wire::Link;
@@ -31,6 +31,16 @@ pub trait Attempting: Send + Sync + 'static {
 
     /// Makes one attempt and says what comes next. Records nothing.
     fn send(&self, due: Due<'_>) -> impl Future<Output = Verdict> + Send;
+}
+
+impl Attempting for Sender {
+    fn timeout(&self, channel: Channel) -> Duration {
+        Self::timeout(self, channel)
+    }
+
+    async fn send(&self, due: Due<'_>) -> Verdict {
+        Self::send(self, due).await
+    }
 }
 
 /// What every task of a dispatcher shares.

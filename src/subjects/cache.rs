@@ -14,7 +14,8 @@ use crate::types::{Subject, keys};
 use crate::wire::Link;
 
 use super::plans::Plans;
-use super::profile::{Profile, Unreadable};
+use super::profile::Profile;
+use super::record::{FieldError, TIMEZONE};
 
 /// A subject's hash as Redis answers it.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -140,7 +141,7 @@ impl<Hint: Default> Cache<Hint> {
     /// # Errors
     ///
     /// What Redis or the connection said; a subject's key of another type is reported as unreadable, not as an error.
-    pub async fn read(&mut self, link: &Link, plans: &Plans, which: &[u32]) -> RedisResult<Vec<(Subject, Unreadable)>> {
+    pub async fn read(&mut self, link: &Link, plans: &Plans, which: &[u32]) -> RedisResult<Vec<(Subject, FieldError)>> {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
         for at in which {
@@ -157,10 +158,10 @@ impl<Hint: Default> Cache<Hint> {
             let fields = match reply {
                 Ok(fields) => fields,
                 Err(error) if crate::wire::fault_of(&error) == crate::wire::Fault::WrongType => {
-                    let why = Unreadable { field: "key".into(), why: "is not a hash".into() };
+                    let why = FieldError { field: "key".into(), why: "is not a hash".into() };
                     unreadable.push((slot.subject.clone(), why));
                     // Read as one unreadable field: last good settings, or counted and not judged.
-                    vec![(b"timezone".to_vec(), b"\xff".to_vec())]
+                    vec![(TIMEZONE.as_bytes().to_vec(), b"\xff".to_vec())]
                 }
                 Err(error) => return Err(error),
             };

@@ -6,6 +6,13 @@
 pub mod cache;
 pub mod config;
 pub mod contact_check;
+pub mod contacts;
+pub mod plans;
+pub mod profile;
 pub mod record;
+pub mod watch;
 
+pub use cache::Cache;
+pub use plans::Plans;
+pub use profile::Profile;
 pub use record::{FieldError, SubjectRecord};

@@ -11,6 +11,7 @@ use chrono_tz::Tz;
 use crate::types::{Metric, Percent, Units};
 
 use super::plans::{Plan, Plans};
+use super::record::{self, FieldError, SubjectRecord};
 
 /// A subject's settings as the counting of its events needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,16 +21,6 @@ pub struct Profile {
     limits: BTreeMap<Metric, Units>,
     thresholds: Option<Vec<Percent>>,
     judged: bool,
-}
-
-/// A field of a subject's hash that can't be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {why}")]
-pub struct Unreadable {
-    /// The field.
-    pub field: String,
-    /// What is wrong and what is allowed.
-    pub why: String,
 }
 
 impl Profile {
@@ -47,43 +38,27 @@ impl Profile {
 
     /// The settings that `fields` (of `quota_subject:<subject>`) amount to, with `last` as the last good ones.
     ///
-    /// Also returns what could not be read; the caller says it once.
+    /// Also returns what could not be read; the caller says it once. Contacts are not looked at: a delivery reads them.
     #[must_use]
-    pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<Unreadable>) {
+    pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<FieldError>) {
+        let settings = fields.iter().filter(|(name, _)| name != record::CONTACTS.as_bytes());
+        let record::Parsed { record: own, mut errors } =
+            SubjectRecord::parse(settings.map(|(name, value)| (name, value)));
         let mut profile = Self::of_unknown(plans);
-        let mut unreadable = Vec::new();
-        for (name, value) in fields {
-            let name = String::from_utf8_lossy(name);
-            if let Err(why) = profile.read_field(&name, value, plans) {
-                profile.keep_last(&name, last);
-                unreadable.push(Unreadable { field: name.into_owned(), why });
+        match own.plan.as_deref().map(|name| plans.get(name).ok_or(name)) {
+            None => {}
+            Some(Ok(plan)) => profile.plan = Arc::clone(plan),
+            Some(Err(name)) => {
+                let why = format!("{name:?} is not one of the configured plans");
+                errors.push(FieldError { field: record::PLAN.to_owned(), why });
             }
         }
-        (profile, unreadable)
-    }
-
-    fn read_field(&mut self, name: &str, value: &[u8], plans: &Plans) -> Result<(), String> {
-        let text = std::str::from_utf8(value).map_err(|_| "not UTF-8".to_owned())?;
-        match name {
-            "plan" => {
-                let plan = plans.get(text).ok_or_else(|| format!("{text:?} is not one of the configured plans"))?;
-                self.plan = Arc::clone(plan);
-            }
-            "timezone" => {
-                self.zone =
-                    text.parse().map_err(|_| format!("{text:?} is not an IANA time zone, as \"Europe/Berlin\""))?;
-            }
-            "thresholds" => self.thresholds = Some(thresholds_of(text)?),
-            _ => {
-                if let Some(metric) = name.strip_prefix("limit:") {
-                    let metric = metric.parse::<Metric>().map_err(|error| error.to_string())?;
-                    let units =
-                        Units::parse(value).map_err(|_| format!("{text:?} is not a limit, 1 to 2^53-1 in digits"))?;
-                    self.limits.insert(metric, units);
-                }
-            }
-        }
-        Ok(())
+        // The record has judged the name already; UTC stands for an absent one.
+        profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Tz::UTC);
+        profile.limits = own.limits;
+        profile.thresholds = own.thresholds;
+        errors.iter().for_each(|error| profile.keep_last(&error.field, last));
+        (profile, errors)
     }
 
     /// Takes one field from the last good settings; without them nothing is judged.
@@ -93,11 +68,11 @@ impl Profile {
             return;
         };
         match field {
-            "plan" => self.plan = Arc::clone(&last.plan),
-            "timezone" => self.zone = last.zone,
-            "thresholds" => self.thresholds.clone_from(&last.thresholds),
+            record::PLAN => self.plan = Arc::clone(&last.plan),
+            record::TIMEZONE => self.zone = last.zone,
+            record::THRESHOLDS => self.thresholds.clone_from(&last.thresholds),
             _ => {
-                let metric = field.strip_prefix("limit:").and_then(|metric| metric.parse::<Metric>().ok());
+                let metric = field.strip_prefix(record::LIMIT_PREFIX).and_then(|metric| metric.parse::<Metric>().ok());
                 match metric.and_then(|metric| last.limits.get_key_value(&metric)) {
                     Some((metric, units)) => {
                         self.limits.insert(metric.clone(), *units);
@@ -145,22 +120,6 @@ impl Profile {
     pub fn thresholds(&self) -> &[Percent] {
         self.thresholds.as_deref().unwrap_or(&self.plan.thresholds)
     }
-}
-
-/// Reads `80,100`: distinct whole percentages from 1 to 1000.
-fn thresholds_of(text: &str) -> Result<Vec<Percent>, String> {
-    let allowed =
-        || format!("{text:?} is not a list of thresholds: distinct percentages from 1 to 1000, as \"80,100\"");
-    let mut thresholds = Vec::new();
-    for part in text.split(',') {
-        let percent: Percent = part.trim().parse().map_err(|_| allowed())?;
-        if thresholds.contains(&percent) {
-            return Err(allowed());
-        }
-        thresholds.push(percent);
-    }
-    thresholds.sort_unstable();
-    Ok(thresholds)
 }
 
 #[cfg(test)]

@@ -28,14 +28,6 @@ pub struct Link {
     current: Mutex<Option<Current>>,
 }
 
-/// What is said on a new connection before anything else. Ours rather than the crate's, which makes one error of every answer
-/// to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong password.
-#[derive(Debug)]
-struct Login {
-    /// As the crate keeps it; its `Debug` hides the password.
-    settings: RedisConnectionInfo,
-}
-
 #[derive(Debug, Clone)]
 struct Current {
     number: u64,
@@ -120,14 +112,6 @@ async fn log_in(connection: &mut MultiplexedConnection, login: &RedisConnectionI
         let () = redis::cmd("SELECT").arg(login.db()).query_async(connection).await?;
     }
     Ok(())
-}
-
-/// Where the client connects to, without user, password and database.
-fn without_login(client: &Client) -> ConnectionInfo {
-    let info = client.get_connection_info().clone();
-    // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    info.set_tcp_settings(tcp).set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name())
 }
 
 /// Where the client connects to, without user, password and database.
