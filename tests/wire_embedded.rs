@@ -17,6 +17,9 @@ use quotabell::wire::{Embedded, EmbeddedError, Link, Target};
 use support::redis_server::{RedisServer, free_port};
 use tempfile::TempDir;
 
+/// No process has this id.
+const NO_PROCESS: u32 = u32::MAX;
+
 /// A folder and a port for one embedded server, which is killed when dropped, whoever left it behind.
 struct Place {
     folder: TempDir,
@@ -50,6 +53,8 @@ impl Drop for Place {
         let record = std::fs::read_to_string(self.config.data_dir.join("embedded.json")).unwrap_or_default();
         if let Ok(record) = serde_json::from_str::<serde_json::Value>(&record)
             && let Some(pid) = record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok())
+            // 0 would be our own process group.
+            && pid > 1
         {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
@@ -144,8 +149,17 @@ async fn a_foreign_listener_on_the_port_is_refused_and_left_alone() {
     let guarded = RedisServer::start_with(&["--save", "", "--requirepass", "x"]);
     let silent = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let silent_port = silent.local_addr().expect("an address").port();
-    for port in [foreign.port(), guarded.port(), silent_port] {
+    for (port, record) in [
+        (foreign.port(), None),
+        (guarded.port(), None),
+        (silent_port, None),
+        // Ours ran there once, and another has the port since.
+        (foreign.port(), Some(format!(r#"{{"pid":{NO_PROCESS},"port":{},"run_id":"before"}}"#, foreign.port()))),
+    ] {
         place.config.embedded_port = port;
+        if let Some(record) = record {
+            std::fs::write(place.config.data_dir.join("embedded.json"), record).expect("a record");
+        }
         let error = place.ensure().await.expect_err("not ours");
         assert!(matches!(error, EmbeddedError::Foreign { .. }), "{error}");
         let said = error.to_string();

@@ -34,8 +34,8 @@ impl Fault {
 /// What a client beyond `maxclients` is told before the server hangs up. It and the next have no code of their own, so their
 /// first words are looked at; without it a crowded server would look like one that will never do.
 const CROWDED: &str = "max number of clients";
-/// What Redis 7.0 answers for a script that does what the user may not; later ones say NOPERM.
-const DENIED_IN_SCRIPT: &str = "The user executing the script can't";
+/// What is answered for a script that does what the user may not: by Redis 7.0, and by later ones and Valkey.
+const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
 /// Classifies an error by its kind and code, never by its free text, except where the server gives no code.
 ///
@@ -67,7 +67,7 @@ pub(super) fn fault_of_reply(code: &str, text: &str) -> Fault {
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => Fault::NotReady,
         "READONLY" | "UNBLOCKED" => Fault::ReadOnly,
         "ERR" if text.starts_with(CROWDED) => Fault::Away,
-        "ERR" if text.starts_with(DENIED_IN_SCRIPT) => Fault::Denied,
+        "ERR" if DENIED_IN_SCRIPT.iter().any(|start| text.starts_with(start)) => Fault::Denied,
         _ => Fault::Other,
     }
 }
