@@ -150,6 +150,11 @@ impl Loops {
     /// Stops both and waits for the drain, which must come to its end by itself.
     async fn drain(self) {
         self.stop.cancel();
+        self.drain_after_stop().await;
+    }
+
+    /// Waits for the stop, whoever asks for it, and for the drain.
+    async fn drain_after_stop(self) {
         for ended in [self.fan_out, self.dispatcher] {
             let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("the drain ends");
             ended.expect("no panic").expect("no fatal error");
@@ -278,7 +283,7 @@ async fn a_panic_in_an_attempt_costs_one_lease() {
     assert_eq!(outbox.totals().await.delivered, 2);
 }
 
-/// A drain must let running attempts finish, start none, and give back what it leased but did not start.
+/// A drain must let running attempts finish and start none.
 #[tokio::test]
 async fn a_drain_finishes_what_runs_and_starts_nothing() {
     let outbox = Outbox::start();
@@ -297,6 +302,32 @@ async fn a_drain_finishes_what_runs_and_starts_nothing() {
     // Not leased, no attempt counted: the next worker takes it at once.
     let leased = outbox.lease_one("next", LONG).await;
     assert_eq!((leased.id, leased.attempts), (delivery(&later, &email("a")), 1));
+}
+
+/// What was leased but not begun when the drain starts must be free for the next worker at once, as if it had never been leased.
+#[tokio::test]
+async fn a_drain_gives_back_what_was_leased_and_not_started() {
+    let outbox = Outbox::start();
+    for n in 0..8 {
+        let alert = alert(&subject(&format!("s{n}")), 80);
+        outbox.set_contacts(&alert.subject, &json(&[email("a")])).await;
+        outbox.fan_out_new(&alert, &[email("a")]).await;
+    }
+    // The first attempt itself starts the drain, while the others, leased by the same call, still look their contacts up.
+    let stop = Arc::new(std::sync::OnceLock::<CancellationToken>::new());
+    let told = Arc::clone(&stop);
+    let sender = Double::new(move |_| {
+        told.get().expect("set before the first attempt").cancel();
+        Act::Deliver
+    });
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    stop.set(loops.stop.clone()).expect("set once");
+    loops.drain_after_stop().await;
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((sender.seen().len(), totals.delivered, totals.pending), (1, 1, 7));
+    let lease = outbox.lease("next", LONG).await;
+    assert_eq!(lease.leased.len(), 7);
+    assert!(lease.leased.iter().all(|leased| leased.attempts == 1 && leased.first_attempt == lease.now));
 }
 
 /// A lease too short for the attempt must be given back, not begun: it would overlap with another worker's.
