@@ -104,6 +104,9 @@ impl fmt::Display for Found<'_> {
             Unexpected::Unsigned(number) => write!(f, "the number {number}"),
             Unexpected::Signed(number) => write!(f, "the number {number}"),
             Unexpected::Float(number) => write!(f, "the number {number:?}"),
+            // These may hold a password: one that stands in the wrong place is still one.
+            Unexpected::Str(text) if text.contains("://") => f.write_str("a URL"),
+            Unexpected::Str(text) if text.contains("whsec_") => f.write_str("a secret"),
             Unexpected::Str(text) => write!(f, "the text {text:?}"),
             Unexpected::Seq => f.write_str("a list"),
             Unexpected::Map => f.write_str("a table"),
