@@ -37,7 +37,9 @@ fn variables_win_over_the_file_and_the_file_over_the_defaults() {
 /// Merged plans would leave a limit of the embedded plan in force that nobody can see in the file.
 #[test]
 fn a_plan_in_the_file_replaces_the_embedded_one_whole() {
-    let folder = folder_with("[plans.free]\nlimits = { tokens = 7 }\n[plans.pro]\nlimits = { requests = 1 }\nthresholds = [50]\n");
+    let folder = folder_with(
+        "[plans.free]\nlimits = { tokens = 7 }\n[plans.pro]\nlimits = { requests = 1 }\nthresholds = [50]\n",
+    );
     let settings = settings(check(folder.path()));
     assert_eq!(settings["plans"]["free"], json!({"limits": {"tokens": 7}, "thresholds": [80, 100]}));
     assert_eq!(settings["plans"]["pro"], json!({"limits": {"requests": 1}, "thresholds": [50]}));
