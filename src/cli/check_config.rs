@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::Surroundings;
 use super::connect::{self, Redis};
-use super::output::{Format, FormatArgs, Output};
+use super::output::{Format, FormatArgs, Output, say};
 use crate::config::Config;
 use crate::wire::{Fault, fault_of};
 
@@ -55,12 +55,12 @@ async fn check_connections(config: &Config) -> anyhow::Result<()> {
 async fn check_redis(redis: &Redis) -> anyhow::Result<()> {
     match redis.link().query::<String>(&redis::cmd("PING")).await {
         Err(error) if redis.is_embedded() && fault_of(&error) == Fault::Away => {
-            eprintln!("the embedded Redis is not running; `quotabell run` starts it");
+            say("the embedded Redis is not running; `quotabell run` starts it");
             Ok(())
         }
         reply => {
             redis.judged("ping Redis", reply)?;
-            eprintln!("Redis answers ({})", redis.shown());
+            say(format_args!("Redis answers ({})", redis.shown()));
             Ok(())
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 
 use anyhow::Context as _;
-use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisResult};
+use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 
 use super::hint::{self, Hint as _};
 use crate::config::{Config, masked_url};
@@ -57,6 +57,15 @@ fn url(config: &RedisConfig) -> anyhow::Result<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
+/// Of a pipeline's or a transaction's failures the first: the rest usually says the same a thousand times.
+#[must_use]
+pub fn first_failure(error: RedisError) -> RedisError {
+    match error.clone().into_server_errors() {
+        Some(failures) => failures.first().map_or(error, |(_, failure)| failure.clone().into()),
+        None => error,
+    }
+}
+
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
     ///
@@ -100,6 +109,7 @@ impl Redis {
     ///
     /// The same error with more words.
     pub fn judged<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
+        let reply = reply.map_err(first_failure);
         let fault = reply.as_ref().err().map(fault_of);
         let advice = match fault {
             Some(Fault::Away) if self.embedded => {

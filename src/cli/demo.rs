@@ -7,9 +7,9 @@ use super::{Surroundings, hint};
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Starts a Redis, a catcher for mail and webhooks and the daemon, all on free ports and in a temporary folder; sends
-traffic for a few subjects, shows the alerts as they arrive, and ends with a summary. Exit 1 when an alert is missing,
-doubled or wrong.
+    after_help = "Starts a Redis, a catcher for mail and webhooks and the daemon, all on free ports and in a temporary folder; sends \
+    traffic for a few subjects, shows the alerts as they arrive, and ends with a summary. Exit 1 when an alert is missing, \
+    doubled or wrong.
 
 Examples:
   quotabell demo

@@ -27,8 +27,8 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 /// Arguments of `emit`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Values are checked before anything is sent. With --count above 1, an --id gets the event's number as its
-suffix (order-1, order-2, ...), so that every event counts and a repeated run counts none.
+    after_help = "Values are checked before anything is sent. With --count above 1, an --id gets the event's number as its \
+    suffix (order-1, order-2, ...), so that every event counts and a repeated run counts none.
 
 Examples:
   quotabell emit --subject alice

@@ -127,6 +127,11 @@ impl Output {
     }
 }
 
+/// Says something beside the data, on stderr. Where nobody listens any more, there is nobody to tell.
+pub fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 const WRITE: &str = "write to stdout";
 
 /// Columns of a list.

@@ -16,7 +16,8 @@ Examples:
   quotabell preview webhook --subject alice --limit 5000 | jq ."
 )]
 pub struct PreviewArgs {
-    /// Which part of an alert
+    /// Which part of an alert: subject, text, html or webhook
+    #[arg(value_enum, hide_possible_values = true)]
     pub part: Part,
     /// The sample's subject
     #[arg(long, default_value = "alice")]

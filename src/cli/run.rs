@@ -8,8 +8,8 @@ use crate::app;
 /// Arguments of `run`; everything else is in the configuration.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without a configuration, `run` starts a Redis of its own on 127.0.0.1:6399 and keeps its data in ./data.
-SIGTERM or SIGINT drains; a second one ends at once.
+    after_help = "Without a configuration, `run` starts a Redis of its own on 127.0.0.1:6399 and keeps its data in ./data. \
+    SIGTERM or SIGINT drains; a second one ends at once.
 
 Examples:
   quotabell run

@@ -3,7 +3,7 @@
 /// A key's pattern (`*` is any one segment) and what is allowed there.
 const ALLOWED: &[(&[&str], &str)] = &[
     (&["default_plan"], "the name of one of the plans"),
-    (&["redis", "url"], r#""embedded" or a URL that begins with redis://, rediss:// or redis+unix://"#),
+    (&["redis", "url"], r#""embedded" or one URL that begins with redis://, rediss:// or redis+unix://"#),
     (&["redis", "url_file"], "the path of a file whose first line is the URL"),
     (&["redis", "data_dir"], "the path of a directory"),
     (&["redis", "embedded_port"], "a port, 1 to 65535"),

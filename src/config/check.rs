@@ -19,9 +19,10 @@ const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The longest deadline of an e-mail attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
 const EMAIL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// A broken rule: the key's segments and the problem.
+/// A broken rule: the key's segments, those of the other key where two disagree, and the problem.
 struct Fault {
     path: Vec<String>,
+    other: Option<Vec<String>>,
     problem: String,
 }
 
@@ -30,17 +31,30 @@ type Checked = Result<(), Fault>;
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
     let parts = [redis, stream, plans, fallback, retry, timeouts, rest];
-    parts.iter().try_for_each(|part| part(config)).map_err(|Fault { path, problem }| {
-        let segments: Vec<&str> = path.iter().map(String::as_str).collect();
-        ConfigError::Value { place: tree.place_of(&segments), path, problem }
-    })
+    parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
+}
+
+impl Fault {
+    fn into_error(self, tree: &Node) -> ConfigError {
+        let place = |path: &[String]| tree.place_of(&path.iter().map(String::as_str).collect::<Vec<_>>());
+        // Of two keys that disagree, the one that somebody wrote is at fault, not the default.
+        let path = match self.other {
+            Some(other) if place(&other).is_own() && !place(&self.path).is_own() => other,
+            _ => self.path,
+        };
+        ConfigError::Value { place: place(&path), path, problem: self.problem }
+    }
 }
 
 fn holds(rule: bool, path: &[&str], problem: impl fmt::Display) -> Checked {
     if rule {
         return Ok(());
     }
-    Err(Fault { path: path.iter().map(ToString::to_string).collect(), problem: problem.to_string() })
+    Err(Fault { path: owned(path), other: None, problem: problem.to_string() })
+}
+
+fn owned(path: &[&str]) -> Vec<String> {
+    path.iter().map(ToString::to_string).collect()
 }
 
 fn redis(config: &Config) -> Checked {
@@ -51,7 +65,7 @@ fn redis(config: &Config) -> Checked {
         Some(scheme) => format!("scheme {scheme:?} is not one of Redis"),
         None => "is neither \"embedded\" nor a URL".to_owned(),
     };
-    let known = url == "embedded" || matches!(scheme, Some("redis" | "rediss" | "redis+unix"));
+    let known = url == "embedded" || matches!(scheme, Some("redis" | "rediss" | "redis+unix" | "unix"));
     holds(known, &["redis", "url"], problem)?;
     holds(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0")
 }
@@ -100,8 +114,10 @@ fn retry(config: &Config) -> Checked {
     let retry = &config.retry;
     let words = |duration| humantime::format_duration(duration);
     holds(!retry.first.is_zero(), &["retry", "first"], "is 0")?;
-    let order = format!("{} is longer than retry.max_interval, {}", words(retry.first), words(retry.max_interval));
-    holds(retry.first <= retry.max_interval, &["retry", "first"], order)?;
+    let order =
+        format!("retry.first = {} is above retry.max_interval = {}", words(retry.first), words(retry.max_interval));
+    holds(retry.first <= retry.max_interval, &["retry", "max_interval"], order)
+        .map_err(|fault| Fault { other: Some(owned(&["retry", "first"])), ..fault })?;
     let factor = format!("{} is not a number of 1 or more", retry.factor);
     holds(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor)?;
     holds(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0")

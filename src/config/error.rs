@@ -24,6 +24,12 @@ pub enum ConfigError {
         /// What the parser said. Never shows the text itself, which may be half a password.
         why: String,
     },
+    /// The bytes are no text.
+    #[error("{place}: the value is not UTF-8")]
+    NotUtf8 {
+        /// Where.
+        place: Place,
+    },
     /// Nothing is called so.
     #[error("{}: there is no such key ({place})", key(path))]
     UnknownKey {
@@ -61,6 +67,7 @@ impl ConfigError {
             Self::Syntax { .. } => {
                 r#"the file is TOML: [section] lines, then key = value lines, text in "quotes""#.to_owned()
             }
+            Self::NotUtf8 { .. } => "write the value as UTF-8 text".to_owned(),
             Self::UnknownKey { path, allowed, .. } => unknown_hint(path, allowed),
             Self::Value { path, .. } => match allowed::of(path) {
                 Some(allowed) => format!("{} takes {allowed}", key(path)),

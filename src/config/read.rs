@@ -33,7 +33,7 @@ struct Broken {
 enum Problem {
     Unknown { allowed: &'static [&'static str] },
     Other(String),
-    Source(ConfigError),
+    Source(Box<ConfigError>),
 }
 
 impl Broken {
@@ -54,7 +54,7 @@ impl Broken {
         match self.problem {
             Problem::Unknown { allowed } => ConfigError::UnknownKey { path: self.path, place, allowed },
             Problem::Other(problem) => ConfigError::Value { path: self.path, place, problem },
-            Problem::Source(error) => error,
+            Problem::Source(error) => *error,
         }
     }
 }
@@ -104,6 +104,9 @@ impl fmt::Display for Found<'_> {
             Unexpected::Unsigned(number) => write!(f, "the number {number}"),
             Unexpected::Signed(number) => write!(f, "the number {number}"),
             Unexpected::Float(number) => write!(f, "the number {number:?}"),
+            // These may hold a password: one that stands in the wrong place is still one.
+            Unexpected::Str(text) if text.contains("://") => f.write_str("a URL"),
+            Unexpected::Str(text) if text.contains("whsec_") => f.write_str("a secret"),
             Unexpected::Str(text) => write!(f, "the text {text:?}"),
             Unexpected::Seq => f.write_str("a list"),
             Unexpected::Map => f.write_str("a table"),
@@ -156,7 +159,7 @@ impl Reader<'_> {
     fn parsed(self) -> Result<Option<Node>, Broken> {
         match self.0.value {
             Value::Untyped(_) => {
-                self.0.clone().into_parsed().map(Some).map_err(|error| Broken::new(Problem::Source(error)))
+                self.0.clone().into_parsed().map(Some).map_err(|error| Broken::new(Problem::Source(Box::new(error))))
             }
             _ => Ok(None),
         }

@@ -47,6 +47,13 @@ impl fmt::Display for Place {
     }
 }
 
+impl Place {
+    /// Whether somebody wrote it: not a default.
+    pub(super) const fn is_own(&self) -> bool {
+        !matches!(self, Self::Embedded { .. })
+    }
+}
+
 /// A value and its place.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
@@ -169,7 +176,7 @@ impl Node {
         let path = name[PREFIX.len()..].to_lowercase();
         let segments: Vec<&str> = path.split(SEPARATOR).collect();
         let Some(text) = value.to_str() else {
-            return Err(ConfigError::Syntax { place, why: "the value is not UTF-8".to_owned() });
+            return Err(ConfigError::NotUtf8 { place });
         };
         let over = Self { place: place.clone(), value: Value::Untyped(text.to_owned()) };
         let mut node = self;

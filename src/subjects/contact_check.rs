@@ -20,7 +20,7 @@ pub enum ContactFault {
     /// Not an absolute URL with a host.
     #[error("webhook URL {url:?} needs a scheme and a host, as https://example.com/hook")]
     Url {
-        /// As given.
+        /// As given, unless it could hold a password.
         url: String,
     },
     /// Neither http nor https.
@@ -79,7 +79,8 @@ pub fn check_address(address: &str) -> Result<(), ContactFault> {
 ///
 /// [`ContactFault::Url`], [`ContactFault::Scheme`] or [`ContactFault::UserInfo`].
 pub fn check_url(text: &str) -> Result<(), ContactFault> {
-    let broken = || ContactFault::Url { url: text.to_owned() };
+    let shown = if text.contains('@') { "***" } else { text };
+    let broken = || ContactFault::Url { url: shown.to_owned() };
     let url = Url::parse(text).map_err(|_| broken())?;
     // `example.com:8080/hook` parses as the scheme `example.com`: without `//` nobody meant a scheme.
     if !text[url.scheme().len().min(text.len())..].starts_with("://") {

@@ -14,11 +14,12 @@ use super::rows::{Line, Row, Rows, RowsFormat};
 use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
 use crate::cli::hint::{self, Hint as _};
-use crate::cli::output::{Format, FormatArgs, Output, printable};
+use crate::cli::output::{Format, FormatArgs, Output, printable, say};
 use crate::cli::progress::{self, Counted};
 use crate::config::Config;
 use crate::subjects::record;
 use crate::types::{Metric, Subject};
+use crate::wire::{Fault, fault_of};
 
 /// Subjects of one write, which is one MULTI: short enough that other clients notice nothing.
 const CHUNK: usize = 500;
@@ -26,10 +27,12 @@ const CHUNK: usize = 500;
 /// Arguments of `subject import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone,
-limit:METRIC, thresholds, email, webhook, webhook_secret. Each line changes what it names, as `subject set` does: an empty cell
-leaves its setting alone, `none` removes a limit. Several contacts: the column twice (CSV) or a list (JSON); the nth
-webhook_secret belongs to the nth webhook, one is generated and printed where it is absent.
+    after_help = "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
+    limit:METRIC, thresholds, email, webhook, webhook_secret.
+Each line changes what it names, as `subject set` does: an empty cell \
+    leaves its setting alone, `none` removes a limit.
+Several contacts: the column twice (CSV) or a list (JSON); the nth \
+    webhook_secret belongs to the nth webhook, one is generated and printed where it is absent.
 Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
 
 Examples:
@@ -41,8 +44,8 @@ Examples:
 pub struct ImportArgs {
     /// The file, or - for stdin
     pub file: PathBuf,
-    /// How the file is written [default: JSON Lines when it begins with {, else CSV]
-    #[arg(long = "as", value_enum, value_name = "FORMAT")]
+    /// How the file is written: csv or jsonl [default: jsonl when it begins with {, else csv]
+    #[arg(long = "as", value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub written_as: Option<RowsFormat>,
     /// Only check every line
     #[arg(long)]
@@ -165,8 +168,8 @@ impl Import<'_> {
             if all.is_err() {
                 let mut pipeline = redis::pipe();
                 judged.change.write(pipeline.atomic());
-                match redis.link().pipe::<()>(&pipeline).await {
-                    Err(error) if error.code() == Some("WRONGTYPE") => {
+                match redis.link().pipe::<()>(&pipeline).await.map_err(connect::first_failure) {
+                    Err(error) if fault_of(&error) == Fault::WrongType => {
                         failures.push((judged.line, format!("subject {}: {error}", judged.change.subject)));
                         continue;
                     }
@@ -186,7 +189,7 @@ impl Import<'_> {
 
     fn report(&mut self, line: u64, error: String) {
         let text = format!("line {line}: {}", printable(&error));
-        self.bar.suspend(|| eprintln!("{text}"));
+        self.bar.suspend(|| say(text));
         self.summary.bad.push(BadLine { line, error });
     }
 
@@ -211,7 +214,7 @@ impl Import<'_> {
         }
         self.output.finish()?;
         let done = if dry_run { "would import" } else { "imported" };
-        eprintln!("{done} {imported} {}", if imported == 1 { "line" } else { "lines" });
+        say(format_args!("{done} {imported} {}", if imported == 1 { "line" } else { "lines" }));
         outcome.with_context(|| format!("import {}", file.display()))?;
         if bad == 0 {
             return Ok(());

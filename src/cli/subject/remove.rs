@@ -5,13 +5,14 @@ use clap::Args;
 use crate::cli::Surroundings;
 use crate::cli::connect;
 use crate::cli::hint;
+use crate::cli::output::say;
 use crate::types::{Subject, keys};
 
 /// Arguments of `subject remove`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts.
-Pending deliveries to its contacts are cancelled.
+    after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts. \
+    Pending deliveries to its contacts are cancelled.
 
 Examples:
   quotabell subject remove alice
@@ -37,7 +38,7 @@ pub async fn run(args: RemoveArgs, surroundings: &Surroundings) -> anyhow::Resul
     let removed: Vec<u64> = redis.pipe("remove subjects", &pipeline).await?;
     let mut absent = Vec::new();
     for (subject, removed) in args.subjects.iter().zip(removed) {
-        if removed == 0 { absent.push(subject.as_str()) } else { eprintln!("removed {subject}") }
+        if removed == 0 { absent.push(subject.as_str()) } else { say(format_args!("removed {subject}")) }
     }
     if absent.is_empty() {
         return Ok(());

@@ -293,9 +293,15 @@ impl Row {
     /// Takes one cell. An empty one leaves its setting alone; it keeps its place among webhooks and secrets.
     fn take(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
         let slot = match name {
-            "webhook" => return Ok(self.webhooks.push(value)),
-            "webhook_secret" => return Ok(self.webhook_secrets.push(value)),
-            "email" => return Ok(self.emails.extend(value)),
+            "webhook" | "webhook_secret" => {
+                let places = if name == "webhook" { &mut self.webhooks } else { &mut self.webhook_secrets };
+                places.push(value);
+                return Ok(());
+            }
+            "email" => {
+                self.emails.extend(value);
+                return Ok(());
+            }
             "subject" => &mut self.subject,
             "plan" => &mut self.plan,
             "timezone" => &mut self.timezone,

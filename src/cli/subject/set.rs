@@ -11,7 +11,7 @@ use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting};
 use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
 use crate::cli::hint;
-use crate::cli::output::{Format, FormatArgs, Output};
+use crate::cli::output::{Format, FormatArgs, Output, say};
 use crate::config::Config;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::types::{Metric, Percent, Subject, Units, keys};
@@ -19,12 +19,13 @@ use crate::types::{Metric, Percent, Subject, Units, keys};
 /// Arguments of `subject set`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Changes only what is named. Naming any contact replaces the whole list; what --clear names is removed first.
-The nth --webhook-secret belongs to the nth --webhook; where there is none, one is generated and printed.
+    after_help = "Changes only what is named. Naming any contact replaces the whole list; what --clear names is removed first. \
+    The nth --webhook-secret belongs to the nth --webhook; where there is none, one is generated and printed.
 
 Examples:
   quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh
-  quotabell subject set alice --limit requests=5000 --limit tokens=none --threshold 50 --threshold 90
+  quotabell subject set alice --limit requests=5000 --limit tokens=none
+  quotabell subject set alice --threshold 50 --threshold 90
   quotabell subject set alice --email a@b.test --webhook https://example.com/hook
   quotabell subject set alice --clear contacts"
 )]
@@ -52,8 +53,8 @@ pub struct SetArgs {
     /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes
     #[arg(long = "webhook-secret", value_name = "SECRET")]
     pub webhook_secrets: Vec<String>,
-    /// What to remove
-    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    /// Remove contacts, limits, thresholds, timezone or plan
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
     pub clear: Vec<Clearable>,
     /// How to print.
     #[command(flatten)]
@@ -121,7 +122,7 @@ pub async fn run(args: SetArgs, surroundings: &Surroundings) -> anyhow::Result<(
         let () = redis.pipe(format_args!("set subject {}", change.subject), &pipeline).await?;
     }
     for warning in change::warnings(&change, &config) {
-        eprintln!("warning: {warning}");
+        say(format_args!("warning: {warning}"));
     }
     let mut output = Output::stdout();
     match format {
@@ -132,7 +133,7 @@ pub async fn run(args: SetArgs, surroundings: &Surroundings) -> anyhow::Result<(
             for GeneratedSecret { url, secret } in &generated {
                 output.line(format_args!("{secret}  {url}"))?;
             }
-            eprintln!("set {}: {}", change.subject, change.named().join(", "));
+            say(format_args!("set {}: {}", change.subject, change.named().join(", ")));
         }
     }
     output.finish()

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::cli::Surroundings;
 use crate::cli::connect;
 use crate::cli::hint;
-use crate::cli::output::{Format, FormatArgs, Output, lossless};
+use crate::cli::output::{Format, FormatArgs, Output, lossless, say};
 use crate::config::masked_contact;
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::{Parsed, write_thresholds};
@@ -17,8 +17,8 @@ use crate::types::{Contact, Metric, Percent, Subject, Units, keys};
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Shows what is set for the subject itself; what is not set comes from its plan, the default plan and the
-fallback contacts. Secrets are shown as ***. A field that can't be read is named on stderr.
+    after_help = "Shows what is set for the subject itself; what is not set comes from its plan, the default plan and the \
+    fallback contacts. Secrets are shown as ***. A field that can't be read is named on stderr.
 
 Examples:
   quotabell subject show alice
@@ -52,7 +52,7 @@ impl Shown {
         let subject = lossless(subject);
         let Parsed { record, errors } = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
         for error in errors {
-            eprintln!("warning: subject {subject:?}: {error}");
+            say(format_args!("warning: subject {subject:?}: {error}"));
         }
         let SubjectRecord { plan, timezone, limits, thresholds, contacts } = record;
         Self { subject, plan, timezone, limits, thresholds, contacts: contacts.iter().map(masked_contact).collect() }

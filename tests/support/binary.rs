@@ -1,0 +1,87 @@
+//! The real binary, run to its end with an environment of its own.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What one run left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// The exit code.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said beside.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Stdout of a run that must have worked.
+    pub fn expect_done(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        self.stdout
+    }
+
+    /// Stdout of a run that must have worked, as JSON Lines.
+    pub fn expect_json(self) -> Vec<serde_json::Value> {
+        self.expect_done().lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
+    }
+
+    /// Stdout, stderr and exit code as one text for a snapshot.
+    pub fn told(&self) -> String {
+        format!("{}{}exit {}", self.stdout, self.stderr, self.code)
+    }
+}
+
+/// The binary with arguments; nothing of the tests' own environment reaches it.
+#[derive(Debug)]
+pub struct Quotabell {
+    command: Command,
+    stdin: String,
+}
+
+/// Prepares a run of `quotabell`.
+pub fn quotabell<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Quotabell {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quotabell"));
+    command.args(arguments).env_clear();
+    Quotabell { command, stdin: String::new() }
+}
+
+impl Quotabell {
+    /// Sets a variable.
+    pub fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Names the Redis to use.
+    pub fn redis(self, url: &str) -> Self {
+        self.env("QUOTABELL__REDIS__URL", url)
+    }
+
+    /// Runs it in this folder.
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Gives it this on stdin.
+    pub fn stdin(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.stdin);
+        self
+    }
+
+    /// Runs it to its end.
+    pub fn run(mut self) -> Finished {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().expect("the binary starts");
+        // It may end before it has read everything.
+        let _ = child.stdin.take().expect("stdin is piped").write_all(self.stdin.as_bytes());
+        let output = child.wait_with_output().expect("the binary ends");
+        Finished {
+            code: output.status.code().expect("it ended by itself"),
+            stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("stderr is UTF-8"),
+        }
+    }
+}
