@@ -12,7 +12,7 @@ use quotabell::ledger::commit::{Terms, Trimming};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::watch::{Changes, Watch};
-use quotabell::types::{Day, Keys, Metric, Percent, Subject, Units, UnixMs, keys};
+use quotabell::types::{Day, Keys, Metric, Percent, Units, UnixMs, keys};
 use quotabell::wire::{Link, RedisConfig, Target};
 use support::eventually::eventually;
 use support::redis_server::RedisServer;

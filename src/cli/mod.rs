@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::config::{Config, ConfigError};
 
 pub mod alerts;
+pub mod catcher;
 pub mod check_config;
 pub mod completions;
 pub mod connect;

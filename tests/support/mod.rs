@@ -1,7 +1,10 @@
 //! Real parts for the tests. Each test starts what it needs and stops it by its process id.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of the support")]
+#![allow(dead_code, reason = "each test binary uses its own part of the support")]
 
+pub mod binary;
 pub mod certificates;
+pub mod eventually;
 pub mod http_receiver;
 pub mod mail_server;
+pub mod outbox;
 pub mod redis_server;
