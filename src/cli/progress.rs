@@ -21,7 +21,7 @@ pub fn bar(total: u64, counted: Counted) -> ProgressBar {
     }
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     let template = match counted {
-        Counted::Things => "{bar:30} {human_pos} of {human_len}, {per_sec}, {eta} left",
+        Counted::Things => "{bar:30} {human_pos} of {human_len}, {eta} left",
         Counted::Bytes => "{bar:30} {bytes} of {total_bytes}, {eta} left",
     };
     match ProgressStyle::with_template(template) {
