@@ -175,6 +175,16 @@ async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     assert!(matches!(attempt(&sender, &contact, again).await, Verdict::Delivered(_)));
 }
 
+/// An operator who replays a dead delivery days later wants it sent, although its count of days starts anew.
+#[tokio::test]
+async fn a_replayed_delivery_does_not_expire() {
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    let replayed_at = RAISED.plus(240 * HOUR_MS);
+    let again = Attempt { number: 9, first: replayed_at, now: replayed_at };
+    assert!(matches!(attempt(&sender("smtp://localhost"), &contact, again).await, Verdict::Delivered(_)));
+}
+
 /// A lease has to cover the deadline of its channel.
 #[tokio::test]
 async fn each_channel_has_its_own_deadline() {

@@ -36,7 +36,7 @@ pub struct Due<'a> {
     pub alert: &'a Alert,
     /// The contact as it stands now.
     pub contact: &'a Contact,
-    /// Which attempt this is, 1 for the first.
+    /// Which attempt this is, 1 for the first. A replay goes on counting, so that it is not taken for the first and expires.
     pub attempt: u32,
     /// When the first attempt began, server time; this attempt's own start if it is the first.
     pub first_attempt: UnixMs,
@@ -141,6 +141,7 @@ impl Sender {
         if due.contact.muted {
             return Verdict::Muted;
         }
+        // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
         if due.attempt <= 1 && due.first_attempt > due.alert.resets_at_ms.plus(EXPIRES_AFTER_MS) {
             return Verdict::Expired;
         }

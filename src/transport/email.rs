@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lettre::transport::smtp::client::Certificate;
 
 use super::config::EmailConfig;
-use super::message::{self, Sender};
+use super::message::{self, Author};
 use super::smtp::{Parcel, Refusal, SmtpClient};
 use super::smtp_url::SmtpServer;
 use super::{TransportError, authorities};
@@ -38,7 +38,7 @@ pub struct Mail<'a> {
 #[derive(Debug)]
 pub struct Mailer {
     client: SmtpClient,
-    sender: Sender,
+    author: Author,
     timeout: Duration,
     warnings: Vec<String>,
 }
@@ -58,7 +58,7 @@ impl Mailer {
         let authorities = authorities_of(config)?;
         Ok(Self {
             client: SmtpClient::new(server, authorities)?,
-            sender: Sender::parse(&config.from)?,
+            author: Author::parse(&config.from)?,
             timeout: config.timeout,
             warnings,
         })
@@ -106,9 +106,9 @@ impl Mailer {
 
     async fn attempt(&self, mail: Mail<'_>) -> Result<u16, Failure> {
         let recipient = message::recipient(mail.to).ok_or(Failure::Unwritable("malformed e-mail address"))?;
-        let written = self.sender.write(&recipient, &mail);
+        let written = self.author.write(&recipient, &mail);
         let bytes = written.map_err(|_| Failure::Unwritable("the mail cannot be written"))?;
-        let parcel = Parcel { from: self.sender.address(), to: &recipient, bytes: &bytes };
+        let parcel = Parcel { from: self.author.address(), to: &recipient, bytes: &bytes };
         self.client.send(parcel).await.map_err(Failure::Refused)
     }
 }

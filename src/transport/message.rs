@@ -12,13 +12,13 @@ use lettre::{Address, Message};
 use super::TransportError;
 use super::email::Mail;
 
-/// The sender: what stands in From, and the domain of every Message-ID.
+/// The author: what stands in From, and the domain of every Message-ID.
 #[derive(Debug, Clone)]
-pub(super) struct Sender {
+pub(super) struct Author {
     mailbox: Mailbox,
 }
 
-impl Sender {
+impl Author {
     /// Reads `email.from`: `local@domain` or `Name <local@domain>`.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ mod tests {
 
     fn written(from: &str, mail: &Mail<'_>) -> String {
         let recipient = recipient(mail.to).expect("an address");
-        let bytes = Sender::parse(from).expect("a mailbox").write(&recipient, mail).expect("a mail");
+        let bytes = Author::parse(from).expect("a mailbox").write(&recipient, mail).expect("a mail");
         String::from_utf8(bytes).expect("UTF-8")
     }
 
@@ -198,7 +198,7 @@ mod tests {
         #[test]
         fn any_text_makes_a_mail_with_one_subject_header(line in any::<String>(), name in any::<String>(), to in any::<String>()) {
             let _ = recipient(&to);
-            let _ = Sender::parse(&format!("{name} <alerts@example.com>"));
+            let _ = Author::parse(&format!("{name} <alerts@example.com>"));
             let text = written("alerts@example.com", &mail(&line, &line));
             let (head, _) = text.split_once("\r\n\r\n").expect("a body");
             let names: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with([' ', '\t'])).map(|line| line.split(':').next().unwrap_or_default()).collect();
