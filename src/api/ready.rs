@@ -65,8 +65,10 @@ impl Readiness {
             _ => {}
         }
         let link = self.link.get().ok_or(NotReady::Starting)?;
-        let info: ServerInfo =
-            tokio::time::timeout(DEADLINE, inspect(link)).await.map_err(|_| NotReady::Away)?.map_err(|_| NotReady::Away)?;
+        let info: ServerInfo = tokio::time::timeout(DEADLINE, inspect(link))
+            .await
+            .map_err(|_| NotReady::Away)?
+            .map_err(|_| NotReady::Away)?;
         info.judge()?;
         if info.is_replica() {
             return Err(NotReady::Replica);

@@ -101,8 +101,10 @@ pub async fn lag(link: &Link, keys: &Keys) -> RedisResult<u64> {
     if !exists {
         return Ok(0);
     }
-    let info: std::collections::HashMap<String, Value> = link.query(redis::cmd("XINFO").arg("STREAM").arg(keys.stream())).await?;
-    let number = |name: &str| info.get(name).and_then(|value| redis::from_redis_value_ref::<u64>(value).ok()).unwrap_or(0);
+    let info: std::collections::HashMap<String, Value> =
+        link.query(redis::cmd("XINFO").arg("STREAM").arg(keys.stream())).await?;
+    let number =
+        |name: &str| info.get(name).and_then(|value| redis::from_redis_value_ref::<u64>(value).ok()).unwrap_or(0);
     // Before the first commit, what was trimmed counts as read (as `commit.lua` will count it).
     let read = read.unwrap_or_else(|| number("entries-added").saturating_sub(number("length")));
     Ok(number("entries-added").saturating_sub(read))
