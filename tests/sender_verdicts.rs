@@ -55,10 +55,11 @@ fn webhook(url: &str) -> Contact {
 /// A delivery on its first attempt, `late_ms` after the alert was raised.
 async fn first_attempt(sender: &Sender, contact: &Contact, late_ms: i64) -> Verdict {
     let now = RAISED.plus(late_ms);
-    attempt(sender, contact, Attempt { number: 1, first: now, now }).await
+    attempt(sender, contact, Attempt { ever: 1, number: 1, first: now, now }).await
 }
 
 struct Attempt {
+    ever: u32,
     number: u32,
     first: UnixMs,
     now: UnixMs,
@@ -67,8 +68,10 @@ struct Attempt {
 async fn attempt(sender: &Sender, contact: &Contact, attempt: Attempt) -> Verdict {
     let alert = alert();
     let delivery = DeliveryId::of(&alert.id, &contact.id);
-    let Attempt { number, first, now } = attempt;
-    sender.send(Due { delivery: &delivery, alert: &alert, contact, attempt: number, first_attempt: first, now }).await
+    let Attempt { ever: attempts, number, first, now } = attempt;
+    sender
+        .send(Due { delivery: &delivery, alert: &alert, contact, attempts, attempt: number, first_attempt: first, now })
+        .await
 }
 
 fn header<'a>(caught: &'a CaughtRequest, name: &str) -> &'a str {
@@ -81,7 +84,7 @@ async fn a_webhook_keeps_its_id_over_attempts() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
     assert!(matches!(first_attempt(&sender, &contact, 1000).await, Verdict::Retry(_, _)));
-    let again = Attempt { number: 2, first: RAISED.plus(1000), now: RAISED.plus(8000) };
+    let again = Attempt { ever: 2, number: 2, first: RAISED.plus(1000), now: RAISED.plus(8000) };
     assert!(matches!(attempt(&sender, &contact, again).await, Verdict::Delivered(_)));
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!(header(&first, "webhook-id"), alert().id.as_str());
@@ -146,7 +149,7 @@ async fn a_refused_mail_is_dead_and_a_deferred_one_is_not() {
 async fn a_delivery_is_given_up_only_after_one_more_failure() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
-    let late = || Attempt { number: 12, first: RAISED, now: RAISED.plus(73 * HOUR_MS) };
+    let late = || Attempt { ever: 12, number: 12, first: RAISED, now: RAISED.plus(73 * HOUR_MS) };
     assert!(matches!(attempt(&sender, &contact, late()).await, Verdict::Dead(_)));
     assert!(matches!(attempt(&sender, &contact, late()).await, Verdict::Delivered(_)));
     receiver.next().await;
@@ -171,7 +174,7 @@ async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms + 1).await, Verdict::Expired));
     assert!(receiver.try_next().is_none());
     assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms).await, Verdict::Delivered(_)));
-    let again = Attempt { number: 2, first: RAISED, now: RAISED.plus(until_the_limit_ms + HOUR_MS) };
+    let again = Attempt { ever: 2, number: 2, first: RAISED, now: RAISED.plus(until_the_limit_ms + HOUR_MS) };
     assert!(matches!(attempt(&sender, &contact, again).await, Verdict::Delivered(_)));
 }
 
@@ -181,7 +184,7 @@ async fn a_replayed_delivery_does_not_expire() {
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
     let replayed_at = RAISED.plus(240 * HOUR_MS);
-    let again = Attempt { number: 9, first: replayed_at, now: replayed_at };
+    let again = Attempt { ever: 9, number: 1, first: replayed_at, now: replayed_at };
     assert!(matches!(attempt(&sender("smtp://localhost"), &contact, again).await, Verdict::Delivered(_)));
 }
 
@@ -237,8 +240,15 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
 
     let odd = Alert { metric: "tokens".parse().expect("legal"), ..alert() };
     let delivery = DeliveryId::of(&odd.id, &contact.id);
-    let due =
-        Due { delivery: &delivery, alert: &odd, contact: &contact, attempt: 1, first_attempt: RAISED, now: RAISED };
+    let due = Due {
+        delivery: &delivery,
+        alert: &odd,
+        contact: &contact,
+        attempts: 1,
+        attempt: 1,
+        first_attempt: RAISED,
+        now: RAISED,
+    };
     assert!(matches!(sender.send(due).await, Verdict::Delivered(_)));
     let content = ParsedMail::parse(&server.next().await.text()).parts[0].content.clone();
     assert!(content.contains("80.0% of its tokens quota"), "{content}");

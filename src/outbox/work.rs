@@ -119,6 +119,7 @@ impl<A: Attempting> Worker<A> {
             delivery: &leased.id,
             alert,
             contact,
+            attempts: leased.attempts,
             attempt: leased.attempt,
             first_attempt: leased.first_attempt,
             now: held.now(),

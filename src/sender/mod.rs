@@ -36,9 +36,11 @@ pub struct Due<'a> {
     pub alert: &'a Alert,
     /// The contact as it stands now.
     pub contact: &'a Contact,
-    /// Which attempt this is, 1 for the first. A replay goes on counting, so that it is not taken for the first and expires.
+    /// Which attempt this is, 1 for the first ever. Only the first can find its alert too old.
+    pub attempts: u32,
+    /// Which attempt this is since the last replay, 1 for the first: the delays start over with a replay.
     pub attempt: u32,
-    /// When the first attempt began, server time; this attempt's own start if it is the first.
+    /// When the first attempt since the last replay began, server time; this attempt's own start if it is the first.
     pub first_attempt: UnixMs,
     /// Server time at which this attempt starts.
     pub now: UnixMs,
@@ -142,10 +144,10 @@ impl Sender {
             return Verdict::Muted;
         }
         // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
-        if due.attempt <= 1 && due.first_attempt > due.alert.resets_at_ms.plus(EXPIRES_AFTER_MS) {
+        if due.attempts <= 1 && due.first_attempt > due.alert.resets_at_ms.plus(EXPIRES_AFTER_MS) {
             return Verdict::Expired;
         }
-        let Due { delivery, alert, contact, attempt, first_attempt, now } = due;
+        let Due { delivery, alert, contact, attempt, first_attempt, now, .. } = due;
         let outcome = self.attempt(Message { delivery, alert, contact, now, purpose: Purpose::Alert }).await;
         match next_due(Ended { outcome: &outcome, attempt, first_attempt, now }, &self.retry) {
             Next::Delivered => Verdict::Delivered(outcome),
