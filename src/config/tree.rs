@@ -3,18 +3,19 @@
 //! Reads TOML text and environment variables; knows nothing of which keys exist. Read next: `read`, which turns the tree into
 //! the settings.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use config::{Environment, Source as _};
 use toml::de::{DeTable, DeValue};
 
 use super::error::ConfigError;
 
 /// What every variable of ours begins with.
-const PREFIX: &str = "QUOTABELL__";
+const PREFIX: &str = "QUOTABELL";
 /// What separates sections and keys in a variable's name.
 const SEPARATOR: &str = "__";
 
@@ -137,6 +138,31 @@ fn value_of(text: &str, origin: &Origin, value: DeValue<'_>) -> Value {
     }
 }
 
+/// Our variables by the path of their setting, `section.key`. The `config` crate knows how a name becomes a path; its guessing of
+/// types stays off, since it would turn a token `007` into 7.
+fn variables(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<BTreeMap<String, String>, ConfigError> {
+    let mut ours = HashMap::new();
+    for (name, value) in environment {
+        let Some(name) = name.into_string().ok().filter(|name| name.starts_with(&format!("{PREFIX}{SEPARATOR}")))
+        else {
+            continue;
+        };
+        let place = Place::Variable(name.as_str().into());
+        ours.insert(name, value.into_string().map_err(|_| ConfigError::NotUtf8 { place })?);
+    }
+    let source = Environment::with_prefix(PREFIX).prefix_separator(SEPARATOR).separator(SEPARATOR).source(Some(ours));
+    let collected = source.collect().expect("every variable is text, and nothing else is judged here");
+    let text = |value: config::Value| value.into_string().expect("without guessing, a variable stays text");
+    Ok(collected.into_iter().map(|(path, value)| (path, text(value))).collect())
+}
+
+/// The variable that sets the setting at this path.
+fn variable_name(path: &str) -> String {
+    format!("{PREFIX}{SEPARATOR}{}", path.replace('.', SEPARATOR).to_uppercase())
+}
+
 impl Node {
     /// Lays another source over this one: section by section, and in it key by key. What stands below that, as the limits of a
     /// plan, is replaced whole.
@@ -162,23 +188,14 @@ impl Node {
         &mut self,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<(), ConfigError> {
-        let mut ours: Vec<(String, OsString)> = environment
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.into_string().ok().filter(|name| name.starts_with(PREFIX))?, value)))
-            .collect();
-        // The shorter name first: a whole table before a key inside it.
-        ours.sort();
-        ours.into_iter().try_for_each(|(name, value)| self.set_variable(&name, &value))
+        // Sorted by path, so that a whole table comes before a key inside it.
+        variables(environment)?.into_iter().try_for_each(|(path, text)| self.set_variable(&path, text))
     }
 
-    fn set_variable(&mut self, name: &str, value: &OsStr) -> Result<(), ConfigError> {
-        let place = Place::Variable(name.into());
-        let path = name[PREFIX.len()..].to_lowercase();
-        let segments: Vec<&str> = path.split(SEPARATOR).collect();
-        let Some(text) = value.to_str() else {
-            return Err(ConfigError::NotUtf8 { place });
-        };
-        let over = Self { place: place.clone(), value: Value::Untyped(text.to_owned()) };
+    fn set_variable(&mut self, path: &str, text: String) -> Result<(), ConfigError> {
+        let place = Place::Variable(variable_name(path).into());
+        let segments: Vec<&str> = path.split('.').collect();
+        let over = Self { place: place.clone(), value: Value::Untyped(text) };
         let mut node = self;
         for segment in &segments {
             let missing = || Self { place: place.clone(), value: Value::Table(BTreeMap::new()) };
