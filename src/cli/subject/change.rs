@@ -2,18 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use redis::Pipeline;
 use serde::Serialize;
 
 use crate::config::{Config, nearest};
-use crate::subjects::contact_check::{self, ContactFault, SECRET_PREFIX};
+use crate::subjects::contact_check::{self, ContactFault};
 use crate::subjects::record;
+use crate::transport::secret::generate;
 use crate::types::{Contact, Metric, Percent, Secret, Subject, Units, keys};
-
-/// Bytes of a generated secret: as many as its HMAC-SHA256 has.
-const SECRET_BYTES: usize = 32;
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -149,7 +145,7 @@ pub fn contacts(emails: &[String], webhooks: Vec<NamedWebhook>) -> Result<NamedC
     }
     for NamedWebhook { url, secret } in webhooks {
         let secret = secret.unwrap_or_else(|| {
-            let secret = generated_secret();
+            let secret = generate().reveal().to_owned();
             named.generated.push(GeneratedSecret { url: url.clone(), secret: secret.clone() });
             secret
         });
@@ -167,10 +163,6 @@ impl NamedContacts {
         self.contacts.push(contact);
         Ok(())
     }
-}
-
-fn generated_secret() -> String {
-    format!("{SECRET_PREFIX}{}", STANDARD.encode(rand::random::<[u8; SECRET_BYTES]>()))
 }
 
 /// Judges a plan's name.
@@ -235,8 +227,8 @@ mod tests {
     /// A generated secret must pass the check that every other secret passes, and be another one each time.
     #[test]
     fn generated_secrets_are_valid_and_differ() {
-        let (first, second) = (generated_secret(), generated_secret());
-        assert_eq!(contact_check::check_secret(&first), Ok(()));
+        let (first, second) = (generate(), generate());
+        assert_eq!(contact_check::check_secret(first.reveal()), Ok(()));
         assert_ne!(first, second);
     }
 }
