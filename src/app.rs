@@ -38,6 +38,9 @@ use start::{CannotStart, Start};
 /// How often the recorder of metrics folds old samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
+/// How long idle connections to the mail server may take to part.
+const GOODBYE: Duration = Duration::from_secs(1);
+
 /// Runs the daemon until a signal ends it.
 ///
 /// # Errors
@@ -76,16 +79,30 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     });
 
     let start = Start { config: &config, keys: &keys, plans: &plans };
-    let ready = tokio::select! {
-        ready = start.reach() => ready?,
+    let embedded = start.embedded().await?;
+    let reached = tokio::select! {
+        reached = start.reach() => reached,
         () = signals.stop() => {
-            tracing::info!("stopped before Redis was reached");
+            tracing::info!("stopped before Redis was ready");
+            leave(embedded).await;
             return Ok(());
+        }
+    };
+    let ready = match reached {
+        Ok(ready) => ready,
+        Err(cannot) => {
+            leave(embedded).await;
+            return Err(cannot);
         }
     };
     let _ = link_slot.set(Arc::clone(&ready.link));
     let stop = CancellationToken::new();
-    spawn_work(&mut tasks, &Work { config: &config, keys: &keys, ready: &ready, stop: &stop }, plans, sender)?;
+    spawn_work(
+        &mut tasks,
+        &Work { config: &config, keys: &keys, ready: &ready, stop: &stop },
+        plans,
+        Arc::clone(&sender),
+    )?;
     readiness.running(Arc::clone(&ready.link));
     notify_supervisor(sd_notify::NotifyState::Ready);
     tracing::info!(redis = %ready.target.describe(), stream = keys.stream(), "quotabell is ready");
@@ -102,11 +119,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         () = drain(&mut tasks, &serving, config.shutdown.drain) => {}
         () = signals.stop() => {
             tracing::warn!("ended by a second signal; what was under way is taken up at the next start");
-            leave(ready.embedded).await;
+            leave(embedded).await;
             anyhow::bail!("ended by a second signal before the drain was over");
         }
     }
-    leave(ready.embedded).await;
+    // A mail server is told goodbye where one is connected; one that hangs is not waited for.
+    let _ = tokio::time::timeout(GOODBYE, sender.close()).await;
+    leave(embedded).await;
     match failed {
         Some(task) => anyhow::bail!("the task {task} ended unexpectedly"),
         None => {

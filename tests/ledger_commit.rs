@@ -365,3 +365,11 @@ async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
     let error = probe::rehearse(&books.link, &books.keys, &terms(), "t3").await.expect_err("no hset");
     assert!(matches!(error, probe::ProbeError::Redis { .. }), "{error}");
 }
+
+/// A daemon that starts beside a full server must get as far as freeing memory.
+#[tokio::test]
+async fn the_rehearsal_passes_on_a_full_server() {
+    let books = Books::open();
+    books.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    probe::rehearse(&books.link, &books.keys, &terms(), "full").await.expect("flags=allow-oom");
+}

@@ -38,8 +38,6 @@ pub struct Ready {
     pub link: Arc<Link>,
     /// What every commit has in common.
     pub terms: Terms,
-    /// Our own server, where one is configured.
-    pub embedded: Option<Embedded>,
 }
 
 /// A failure that waiting can't mend, with what to do about it.
@@ -60,28 +58,21 @@ enum Trouble {
 }
 
 impl Start<'_> {
-    /// Starts the embedded server where one is configured, then keeps trying until Redis answers, is fit, and the commit's
-    /// rehearsal has passed.
+    /// Keeps trying until Redis answers, is fit, and the commit's rehearsal has passed. May be given up at any moment.
     ///
     /// # Errors
     ///
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
         let target = Target::from_config(&self.config.redis)?;
-        let embedded = self.embedded().await?;
         let link = Arc::new(Link::new(target.client()?));
         let terms = terms(self.config, self.plans);
         let mut retries = Retries::new(Schedule::RECONNECT);
         let mut said = String::new();
         loop {
             match self.examine(&link, &terms).await {
-                Ok(()) => return Ok(Ready { target, link, terms, embedded }),
-                Err(Trouble::Lasting(cannot)) => {
-                    if let Some(embedded) = embedded {
-                        let _ = embedded.stop().await;
-                    }
-                    return Err(cannot.into());
-                }
+                Ok(()) => return Ok(Ready { target, link, terms }),
+                Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {
                     if reason != said {
                         tracing::warn!(redis = %target.describe(), reason, "waiting for Redis");
@@ -93,7 +84,12 @@ impl Start<'_> {
         }
     }
 
-    async fn embedded(&self) -> anyhow::Result<Option<Embedded>> {
+    /// Starts, or adopts, the embedded server where one is configured, and says so.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::wire::EmbeddedError`].
+    pub async fn embedded(&self) -> anyhow::Result<Option<Embedded>> {
         let redis = &self.config.redis;
         if redis.url_file.is_some() || redis.url != EMBEDDED {
             return Ok(None);
@@ -147,7 +143,10 @@ impl Start<'_> {
         })?;
         if !self.config.fallback.contacts.is_empty() {
             // A fallback that is new since the last start reaches the alerts that wait for one.
-            outbox::wake_all(link, self.keys).await.map_err(|error| Trouble::Passing(error.to_string()))?;
+            // A full server refuses that until the daemon has freed memory; then they come due within a minute anyway.
+            if let Err(error) = outbox::wake_all(link, self.keys).await {
+                tracing::debug!(%error, "deliveries without a contact were not woken");
+            }
         }
         Ok(())
     }

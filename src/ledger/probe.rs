@@ -3,7 +3,7 @@
 use redis::{RedisError, RedisResult};
 
 use crate::types::{Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
-use crate::wire::Link;
+use crate::wire::{Link, Script};
 
 use super::batch::{Batch, LadderOf, Refused, Row, SeenId, window_of};
 use super::commit::{Answer, Committer, Note, Terms};
@@ -72,12 +72,9 @@ pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> R
 
 /// Adds the one entry that the made-up batch claims to have read.
 async fn plant(link: &Link, keys: &Keys) -> RedisResult<Batch> {
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("XADD").arg(keys.stream()).arg("*").arg("subject").arg("probe");
-    pipeline.cmd("EXPIRE").arg(keys.stream()).arg(PROBE_TTL_S).ignore();
-    pipeline.cmd("TIME");
-    let (id, time): (String, (i64, i64)) = link.pipe(&pipeline).await?;
-    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(time.0 * 1000 + time.1 / 1000)))
+    let script = Script::new(include_str!("probe.lua"));
+    let (id, s, us): (String, i64, i64) = script.call().key(keys.stream()).arg(PROBE_TTL_S).run(link).await?;
+    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(s * 1000 + us / 1000)))
 }
 
 fn made_up(to: StreamId, now: UnixMs) -> Batch {

@@ -6,7 +6,7 @@
 //! | key | type | content | TTL |
 //! |---|---|---|---|
 //! | `usage` | stream | usage events, written by producers | trimmed |
-//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `format`, `partitions`, `fingerprint` of plans and windows, `closed_day` | none |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `format`, `partitions`, `fingerprint` of plans and windows | none |
 //! | `quota_usage:{tag}:<metric>:<day>:<bucket>` | hash | subject -> units used that day | 14 d from the last write, 48 h once the day is over everywhere |
 //! | `quota_raised:{tag}:<metric>:<day>:<bucket>` | hash | `<percent>:<subject>` -> the alert, JSON | as its counter |
 //! | `quota_metrics:{tag}:<day>` | set | metrics used that day | as the counters |
