@@ -1,10 +1,22 @@
-//! `deliveries list / show / replay`: alerts on their way.
+//! `deliveries list / show / replay`: alerts on their way. Read next: [`rows`], how they are printed.
+
+use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
 
-use super::output::FormatArgs;
+use super::connect::{self, Redis};
+use super::output::{Format, FormatArgs, Output, Table, say};
+use super::progress::{self, Counted};
 use super::{Surroundings, hint};
-use crate::types::{DeliveryId, DeliveryState, Subject};
+use crate::outbox::replay::REPLAY_MAX;
+use crate::outbox::{
+    DeliveryFilter, DeliveryView, OutboxError, ReplayAnswer, Replayed, list, replay as replay_ids, show as read_one,
+};
+use crate::types::{DeliveryId, DeliveryState, Keys, Subject};
+
+mod rows;
+
+use rows::{Detail, Listed, Told};
 
 /// Arguments of `deliveries`.
 #[derive(Debug, Args)]
@@ -90,13 +102,133 @@ pub struct ReplayArgs {
 ///
 /// A bad configuration, an id that is not there, a delivery that is not dead, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    surroundings.config()?;
-    let verb = match args.action {
-        DeliveriesAction::List(_) => "list",
-        DeliveriesAction::Show(_) => "show",
-        DeliveriesAction::Replay(_) => "replay",
+    let config = surroundings.config()?;
+    let books = Books { redis: connect::redis(&config)?, keys: Keys::new(&config.stream.key) };
+    match args.action {
+        DeliveriesAction::List(args) => run_list(args, &books).await,
+        DeliveriesAction::Show(args) => run_show(args, &books).await,
+        DeliveriesAction::Replay(args) => run_replay(args, &books).await,
+    }
+}
+
+/// Where deliveries are read.
+struct Books {
+    redis: Redis,
+    keys: Keys,
+}
+
+impl Books {
+    /// Deliveries that pass the filter, the newest `limit` of them, oldest first.
+    async fn list(&self, filter: &DeliveryFilter, limit: usize) -> anyhow::Result<Vec<DeliveryView>> {
+        let mut deliveries: Vec<DeliveryView> = Vec::new();
+        // What is replayed while this reads stands in the list of dead ones at another place than before.
+        let mut seen = BTreeSet::new();
+        let mut from = None;
+        loop {
+            let page = self.judged(list(self.redis.link(), &self.keys, filter, from).await)?;
+            deliveries.extend(page.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
+            from = page.next;
+            if from.is_none() || deliveries.len() >= limit {
+                break;
+            }
+        }
+        deliveries.truncate(limit);
+        deliveries.reverse();
+        Ok(deliveries)
+    }
+
+    /// Adds where Redis is, and a hint.
+    fn judged<T>(&self, reply: Result<T, OutboxError>) -> anyhow::Result<T> {
+        match reply {
+            Err(OutboxError::Redis { operation, of, source }) => {
+                self.redis.judged(format_args!("{operation} {of}"), Err(source))
+            }
+            reply => Ok(reply?),
+        }
+    }
+}
+
+async fn run_list(args: ListArgs, books: &Books) -> anyhow::Result<()> {
+    let filter = DeliveryFilter { state: args.state, subject: args.subject };
+    let limit = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let deliveries = books.list(&filter, limit).await?;
+    let mut shown = deliveries.iter().map(Listed::of);
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => shown.try_for_each(|delivery| output.json(&delivery))?,
+        Format::Table if deliveries.is_empty() => {}
+        Format::Table => {
+            let rows: Vec<Vec<String>> = shown.map(Listed::row).collect();
+            output.rows(&mut Table::new(&rows::LIST_HEADING), &rows)?;
+        }
+    }
+    output.finish()
+}
+
+async fn run_show(args: ShowArgs, books: &Books) -> anyhow::Result<()> {
+    let found = books.judged(read_one(books.redis.link(), &books.keys, &args.id).await)?;
+    let Some(detail) = found else {
+        return Err(hint::failed(
+            format_args!("there is no delivery {}", args.id),
+            "`quotabell deliveries list` lists them; they stay readable for 14 days after their end",
+        ));
     };
-    Err(hint::failed(format_args!("deliveries {verb}: not built yet"), "`quotabell refused list` works already"))
+    let shown = Detail::of(&detail);
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => output.json(&shown)?,
+        Format::Table => shown.print(&mut output)?,
+    }
+    output.finish()
+}
+
+async fn run_replay(args: ReplayArgs, books: &Books) -> anyhow::Result<()> {
+    let ids = if args.all { books.dead().await? } else { each_once(args.ids) };
+    if ids.is_empty() {
+        say("no delivery is dead; `quotabell deliveries list` shows where they stand");
+        return Ok(());
+    }
+    let mut output = Output::stdout();
+    let mut table = Table::new(&rows::REPLAY_HEADING);
+    let bar = progress::bar(ids.len() as u64, Counted::Things);
+    let mut replayed = 0;
+    // The server is held by one call for a few milliseconds only, and what a failing one leaves undone has been told.
+    for some in ids.chunks(REPLAY_MAX) {
+        let answers = books.judged(replay_ids(books.redis.link(), &books.keys, some).await)?;
+        bar.inc(some.len() as u64);
+        replayed += answers.iter().filter(|Replayed { answer, .. }| *answer == ReplayAnswer::Replayed).count();
+        let mut told = answers.iter().map(Told::of);
+        match args.format.format() {
+            Format::Json => told.try_for_each(|told| output.json(&told))?,
+            Format::Table => output.rows(&mut table, &told.map(Told::row).collect::<Vec<_>>())?,
+        }
+    }
+    bar.finish_and_clear();
+    output.finish()?;
+    match ids.len() - replayed {
+        0 => Ok(()),
+        // With --all somebody else was quicker: nothing is dead any more, as was asked.
+        _ if args.all => Ok(()),
+        left => Err(hint::failed(
+            format_args!("{left} of {} deliveries could not be replayed", ids.len()),
+            "only dead deliveries can be: `quotabell deliveries list --state dead` lists them",
+        )),
+    }
+}
+
+impl Books {
+    /// Every delivery that is dead at this moment, the oldest death first. One that dies again meanwhile is not among them, so a
+    /// replay of all of them ends.
+    async fn dead(&self) -> anyhow::Result<Vec<DeliveryId>> {
+        let filter = DeliveryFilter { state: Some(DeliveryState::Dead), subject: None };
+        Ok(self.list(&filter, usize::MAX).await?.into_iter().map(|view| view.id).collect())
+    }
+}
+
+/// The same ids, each once: the second time it would be told that it is not dead.
+fn each_once(ids: Vec<DeliveryId>) -> Vec<DeliveryId> {
+    let mut seen = BTreeSet::new();
+    ids.into_iter().filter(|id| seen.insert(id.clone())).collect()
 }
 
 fn state(text: &str) -> Result<DeliveryState, String> {

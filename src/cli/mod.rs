@@ -12,6 +12,7 @@ use crate::config::{Config, ConfigError};
 pub mod alerts;
 pub mod catcher;
 pub mod check_config;
+pub mod clock;
 pub mod completions;
 pub mod connect;
 pub mod deliveries;

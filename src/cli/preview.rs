@@ -2,8 +2,11 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{Surroundings, hint};
-use crate::types::{Metric, Percent, Subject, Units};
+use super::Surroundings;
+use super::output::Output;
+use crate::sender::render::SAMPLE_AT;
+use crate::sender::{SenderError, preview, sample_alert};
+use crate::types::{Alert, AlertId, Metric, Percent, Subject, Units};
 
 /// Arguments of `preview`.
 #[derive(Debug, Args)]
@@ -51,7 +54,33 @@ pub enum Part {
 /// # Errors
 ///
 /// A bad configuration or template, or stdout.
-pub async fn run(_args: PreviewArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    surroundings.config()?;
-    Err(hint::failed("preview: not built yet", "`quotabell check-config` works already"))
+pub async fn run(args: PreviewArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    let config = surroundings.config()?;
+    let part = args.part;
+    let rendered = preview(&config.email, &sample(args)).map_err(SenderError::from)?;
+    let text = match part {
+        Part::Subject => rendered.mail.subject_line,
+        Part::Text => rendered.mail.text,
+        Part::Html => rendered.mail.html,
+        Part::Webhook => rendered.webhook_json,
+    };
+    let mut output = Output::stdout();
+    output.line(text.strip_suffix('\n').unwrap_or(&text))?;
+    output.finish()
+}
+
+/// The sample that templates are checked with, with the named values: just reached, and raised at the same time every time, so that
+/// two versions of a template can be compared.
+fn sample(args: PreviewArgs) -> Alert {
+    let PreviewArgs { part: _, subject, metric, threshold, limit } = args;
+    let alert = sample_alert(threshold, SAMPLE_AT);
+    Alert {
+        id: AlertId::of(&subject, &metric, threshold, alert.day),
+        subject,
+        metric,
+        limit: limit.get(),
+        // Ten times the largest limit is still below 2^64.
+        used: u64::try_from(threshold.threshold_units(limit)).unwrap_or(u64::MAX),
+        ..alert
+    }
 }

@@ -1,11 +1,15 @@
 //! `send-test`: one real message to one contact.
 
 use clap::Args;
+use serde::Serialize;
 
-use super::output::FormatArgs;
-use super::subject::change;
-use super::{Surroundings, hint};
-use crate::types::Subject;
+use super::output::{Format, FormatArgs, Output, or_dash, say};
+use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
+use super::{Surroundings, clock, connect, hint};
+use crate::config::{Config, masked_url};
+use crate::sender::Sender;
+use crate::subjects::contacts::{ContactBook, Contacts, Found};
+use crate::types::{Channel, Class, Contact, ContactId, Outcome, Subject, UnixMs};
 
 /// Arguments of `send-test`.
 #[derive(Debug, Args)]
@@ -40,12 +44,169 @@ pub struct SendTestArgs {
     pub format: FormatArgs,
 }
 
-/// Sends the message.
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    contact: &'a ContactId,
+    channel: Channel,
+    outcome: &'static str,
+    status: Option<u16>,
+    duration_ms: u64,
+    error: Option<&'a str>,
+    /// A secret that was made for this message, with which the receiver can check it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    webhook_secret: Option<&'a str>,
+}
+
+/// Sends the message and prints how it ended.
 ///
 /// # Errors
 ///
 /// A bad configuration, no such contact, or an outcome that is not `delivered`.
-pub async fn run(_args: SendTestArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    surroundings.config()?;
-    Err(hint::failed("send-test: not built yet", "`quotabell check-config` works already"))
+pub async fn run(args: SendTestArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    let format = args.format.format();
+    let config = surroundings.config()?;
+    let sender = Sender::new(&config.webhook, &config.email, config.retry.clone())?;
+    let Addressee { contact, secret, now } = match &args.subject {
+        Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
+        None => named(&args)?,
+    };
+    if contact.channel() == Channel::Email {
+        sender.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    }
+    let outcome = sender.send_test(&contact, now).await;
+    sender.close().await;
+    print(&Shown::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
+    judge(&outcome, &contact)
+}
+
+/// Who gets the message.
+struct Addressee {
+    contact: Contact,
+    /// Its secret, where one had to be made.
+    secret: Option<String>,
+    now: UnixMs,
+}
+
+fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
+    let emails: Vec<String> = args.email.iter().cloned().collect();
+    let webhooks =
+        args.webhook.iter().map(|url| NamedWebhook { url: url.clone(), secret: args.webhook_secret.clone() });
+    let judged = change::contacts(&emails, webhooks.collect())
+        .map_err(|fault| hint::usage(fault, "`quotabell send-test --help` shows examples"))?;
+    let NamedContacts { contacts, generated } = judged;
+    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL");
+    let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
+    Ok(Addressee { contact, secret, now: own_time() })
+}
+
+/// This machine's clock: no Redis is asked whose clock could be read, and nothing is stored.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a message to a named address needs no Redis, so there is no server's clock"
+)]
+fn own_time() -> UnixMs {
+    UnixMs(chrono::Utc::now().timestamp_millis())
+}
+
+/// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
+async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
+    let redis = connect::redis(config)?;
+    let book = ContactBook::new(config.fallback.contacts.clone());
+    let contacts = match book.contacts_of(redis.link(), subject).await {
+        Ok(contacts) => contacts,
+        Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
+    };
+    for unreadable in &contacts.unreadable {
+        let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
+        say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
+    }
+    let contact = choose(subject, id, contacts)?;
+    if contact.muted {
+        say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
+    }
+    Ok(Addressee { contact, secret: None, now: clock::server_time(&redis).await? })
+}
+
+fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Result<Contact> {
+    let listed = || contacts.readable.iter().map(described).collect::<Vec<_>>().join(", ");
+    let set_one =
+        format!("`quotabell subject set {subject} --email ADDRESS` sets one, or name --email or --webhook here");
+    if let Some(id) = id {
+        return match contacts.find(&ContactId::from_stored(id)) {
+            Found::Contact(contact) => Ok(contact),
+            _ if contacts.readable.is_empty() => {
+                Err(hint::failed(format_args!("{subject} has no contact {id} that can be read"), set_one))
+            }
+            _ => Err(hint::failed(format_args!("{subject} has no contact {id}"), format_args!("it has {}", listed()))),
+        };
+    }
+    match contacts.readable.as_slice() {
+        [contact] => Ok(contact.clone()),
+        [] => Err(hint::failed(
+            format_args!("{subject} has no contact that can be read, and there is no fallback"),
+            set_one,
+        )),
+        several => Err(hint::usage(
+            format_args!("{subject} has {} contacts: name one with --contact", several.len()),
+            format_args!("they are {}", listed()),
+        )),
+    }
+}
+
+fn described(contact: &Contact) -> String {
+    format!("{} ({} {})", contact.id, contact.channel().as_str(), masked_url(contact.address()))
+}
+
+impl<'a> Shown<'a> {
+    fn of(contact: &'a Contact, outcome: &'a Outcome, webhook_secret: Option<&'a str>) -> Self {
+        Self {
+            contact: &contact.id,
+            channel: contact.channel(),
+            outcome: outcome.class.as_str(),
+            status: outcome.status,
+            duration_ms: u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX),
+            error: outcome.error.as_deref(),
+            webhook_secret,
+        }
+    }
+}
+
+fn print(shown: &Shown<'_>, contact: &Contact, format: Format) -> anyhow::Result<()> {
+    let mut output = Output::stdout();
+    match format {
+        Format::Json => output.json(shown)?,
+        Format::Table => {
+            let mut pairs = vec![
+                ("contact", described(contact)),
+                ("outcome", shown.outcome.to_owned()),
+                ("status", or_dash(shown.status)),
+                ("duration", format!("{} ms", shown.duration_ms)),
+            ];
+            pairs.extend(shown.error.map(|error| ("error", error.to_owned())));
+            pairs.extend(shown.webhook_secret.map(|secret| ("secret", secret.to_owned())));
+            output.pairs(&pairs)?;
+        }
+    }
+    output.finish()
+}
+
+/// Says what to do about a message that did not arrive.
+fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
+    let hint = match (outcome.class, contact.channel()) {
+        (Class::Delivered, _) => return Ok(()),
+        (Class::Permanent, Channel::Email) => {
+            "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once"
+        }
+        (Class::Permanent, _) => {
+            "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
+             be dead at once"
+        }
+        (Class::Transient, Channel::Email) => {
+            "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again"
+        }
+        (Class::Transient, _) => "check the receiver, its certificate and its secret; an alert would be tried again",
+    };
+    let what = outcome.error.as_deref().unwrap_or("no reason given");
+    Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))
 }

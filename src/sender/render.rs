@@ -28,7 +28,7 @@ const HTML: &str = "alert.html";
 /// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other delivery.
 const FUEL: u64 = 200_000;
 /// The samples are raised at this time, 2026-11-21 08:37:00.123 UTC.
-const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
+pub const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
 /// What a reader of an error is told, beside minijinja's own filters.
 const FILTERS: &str = "thousands, clock";
 
