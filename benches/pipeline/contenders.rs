@@ -1,0 +1,287 @@
+//! The four ways to work off a stream. Each runs as a process of its own, so that it can be placed on a core and its processor
+//! time read without the bench's.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use quotabell::config::Config;
+use quotabell::events::config::Trim;
+use quotabell::events::worker::{Parts, Worker};
+use quotabell::ledger::Committer;
+use quotabell::ledger::commit::{Terms, Trimming};
+use quotabell::subjects::Plans;
+use quotabell::subjects::watch::{Changes, Watch};
+use quotabell::types::Keys;
+use quotabell::wire::{EntryId, Link, StreamReader, Target};
+use redis::streams::StreamReadReply;
+use redis::{Connection, IntoConnectionInfo as _, Script};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::counted::CountedEvents;
+use crate::load::{self, STREAM};
+use crate::machine;
+
+/// Tells the bench's binary that it is a contender; its order follows as JSON.
+pub const FLAG: &str = "--contender";
+/// Where the seed's way keeps a subject's count.
+pub const SEED_COUNT: &str = "seed:usage:";
+/// The seed's flags, `<percent>:<subject>` behind it.
+pub const SEED_FLAG: &str = "seed:alert:";
+/// Its consumer group.
+const SEED_GROUP: &str = "seed";
+/// Its entries a read.
+const SEED_COUNT_MAX: usize = 100;
+/// Counts, and lets the key live.
+const SEED_SCRIPT: &str =
+    "local v = redis.call('INCRBY', KEYS[1], ARGV[1]) redis.call('EXPIRE', KEYS[1], ARGV[2]) return v";
+const SEED_COUNT_TTL_S: u32 = 172_800;
+const SEED_FLAG_TTL_S: u32 = 108_000;
+
+/// A way to work off the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Contender {
+    /// A consumer group, a command at a time.
+    Seed,
+    /// The same commands, those of a batch in one write.
+    Pipelined,
+    /// `events::Worker` with `commit.lua`.
+    Quotabell,
+    /// Reading and skipping: nothing that reads the stream can be faster.
+    Ceiling,
+}
+
+impl Contender {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 4] = [Self::Seed, Self::Pipelined, Self::Quotabell, Self::Ceiling];
+
+    /// What the table calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Seed => "a  the seed's way: a command at a time",
+            Self::Pipelined => "b  the same, pipelined per batch of 100",
+            Self::Quotabell => "c  quotabell",
+            Self::Ceiling => "d  ceiling: read and skip",
+        }
+    }
+}
+
+/// What a contender is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Which way.
+    pub contender: Contender,
+    /// The server's port.
+    pub port: u16,
+    /// How many events.
+    pub entries: usize,
+    /// The most entries of one batch, where it is not to be the default.
+    pub batch_entries: Option<u32>,
+}
+
+/// What a contender has done.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Done {
+    /// Time on the wall, seconds.
+    pub seconds: f64,
+    /// Its own processor time, microseconds.
+    pub cpu_us: f64,
+}
+
+/// Runs a contender on a core and waits for it.
+pub fn run(order: &Order, core: usize) -> anyhow::Result<Done> {
+    let child = Command::new("taskset")
+        .args(["-c", &core.to_string()])
+        .arg(std::env::current_exe()?)
+        .args([FLAG, &serde_json::to_string(order)?])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("run a contender (taskset is of the package util-linux)")?;
+    anyhow::ensure!(child.status.success(), "{:?} failed", order.contender);
+    serde_json::from_slice(&child.stdout).context("read what the contender says")
+}
+
+/// The contender's side of [`run`].
+pub fn obey(order: &str) -> anyhow::Result<()> {
+    let order: Order = serde_json::from_str(order)?;
+    let done = match order.contender {
+        Contender::Seed | Contender::Pipelined => seed(&order)?,
+        Contender::Quotabell => runtime()?.block_on(quotabell(&order))?,
+        Contender::Ceiling => runtime()?.block_on(ceiling(&order))?,
+    };
+    println!("{}", serde_json::to_string(&done)?);
+    Ok(())
+}
+
+/// As the daemon's own.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
+}
+
+/// Wall and processor time from here on.
+struct Clock {
+    began: Instant,
+    cpu_us: f64,
+}
+
+impl Clock {
+    fn start() -> anyhow::Result<Self> {
+        Ok(Self { cpu_us: machine::cpu_us()?, began: Instant::now() })
+    }
+
+    fn stop(&self) -> anyhow::Result<Done> {
+        Ok(Done { seconds: self.began.elapsed().as_secs_f64(), cpu_us: machine::cpu_us()? - self.cpu_us })
+    }
+}
+
+/// A plain connection that blocks, the quickest that the redis crate has for one command at a time.
+pub fn connect(port: u16) -> anyhow::Result<Connection> {
+    let info = format!("redis://127.0.0.1:{port}").into_connection_info()?;
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    Ok(redis::Client::open(info.set_tcp_settings(tcp))?.get_connection()?)
+}
+
+/// One event as the seed's way sees it.
+struct SeedEvent {
+    id: String,
+    subject: String,
+    units: u64,
+}
+
+fn seed(order: &Order) -> anyhow::Result<Done> {
+    let mut connection = connect(order.port)?;
+    let script = Script::new(SEED_SCRIPT);
+    let () = script.prepare_invoke().load(&mut connection).map(|_: String| ())?;
+    let () = redis::cmd("XGROUP").arg("CREATE").arg(STREAM).arg(SEED_GROUP).arg("0").query(&mut connection)?;
+    let clock = Clock::start()?;
+    let mut left = order.entries;
+    while left > 0 {
+        let events = seed_read(&mut connection, left.min(SEED_COUNT_MAX))?;
+        anyhow::ensure!(!events.is_empty(), "the stream is too short");
+        left -= events.len();
+        match order.contender {
+            Contender::Seed => events.iter().try_for_each(|event| seed_one(&mut connection, &script, event))?,
+            _ => seed_batch(&mut connection, &script, &events)?,
+        }
+    }
+    clock.stop()
+}
+
+fn seed_read(connection: &mut Connection, count: usize) -> anyhow::Result<Vec<SeedEvent>> {
+    let mut command = redis::cmd("XREADGROUP");
+    command.arg("GROUP").arg(SEED_GROUP).arg("worker").arg("COUNT").arg(count).arg("STREAMS").arg(STREAM).arg(">");
+    let reply: StreamReadReply = command.query(connection)?;
+    let entries = reply.keys.into_iter().flat_map(|stream| stream.ids);
+    entries
+        .map(|entry| {
+            let subject = entry.get("subject").context("an event without subject")?;
+            let units = entry.get("units").context("an event without units")?;
+            Ok(SeedEvent { id: entry.id, subject, units })
+        })
+        .collect()
+}
+
+/// Count, look the limit up, claim the flags of what is reached, acknowledge: each waits for the one before.
+fn seed_one(connection: &mut Connection, script: &Script, event: &SeedEvent) -> anyhow::Result<()> {
+    let SeedEvent { id, subject, units } = event;
+    let key = format!("{SEED_COUNT}{subject}");
+    let count: u64 = script.key(key).arg(units).arg(SEED_COUNT_TTL_S).invoke(connection)?;
+    let limit: u64 = limit_look_up(subject).query(connection)?;
+    for percent in load::reached(count, limit) {
+        let _: Option<String> = claim(subject, percent.get(), id).query(connection)?;
+    }
+    let () = redis::cmd("XACK").arg(STREAM).arg(SEED_GROUP).arg(id).query(connection)?;
+    Ok(())
+}
+
+/// The same with two writes a batch: counts and limits, then flags and acknowledgements.
+fn seed_batch(connection: &mut Connection, script: &Script, events: &[SeedEvent]) -> anyhow::Result<()> {
+    let mut first = redis::pipe();
+    for SeedEvent { subject, units, .. } in events {
+        let key = format!("{SEED_COUNT}{subject}");
+        first.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key).arg(units).arg(SEED_COUNT_TTL_S);
+        first.add_command(limit_look_up(subject));
+    }
+    let answers: Vec<u64> = first.query(connection)?;
+    let mut second = redis::pipe();
+    for (SeedEvent { id, subject, .. }, answer) in events.iter().zip(answers.chunks_exact(2)) {
+        for percent in load::reached(answer[0], answer[1]) {
+            second.add_command(claim(subject, percent.get(), id)).ignore();
+        }
+        second.cmd("XACK").arg(STREAM).arg(SEED_GROUP).arg(id).ignore();
+    }
+    let () = second.query(connection)?;
+    Ok(())
+}
+
+fn limit_look_up(subject: &str) -> redis::Cmd {
+    let mut command = redis::cmd("HGET");
+    command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX)).arg(load::limit_field());
+    command
+}
+
+fn claim(subject: &str, percent: u16, id: &str) -> redis::Cmd {
+    let mut command = redis::cmd("SET");
+    command.arg(format!("{SEED_FLAG}{percent}:{subject}")).arg(id).arg("NX").arg("EX").arg(SEED_FLAG_TTL_S);
+    command
+}
+
+/// The worker as `app.rs` builds it, without fan-out and senders: they have their own work to do and their own bench.
+async fn quotabell(order: &Order) -> anyhow::Result<Done> {
+    let config = Config::defaults()?;
+    let target = Target::local(order.port);
+    let keys = Keys::new(STREAM);
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let terms = Terms { trim: Trimming::Never, partitions: 1, fingerprint: plans.fingerprint() };
+    let stop = CancellationToken::new();
+    let counted = CountedEvents::default();
+    metrics::set_global_recorder(counted.clone()).context("install the recorder")?;
+    let changes = Changes::default();
+    let watch = tokio::spawn(Watch::new(target.client_resp3()?, vec![changes.clone()]).run(stop.clone()));
+    while !changes.is_live() {
+        changes.arrived().await;
+    }
+    let mut stream = config.stream.clone();
+    stream.trim = Trim::Never;
+    stream.batch_entries = order.batch_entries.unwrap_or(stream.batch_entries);
+    let worker = Worker::new(Parts {
+        link: Arc::new(Link::new(target.client()?)),
+        target,
+        keys: keys.clone(),
+        config: stream,
+        committer: Committer::new(keys, terms),
+        plans,
+        cache_entries: config.subjects.cache_entries,
+        changes,
+        raised: Arc::default(),
+    });
+    let clock = Clock::start()?;
+    let worker = tokio::spawn(worker.run(stop.clone()));
+    counted.reach(order.entries as u64).await;
+    let done = clock.stop()?;
+    stop.cancel();
+    worker.await?;
+    watch.await?;
+    Ok(done)
+}
+
+/// Reads every entry, the next reply on its way while this one is looked at.
+async fn ceiling(order: &Order) -> anyhow::Result<Done> {
+    let count = order.batch_entries.unwrap_or(Config::defaults()?.stream.batch_entries);
+    let mut reader = StreamReader::connect(&Target::local(order.port), STREAM).await?;
+    let clock = Clock::start()?;
+    let mut left = order.entries;
+    reader.request("0-0", count, None).await?;
+    loop {
+        let received = reader.receive().await?;
+        let EntryId { ms, seq } = received.last.context("the stream is too short")?;
+        left = left.saturating_sub(received.entries);
+        if left == 0 {
+            return clock.stop();
+        }
+        reader.request(&format!("{ms}-{seq}"), count, None).await?;
+    }
+}

@@ -1,0 +1,55 @@
+//! The real binary, started as an operator would.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context as _;
+
+use crate::machine;
+
+/// A running daemon. Killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    /// Starts it against the server on this port, with further settings as environment variables, and waits until it is ready.
+    pub fn start(port: u16, settings: &[(&str, String)]) -> anyhow::Result<Self> {
+        let child = Command::new(env!("CARGO_BIN_EXE_quotabell"))
+            .arg("run")
+            .env_clear()
+            .env("QUOTABELL__REDIS__URL", format!("redis://127.0.0.1:{port}"))
+            .env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0")
+            .envs(settings.iter().map(|(name, value)| (*name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("start the daemon")?;
+        let mut daemon = Self { child };
+        let mut log = BufReader::new(daemon.child.stderr.take().context("stderr is piped")?);
+        let mut line = String::new();
+        while !line.contains("quotabell is ready") {
+            line.clear();
+            anyhow::ensure!(log.read_line(&mut line)? > 0, "the daemon ended before it was ready");
+        }
+        // It logs for as long as it lives: somebody has to read it.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Ok(daemon)
+    }
+
+    /// The most memory that it has held so far (`VmHWM`), bytes.
+    pub fn peak_bytes(&self) -> anyhow::Result<f64> {
+        let text = machine::status_of(&self.child.id().to_string(), "VmHWM")?;
+        let kibibytes: f64 = text.trim_end_matches("kB").trim().parse().context("VmHWM is no number")?;
+        Ok(kibibytes * 1024.0)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

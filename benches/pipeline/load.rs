@@ -1,0 +1,225 @@
+//! The load: a million events over ten thousand subjects, a few of them busy and most of them not (Zipf, s = 1), with limits that
+//! make a known set of alerts due. The same at every run.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use quotabell::types::{Day, Keys, Metric, Percent, Subject, UnixMs};
+use redis::Connection;
+
+use crate::machine;
+
+/// The stream of usage events.
+pub const STREAM: &str = "usage";
+/// The thresholds of every subject.
+pub const PERCENTS: [u16; 2] = [80, 100];
+/// Entries a pipeline while loading.
+const AT_ONCE: usize = 1000;
+/// A load that is begun later before midnight (UTC) could end on the next day, and its alerts with it.
+const BEFORE_MIDNIGHT: Duration = Duration::from_secs(180);
+
+/// One event of the load.
+#[derive(Debug, Clone, Copy)]
+struct Event {
+    subject: usize,
+    units: u64,
+}
+
+/// Events, and what they must amount to.
+#[derive(Debug)]
+pub struct Load {
+    /// The subjects.
+    pub subjects: Vec<Subject>,
+    /// Each subject's limit, units a day.
+    limits: Vec<u64>,
+    events: Vec<Event>,
+    /// The day of all events.
+    pub day: Day,
+}
+
+/// What the first so many events amount to.
+#[derive(Debug)]
+pub struct Expected {
+    /// Each subject's count.
+    pub counts: Vec<u64>,
+    /// `<percent>:<subject>` of every alert that is due.
+    pub alerts: BTreeSet<String>,
+}
+
+impl Load {
+    /// `entries` events over `subjects` subjects, for today.
+    pub fn new(entries: usize, subjects: usize) -> anyhow::Result<Self> {
+        let picker = Zipf::new(subjects);
+        let mut random = XorShift(0x0123_4567_89ab_cdef);
+        let events: Vec<Event> = (0..entries)
+            .map(|_| Event { subject: picker.pick(random.fraction()), units: 1 + random.next() % 9 })
+            .collect();
+        let mut counts = vec![0; subjects];
+        events.iter().for_each(|event| counts[event.subject] += event.units);
+        let limits = counts.iter().enumerate().map(|(at, count)| limit_of(at, *count)).collect();
+        // Scattered, so that names are not in the order of their popularity.
+        let name = |at: usize| Subject::parse(format!("user-{:07}", (at * 7919 + 13) % 10_000_000).as_bytes());
+        let subjects = (0..subjects).map(name).collect::<Result<_, _>>()?;
+        Ok(Self { subjects, limits, events, day: today()? })
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Appends all events, and writes each subject's limit to its hash.
+    pub fn write(&self, connection: &mut Connection) -> anyhow::Result<()> {
+        for chunk in self.events.chunks(AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for event in chunk {
+                let subject = self.subjects[event.subject].as_str();
+                pipeline.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(subject);
+                pipeline.arg("units").arg(event.units).ignore();
+            }
+            let () = pipeline.query(connection).context("append events")?;
+        }
+        for (subjects, limits) in self.subjects.chunks(AT_ONCE).zip(self.limits.chunks(AT_ONCE)) {
+            let mut pipeline = redis::pipe();
+            for (subject, limit) in subjects.iter().zip(limits) {
+                pipeline.hset(quotabell::types::keys::subject(subject), limit_field(), limit).ignore();
+            }
+            let () = pipeline.query(connection).context("write limits")?;
+        }
+        Ok(())
+    }
+
+    /// What the first `entries` events amount to.
+    pub fn expected(&self, entries: usize) -> Expected {
+        let mut counts = vec![0; self.subjects.len()];
+        self.events[..entries].iter().for_each(|event| counts[event.subject] += event.units);
+        let mut alerts = BTreeSet::new();
+        for ((subject, limit), count) in self.subjects.iter().zip(&self.limits).zip(&counts) {
+            for percent in PERCENTS {
+                if count * 100 >= limit * u64::from(percent) {
+                    alerts.insert(format!("{percent}:{subject}"));
+                }
+            }
+        }
+        Expected { counts, alerts }
+    }
+}
+
+/// The field of a subject's hash that holds its limit.
+pub fn limit_field() -> String {
+    format!("limit:{}", Metric::default())
+}
+
+/// Of twenty subjects one ends at 111 % of its limit, one at 87 %, one passes both thresholds early, the others stay at 25 %.
+fn limit_of(at: usize, count: u64) -> u64 {
+    let count = count.max(10);
+    match at % 20 {
+        0 => count * 9 / 10,
+        1 => count * 115 / 100,
+        2 => (count / 100).max(1),
+        _ => count * 4,
+    }
+}
+
+/// Today in UTC; waits for tomorrow where that is near.
+fn today() -> anyhow::Result<Day> {
+    let now = machine::today();
+    let day_ms = 86_400_000;
+    let left = Duration::from_millis(u64::try_from(day_ms - now.timestamp_millis().rem_euclid(day_ms))?);
+    if left < BEFORE_MIDNIGHT {
+        println!("midnight (UTC) is near: waiting {} s for it, so that all events are of one day", left.as_secs() + 1);
+        std::thread::sleep(left + Duration::from_secs(1));
+    }
+    Day::in_utc(UnixMs(machine::today().timestamp_millis())).context("the clock shows no date")
+}
+
+/// Compares what the daemon's own books say with what must be.
+pub fn audit(connection: &mut Connection, load: &Load, expected: &Expected) -> anyhow::Result<()> {
+    let keys = Keys::new(STREAM);
+    let metric = Metric::default();
+    let mut counts = std::collections::HashMap::new();
+    let mut alerts = BTreeSet::new();
+    for bucket in 0..=u8::MAX {
+        let (usage, raised) = (keys.usage(&metric, load.day, bucket), keys.raised(&metric, load.day, bucket));
+        let (page, records): (Vec<(String, u64)>, Vec<String>) =
+            redis::pipe().hgetall(usage).hkeys(raised).query(connection).context("read the books")?;
+        counts.extend(page);
+        alerts.extend(records);
+    }
+    let counts: Vec<u64> =
+        load.subjects.iter().map(|subject| counts.get(subject.as_str()).copied().unwrap_or(0)).collect();
+    let in_outbox: usize = redis::cmd("XLEN").arg(keys.outbox()).query(connection)?;
+    anyhow::ensure!(in_outbox == alerts.len(), "{in_outbox} alerts in the outbox, {} recorded", alerts.len());
+    compare(&counts, &alerts, expected)
+}
+
+/// Ends the run where a count or an alert is wrong.
+pub fn compare(counts: &[u64], alerts: &BTreeSet<String>, expected: &Expected) -> anyhow::Result<()> {
+    let (counted, due) = (counts.iter().sum::<u64>(), expected.counts.iter().sum::<u64>());
+    anyhow::ensure!(counts == expected.counts, "counted {counted} units instead of {due}, or for the wrong subjects");
+    let wrong: Vec<_> = alerts.symmetric_difference(&expected.alerts).take(5).collect();
+    anyhow::ensure!(wrong.is_empty(), "{} alerts instead of {}: {wrong:?}", alerts.len(), expected.alerts.len());
+    Ok(())
+}
+
+/// Removes all that counting wrote; events and limits stay.
+pub fn reset(connection: &mut Connection) -> anyhow::Result<()> {
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection)?;
+    let ours = |key: &&String| *key != STREAM && !key.starts_with(quotabell::types::keys::SUBJECT_PREFIX);
+    let doomed: Vec<&String> = keys.iter().filter(ours).collect();
+    for chunk in doomed.chunks(AT_ONCE) {
+        let () = redis::cmd("DEL").arg(chunk).query(connection)?;
+    }
+    let groups: Vec<std::collections::HashMap<String, redis::Value>> =
+        redis::cmd("XINFO").arg("GROUPS").arg(STREAM).query(connection)?;
+    for group in groups {
+        let name: String = redis::from_redis_value_ref(group.get("name").unwrap_or(&redis::Value::Nil))?;
+        let () = redis::cmd("XGROUP").arg("DESTROY").arg(STREAM).arg(name).query(connection)?;
+    }
+    Ok(())
+}
+
+/// The threshold of this load that `count` of `limit` has reached last, and those below it.
+pub fn reached(count: u64, limit: u64) -> impl Iterator<Item = Percent> {
+    let is = move |percent: &u16| count * 100 >= limit * u64::from(*percent);
+    PERCENTS.into_iter().filter(is).filter_map(Percent::new)
+}
+
+/// Picks a rank with a probability proportional to 1 / rank.
+struct Zipf(Vec<f64>);
+
+impl Zipf {
+    fn new(ranks: usize) -> Self {
+        let mut sum = 0.0;
+        let mut up_to: Vec<f64> = (1..=ranks)
+            .map(|rank| {
+                sum += 1.0 / rank as f64;
+                sum
+            })
+            .collect();
+        up_to.iter_mut().for_each(|share| *share /= sum);
+        Self(up_to)
+    }
+
+    fn pick(&self, fraction: f64) -> usize {
+        self.0.partition_point(|share| *share < fraction).min(self.0.len() - 1)
+    }
+}
+
+/// Marsaglia's xorshift64: enough for a load, and the same at every run.
+struct XorShift(u64);
+
+impl XorShift {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// In [0, 1).
+    fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

@@ -1,0 +1,89 @@
+//! What many subjects cost: the daemon's peak, with its default cache and with a small one, and Redis' memory a subject.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use quotabell::types::Keys;
+use redis::Connection;
+
+use crate::Size;
+use crate::contenders;
+use crate::daemon::Daemon;
+use crate::figures::mebibytes;
+use crate::load::STREAM;
+use crate::redis_server::RedisServer;
+
+/// Entries a pipeline.
+const AT_ONCE: usize = 1000;
+/// How often each subject appears, once a pass through all of them.
+const PASSES: usize = 2;
+/// How long counting may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a drain left behind.
+struct Left {
+    peak: f64,
+    redis: f64,
+    took: Duration,
+}
+
+/// Measures and prints.
+pub fn run(size: Size) -> anyhow::Result<()> {
+    let subjects = size.pick(1_000_000, 20_000);
+    let default = quotabell::config::Config::defaults()?.subjects.cache_entries;
+    println!("\n## Memory with {subjects} subjects, {PASSES} events each\n");
+    println!("A daemon with nothing to do holds {}.\n", mebibytes(idle()?));
+    println!("| subjects.cache_entries | daemon peak (VmHWM) | Redis, bytes a subject | drained in |");
+    println!("|---|---|---|---|");
+    for cache_entries in [default, default / 10, subjects] {
+        let Left { peak, redis, took } = drain(subjects, cache_entries)?;
+        let name = if cache_entries == default { format!("{default} (default)") } else { cache_entries.to_string() };
+        let a_subject = redis / subjects as f64;
+        println!("| {name} | {} | {a_subject:.0} | {:.1} s |", mebibytes(peak), took.as_secs_f64());
+    }
+    Ok(())
+}
+
+/// The peak of a daemon that has only started.
+fn idle() -> anyhow::Result<f64> {
+    let server = RedisServer::start();
+    Daemon::start(server.port(), &[])?.peak_bytes()
+}
+
+fn drain(subjects: usize, cache_entries: usize) -> anyhow::Result<Left> {
+    let server = RedisServer::start();
+    let mut connection = contenders::connect(server.port())?;
+    let empty = used_memory(&mut connection)?;
+    for _ in 0..PASSES {
+        for first in (0..subjects).step_by(AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for n in first..(first + AT_ONCE).min(subjects) {
+                pipeline.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(format!("user-{n:07}")).ignore();
+            }
+            let () = pipeline.query(&mut connection)?;
+        }
+    }
+    let last: Vec<(String, Vec<String>)> =
+        redis::cmd("XREVRANGE").arg(STREAM).arg("+").arg("-").arg("COUNT").arg(1).query(&mut connection)?;
+    let (last, _) = last.first().context("the stream is empty")?;
+    let began = Instant::now();
+    let daemon = Daemon::start(server.port(), &[("QUOTABELL__SUBJECTS__CACHE_ENTRIES", cache_entries.to_string())])?;
+    let checkpoint = Keys::new(STREAM).checkpoint();
+    loop {
+        let at: Option<String> = redis::cmd("HGET").arg(&checkpoint).arg("id").query(&mut connection)?;
+        if at.as_deref() == Some(last) {
+            break;
+        }
+        anyhow::ensure!(began.elapsed() < PATIENCE, "not drained after {PATIENCE:?}: the checkpoint is {at:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let took = began.elapsed();
+    let counted: usize = redis::cmd("HGET").arg(Keys::new(STREAM).totals()).arg("counted").query(&mut connection)?;
+    anyhow::ensure!(counted == PASSES * subjects, "counted {counted} events instead of {}", PASSES * subjects);
+    Ok(Left { peak: daemon.peak_bytes()?, redis: used_memory(&mut connection)? - empty, took })
+}
+
+fn used_memory(connection: &mut Connection) -> anyhow::Result<f64> {
+    let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query(connection)?;
+    info.get("used_memory").context("INFO has no used_memory")
+}
