@@ -1,0 +1,36 @@
+# quotabell in a small image: one binary, certificate authorities, no root.
+#
+#   docker build -t quotabell .
+#   docker run -e QUOTABELL__REDIS__URL=redis://redis.example.com:6379 -p 9464:9464 quotabell
+
+ARG DEBIAN=bookworm
+ARG RUST=1.88
+
+FROM docker.io/library/rust:${RUST}-slim-${DEBIAN} AS build
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --bin quotabell
+
+FROM docker.io/library/debian:${DEBIAN}-slim
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends ca-certificates \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin quotabell
+COPY --from=build /src/target/release/quotabell /usr/local/bin/quotabell
+COPY --from=build /src/packaging/healthcheck /usr/local/bin/quotabell-healthcheck
+COPY LICENSE LICENSE-APACHE LICENSE-MIT /usr/share/doc/quotabell/
+
+# The embedded server is for one machine: in a container Redis is always another one. Every other setting is as in
+# config/default.toml; a file can be mounted and named in QUOTABELL_CONFIG.
+ENV QUOTABELL__REDIS__URL=redis://redis:6379 \
+    QUOTABELL__HTTP__LISTEN=0.0.0.0:9464 \
+    QUOTABELL__LOG__FORMAT=json
+USER 10001:10001
+WORKDIR /
+EXPOSE 9464
+STOPSIGNAL SIGTERM
+# Liveness: what waits for Redis is alive. Orchestrators ask /readyz whether it is ready.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s --retries=3 CMD ["quotabell-healthcheck", "/healthz"]
+ENTRYPOINT ["quotabell"]
+CMD ["run"]

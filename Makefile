@@ -1,0 +1,38 @@
+# What to do with this repository. `make` alone lists it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo run test check deny bench test-matrix
+
+CARGO ?= cargo
+
+help: ## list what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what the other targets need: a Redis server, certificate authorities, a C compiler
+	@bash tools/setup.sh
+
+demo: setup ## build and show the whole job in a minute; exit 1 if a number is wrong
+	$(CARGO) build --release --locked
+	@target/release/quotabell demo
+
+run: setup ## build and run the daemon with a Redis of its own on port 6399, data in ./data
+	$(CARGO) build --release --locked
+	@target/release/quotabell run
+
+test: setup ## build and run every test, on real servers
+	@bash tools/test.sh
+
+check: deny ## format, lints, API documentation, licences and sources of dependencies
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+
+deny: ## licences, bans, sources and, where its database can be fetched, advisories of dependencies
+	@bash tools/deny.sh
+
+bench: setup ## measure throughput, latency and memory (docs/performance.md)
+	$(CARGO) bench --locked --bench pipeline
+
+test-matrix: setup ## the tests that talk to Redis, on Valkey 8 and Redis 8 too
+	@bash tools/test-matrix.sh

