@@ -26,6 +26,8 @@ struct Desk {
     stop: CancellationToken,
 }
 
+/// A field and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
 /// A hash of counts: subject to units.
 type Counts = BTreeMap<String, u64>;
 
@@ -89,7 +91,7 @@ impl Desk {
         self.link.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    async fn add(&self, fields: &[(&[u8], &[u8])]) -> String {
+    async fn add(&self, fields: &[Pair<'_>]) -> String {
         let mut command = redis::cmd("XADD");
         command.arg("usage").arg("*");
         for (name, value) in fields {
@@ -150,7 +152,7 @@ async fn every_broken_rule_is_refused_with_its_reason_and_the_stream_goes_on() {
     let long = vec![b'x'; 257];
     let long_id = vec![b'i'; 129];
     let long_metric = vec![b'm'; 65];
-    let mut cases: Vec<(&str, Vec<(&[u8], &[u8])>)> = vec![
+    let mut cases: Vec<(&str, Vec<Pair<'_>>)> = vec![
         ("missing_subject", vec![(b"units", b"1")]),
         ("missing_subject", vec![(b"Subject", b"alice")]),
         ("bad_subject", vec![(b"subject", b"")]),

@@ -5,8 +5,10 @@
 
 pub mod config;
 pub mod fold;
+mod pace;
 pub mod parse;
 pub mod report;
+mod trouble;
 pub mod worker;
 
 pub use worker::Worker;

@@ -13,7 +13,7 @@ use crate::subjects::FieldError;
 use crate::types::{Subject, meters};
 use crate::wire::Fault;
 
-use super::worker::SessionError;
+use super::trouble::SessionError;
 
 /// Log and metrics of one worker.
 #[derive(Debug)]

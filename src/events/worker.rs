@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{RedisError, RedisResult};
+use redis::RedisResult;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -22,20 +22,17 @@ use crate::subjects::watch::{Change, Changes};
 use crate::subjects::{Cache, Plans};
 use crate::types::{Keys, StreamId, UnixMs};
 use crate::wire::backoff::{Retries, Schedule};
-use crate::wire::raw::ReadError;
 use crate::wire::xread::{Received, StreamReader};
-use crate::wire::{Fault, Link, Target, fault_of};
+use crate::wire::{Link, Target};
 
 use super::config::StreamConfig;
 use super::fold::{Entry, Fold, Folded, Headroom, Hint};
+use super::pace::{first_count, next_count};
 use super::report::Report;
+use super::trouble::SessionError;
 
 /// How long an idle read waits in the server. Also how often an idle stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
-/// A reply is kept below 4 MiB; half of it is aimed at, since entries vary.
-const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
-/// The first reading, before anything is known about the size of entries.
-const FIRST_ENTRIES: u32 = 64;
 /// How often days that are over are looked for.
 const RETENTION_EVERY: Duration = Duration::from_secs(60);
 /// Settings that change while they are read are read again, this often at most; then the next batch sees them.
@@ -85,36 +82,6 @@ pub struct Parts {
     pub changes: Changes,
     /// Rung after a commit that raised alerts.
     pub raised: Arc<Notify>,
-}
-
-/// Why a session on one connection ended.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// A command failed.
-    #[error("{operation}")]
-    Redis {
-        /// What was done.
-        operation: &'static str,
-        /// What Redis said.
-        #[source]
-        source: RedisError,
-    },
-    /// The reader failed.
-    #[error("read the usage stream")]
-    Read(#[from] ReadError),
-    /// What was read has to be read again from the stored checkpoint.
-    #[error("start over from the checkpoint: {0}")]
-    Again(&'static str),
-}
-
-impl SessionError {
-    fn fault(&self) -> Option<Fault> {
-        match self {
-            Self::Redis { source, .. } => Some(fault_of(source)),
-            Self::Read(error) => Some(error.fault()),
-            Self::Again(_) => None,
-        }
-    }
 }
 
 type Committing = Pin<Box<dyn Future<Output = Committed> + Send>>;
@@ -182,7 +149,7 @@ impl Worker {
     async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let mut at = self.checkpoint().await?;
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
-        let mut count = FIRST_ENTRIES.min(self.config.batch_entries);
+        let mut count = first_count(self.config.batch_entries);
         let mut committing: Option<Committing> = None;
         reader.request(&at.to_string(), count, Some(BLOCK)).await?;
         loop {
@@ -407,13 +374,6 @@ async fn finished(committing: &mut Option<Committing>) -> Committed {
     }
 }
 
-/// How many entries to ask for next, so that a reply stays below 4 MiB.
-fn next_count(count: u32, received: &Received, most: u32) -> u32 {
-    let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
-    let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
-    fit.min(count.saturating_mul(2)).clamp(1, most)
-}
-
 /// How much still fits into the counters that a batch would have made overflow.
 fn headroom_of(batch: &Batch, full: &[Full]) -> Headroom {
     let fits = |full: &Full| {
@@ -431,19 +391,4 @@ fn entries_of(reader: &StreamReader) -> impl Iterator<Item = Entry<impl Iterator
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
         fields: entry.fields.map(|field| (field.name, field.value)),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// 400 entries of 1 MB in one reply added 377 MB to the server.
-    #[test]
-    fn large_entries_make_readings_small() {
-        let received = |entries, bytes| Received { entries, bytes, server_ms: 0, last: None };
-        assert_eq!(next_count(2000, &received(1, 1_000_000), 2000), 2);
-        assert_eq!(next_count(64, &received(64, 64 * 60), 2000), 128);
-        assert_eq!(next_count(2000, &received(2000, 2000 * 60), 2000), 2000);
-        assert_eq!(next_count(2, &received(1, 10_000_000), 2000), 1);
-    }
 }

@@ -1,0 +1,36 @@
+//! Why reading on one connection ended, and what that means for the next try.
+
+use redis::RedisError;
+
+use crate::wire::{Fault, ReadError, fault_of};
+
+/// Why a session on one connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// A command failed.
+    #[error("{operation}")]
+    Redis {
+        /// What was done.
+        operation: &'static str,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
+    /// The reader failed.
+    #[error("read the usage stream")]
+    Read(#[from] ReadError),
+    /// What was read has to be read again from the stored checkpoint.
+    #[error("start over from the checkpoint: {0}")]
+    Again(&'static str),
+}
+
+impl SessionError {
+    /// What Redis or the connection did; `None` where only a race was lost.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Redis { source, .. } => Some(fault_of(source)),
+            Self::Read(error) => Some(error.fault()),
+            Self::Again(_) => None,
+        }
+    }
+}
