@@ -1,17 +1,14 @@
 //! The verbs' way to Redis: one connection, whose errors say what was tried and where.
 
 use std::fmt;
-use std::fs;
 
 use anyhow::Context as _;
-use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 
 use super::hint::{self, Hint as _};
 use crate::config::{Config, masked_url};
-use crate::wire::{Fault, Link, RedisConfig, fault_of};
-
-/// The value of `redis.url` that means our own server.
-const EMBEDDED: &str = "embedded";
+use crate::wire::target::EMBEDDED;
+use crate::wire::{Fault, Link, RedisConfig, Target, fault_of};
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
@@ -22,39 +19,23 @@ pub struct Redis {
     embedded: bool,
 }
 
-/// The connection that the configuration names.
+/// The connection that the configuration names, made as the daemon makes its own.
 ///
 /// # Errors
 ///
-/// When the URL's file can't be read or the URL is none.
+/// [`TargetError`](crate::wire::TargetError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let url = url(&config.redis)?;
-    let shown = masked_url(&url);
-    let client = Client::open(url.as_str()).map_err(|error| {
-        hint::misconfigured(
-            format_args!("redis.url {shown} is not a URL of Redis: {error}"),
-            "redis.url takes \"embedded\", redis://, rediss:// or redis+unix://",
-        )
-    })?;
-    Ok(Redis { link: Link::new(client), shown, embedded: is_embedded(&config.redis) })
+    let target = Target::from_config(&config.redis)?;
+    let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
+    Ok(Redis { link: Link::new(target.client()?), shown: shown(&target, &config.redis), embedded })
 }
 
-fn is_embedded(config: &RedisConfig) -> bool {
-    config.url_file.is_none() && config.url == EMBEDDED
-}
-
-fn url(config: &RedisConfig) -> anyhow::Result<String> {
-    if is_embedded(config) {
-        return Ok(format!("redis://127.0.0.1:{}", config.embedded_port));
+/// The URL with its user, without its password. One from a file is shown as what it was understood to be.
+fn shown(target: &Target, config: &RedisConfig) -> String {
+    match &config.url_file {
+        None if config.url.trim() != EMBEDDED => masked_url(&config.url),
+        _ => target.describe(),
     }
-    let Some(path) = &config.url_file else { return Ok(config.url.clone()) };
-    let text = fs::read_to_string(path).map_err(|error| {
-        hint::misconfigured(
-            format_args!("cannot read the file of redis.url_file, {}: {error}", path.display()),
-            "redis.url_file takes the path of a file whose first line is the URL",
-        )
-    })?;
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 /// Of a pipeline's or a transaction's failures the first: the rest usually says the same a thousand times.
