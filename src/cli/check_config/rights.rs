@@ -4,6 +4,8 @@
 //! is queued, as it would judge it when the daemon runs it by itself or in a script, and runs none. So no right to ask about rights
 //! is needed. Writes nothing. `run` goes further: it rehearses a commit on keys of its own (`ledger::probe`).
 
+use std::collections::BTreeSet;
+
 use redis::{Cmd, RedisResult, Value};
 
 use crate::events::config::Trim;
@@ -65,7 +67,7 @@ const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
 pub enum Rights {
     /// Everything that the daemon does.
     Enough,
-    /// Not these commands, each with its key.
+    /// Not these: commands with their keys, or whole keys.
     Lacking(Vec<String>),
     /// The user may not open a transaction, so it could not be found out.
     Unknown,
@@ -94,13 +96,15 @@ pub async fn check(link: &Link, keys: &Keys, trim: Trim) -> RedisResult<Rights> 
     pipeline.cmd("DISCARD");
     let replies: Vec<RedisResult<Value>> = link.pipe(pipeline.ignore_errors()).await?;
     let denied = |reply: &RedisResult<Value>| reply.as_ref().is_err_and(|error| fault_of(error) == Fault::Denied);
-    let lacking: Vec<String> = needs
-        .iter()
-        .zip(&replies)
-        .filter(|(_, reply)| denied(reply))
-        .map(|(need, _)| need.key.as_ref().map_or_else(|| need.name(), |key| format!("{} on {key}", need.name())))
-        .collect();
-    Ok(if lacking.is_empty() { Rights::Enough } else { Rights::Lacking(lacking) })
+    let (lacking, granted): (Vec<_>, Vec<_>) = needs.iter().zip(&replies).partition(|(_, reply)| denied(reply));
+    if lacking.is_empty() {
+        return Ok(Rights::Enough);
+    }
+    let granted: BTreeSet<&str> = granted.into_iter().filter_map(|(need, _)| need.key.as_deref()).collect();
+    let mut named: Vec<String> = lacking.into_iter().map(|(need, _)| need.named(&granted)).collect();
+    // A key that may not be touched is named once: its commands lie side by side.
+    named.dedup();
+    Ok(Rights::Lacking(named))
 }
 
 /// A command with just enough arguments for the server to judge it.
@@ -110,6 +114,15 @@ struct Need {
 }
 
 impl Need {
+    /// `XADD on usage`, or the key alone where nothing is allowed on it.
+    fn named(&self, granted: &BTreeSet<&str>) -> String {
+        match self.key.as_deref() {
+            None => self.name(),
+            Some(key) if granted.contains(key) => format!("{} on {key}", self.name()),
+            Some(key) => format!("anything on {key}"),
+        }
+    }
+
     /// `XADD`, `XGROUP SETID`.
     fn name(&self) -> String {
         let words: Vec<&str> = self.words.split(' ').collect();
@@ -166,7 +179,6 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
     use std::path::Path;
 
     fn scripts(folder: &Path, found: &mut Vec<String>) {

@@ -99,7 +99,7 @@ fn judge(user: &str, rights: Rights) -> anyhow::Result<String> {
         more => format!(" and {more} more"),
     };
     Err(hint::failed(
-        format_args!("user {user:?} may not run {named}{more}"),
+        format_args!("user {user:?} has no right to {named}{more}"),
         "give the user the right to these commands, and to the keys quota_* and the stream (ACL SETUSER)",
     ))
 }
