@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
-
 use crate::config::Config;
 use crate::events::config::Trim;
 use crate::ledger::commit::{FORMAT, Terms, Trimming};
@@ -16,7 +14,7 @@ use crate::wire::backoff::{Retries, Schedule};
 use crate::wire::embedded::How;
 use crate::wire::server::{InspectError, Readiness as ServerReadiness};
 use crate::wire::target::EMBEDDED;
-use crate::wire::{Embedded, Fault, Link, Target, fault_of, inspect};
+use crate::wire::{Embedded, Fault, Link, ServerInfo, Target, fault_of, inspect};
 
 /// Starts, as far as Redis is concerned.
 #[derive(Debug)]
@@ -112,15 +110,7 @@ impl Start<'_> {
             InspectError::Redis(source) => trouble_of(source, &error),
             _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
         })?;
-        if let Err(unfit) = info.judge() {
-            return Err(lasting(&unfit, unfit.hint()));
-        }
-        if info.cluster_enabled {
-            return Err(lasting(
-                &anyhow!("this Redis is a cluster node, which is not supported yet"),
-                "use a standalone server",
-            ));
-        }
+        fit(&info).map_err(Trouble::Lasting)?;
         match info.readiness() {
             ServerReadiness::Ready => {}
             other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
@@ -131,7 +121,12 @@ impl Start<'_> {
             );
         }
         let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &error))?;
-        self.compare(&stored, terms)?;
+        compare(self.keys, &stored, terms.partitions).map_err(Trouble::Lasting)?;
+        if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
+            tracing::info!(
+                "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
+            );
+        }
         let nonce = format!("{:016x}", rand::random::<u64>());
         probe::rehearse(link, self.keys, terms, &nonce).await.map_err(|error| match &error {
             ProbeError::Redis { source, .. } => trouble_of(source, &error),
@@ -150,29 +145,43 @@ impl Start<'_> {
         }
         Ok(())
     }
+}
 
-    /// A daemon with another layout or another number of partitions must not touch the books.
-    fn compare(&self, stored: &Stored, terms: &Terms) -> Result<(), Trouble> {
-        if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
-            let problem =
-                anyhow!("{} was written in format {format}, this quotabell knows {FORMAT}", self.keys.checkpoint());
-            return Err(lasting(&problem, "run the version of quotabell that wrote it, or a newer one"));
-        }
-        if let Some(partitions) = stored.partitions.filter(|partitions| *partitions != terms.partitions) {
-            let problem = anyhow!(
-                "{} counts {partitions} partitions, stream.partitions is {}",
-                self.keys.checkpoint(),
-                terms.partitions
-            );
-            return Err(lasting(&problem, "set stream.partitions to the number that the stream was begun with"));
-        }
-        if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
-            tracing::info!(
-                "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
-            );
-        }
-        Ok(())
+/// Whether this server will do at all.
+///
+/// # Errors
+///
+/// Why waiting can't help, and what can.
+pub fn fit(info: &ServerInfo) -> Result<(), CannotStart> {
+    info.judge().map_err(|unfit| CannotStart { problem: unfit.to_string(), hint: unfit.hint().to_owned() })?;
+    if info.cluster_enabled {
+        return Err(CannotStart {
+            problem: "this Redis is a cluster node, which is not supported yet".to_owned(),
+            hint: "use a standalone server".to_owned(),
+        });
     }
+    Ok(())
+}
+
+/// A daemon with another layout or another number of partitions must not touch the books.
+///
+/// # Errors
+///
+/// What differs, and what to do about it.
+pub fn compare(keys: &Keys, stored: &Stored, partitions: u32) -> Result<(), CannotStart> {
+    if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
+        return Err(CannotStart {
+            problem: format!("{} was written in format {format}, this quotabell knows {FORMAT}", keys.checkpoint()),
+            hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
+        });
+    }
+    if let Some(begun) = stored.partitions.filter(|begun| *begun != partitions) {
+        return Err(CannotStart {
+            problem: format!("{} counts {begun} partitions, stream.partitions is {partitions}", keys.checkpoint()),
+            hint: "set stream.partitions to the number that the stream was begun with".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// What every commit of this configuration has in common.

@@ -1,17 +1,25 @@
 //! `check-config`: the settings in effect, and whether they work. Writes nothing anywhere.
+//!
+//! Settings go to stdout, a line for each check to stderr. What is wrong with files and variables ends the verb at once, exit 78;
+//! connections are all tried, and any that fails makes it exit 1. Read next: [`server`] and [`rights`], the checks of Redis.
 
 use clap::Args;
 
-use super::Surroundings;
-use super::connect::{self, Redis};
 use super::output::{Format, FormatArgs, Output, say};
-use crate::config::Config;
-use crate::wire::{Fault, fault_of};
+use super::{Surroundings, hint};
+use crate::config::{Config, masked_url};
+use crate::sender::Sender;
+use crate::types::{Channel, Class, Contact};
+use crate::wire::Target;
+
+pub mod rights;
+mod server;
 
 /// Arguments of `check-config`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names the first thing that is wrong.
+    after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names the first thing that is wrong with them; exit 1
+says that a connection failed, after all were tried. Sends no mail, calls no webhook, writes nothing to Redis.
 
 Examples:
   quotabell check-config
@@ -31,37 +39,106 @@ pub struct CheckConfigArgs {
 ///
 /// # Errors
 ///
-/// The first thing that is wrong.
+/// The first thing that is wrong with the configuration or a template; else the connections that failed.
 pub async fn run(args: CheckConfigArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
     let config = surroundings.config()?;
+    let sender = Sender::new(&config.webhook, &config.email, config.retry.clone())?;
+    // Reads the files that [redis] names.
+    let _: Target = Target::from_config(&config.redis)?;
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&config.masked())?,
         Format::Table => output.bytes(toml::to_string(&config.masked())?.as_bytes())?,
     }
     output.finish()?;
+    let mut findings = Findings::default();
+    sender.warnings().iter().for_each(|warning| findings.warn(warning));
+    findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     if !args.offline {
-        check_connections(&config).await?;
+        server::check(&config, &mut findings).await?;
+        check_mail_server(&sender, &config, &mut findings).await?;
+    }
+    findings.judge()
+}
+
+/// What the checks found. Each is told at once: the next may take a minute.
+#[derive(Debug, Default)]
+struct Findings {
+    checks: usize,
+    failed: Vec<Failed>,
+}
+
+#[derive(Debug)]
+struct Failed {
+    what: &'static str,
+    hint: String,
+}
+
+impl Findings {
+    /// Tells how one check ended.
+    fn note(&mut self, what: &'static str, found: anyhow::Result<String>) {
+        self.checks += 1;
+        match found {
+            Ok(text) => say(format_args!("ok: {text}")),
+            Err(error) => {
+                let told = hint::report(&Err(error)).text;
+                let (problem, hint) = told.split_once("\nhint: ").unwrap_or((&told, ""));
+                let hint = hint.trim_end();
+                say(format_args!("failed: {}", problem.strip_prefix("error: ").unwrap_or(problem)));
+                say(format_args!("  hint: {hint}"));
+                self.failed.push(Failed { what, hint: hint.to_owned() });
+            }
+        }
+    }
+
+    /// Tells what is allowed but unwise.
+    fn warn(&self, text: &str) {
+        say(format_args!("warning: {text}"));
+    }
+
+    fn judge(self) -> anyhow::Result<()> {
+        let names: Vec<&str> = self.failed.iter().map(|failed| failed.what).collect();
+        let hint = match self.failed.as_slice() {
+            [] => return Ok(()),
+            [one] => one.hint.as_str(),
+            _ => "each line that begins with failed has a hint below it",
+        };
+        Err(hint::failed(format_args!("{} of {} checks failed: {}", names.len(), self.checks, names.join(", ")), hint))
+    }
+}
+
+/// Logs in to the mail server and sends nothing. Where nobody has named one, its absence is no failure: many send only webhooks.
+async fn check_mail_server(sender: &Sender, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let outcome = sender.check_mail_server().await;
+    sender.close().await;
+    let shown = match &config.email.smtp_url_file {
+        Some(path) => format!("the one of {}", path.display()),
+        None => masked_url(&config.email.smtp_url),
+    };
+    if outcome.class == Class::Delivered {
+        findings.note("mail server", Ok(format!("the mail server answers ({shown})")));
+        return Ok(());
+    }
+    let why = outcome.error.as_deref().unwrap_or("no reason given");
+    if is_wanted(config)? {
+        let failed = hint::failed(
+            format_args!("the mail server {shown}: {why}"),
+            "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
+        );
+        findings.note("mail server", Err(failed));
+    } else {
+        findings.checks += 1;
+        findings.warn(&format!(
+            "no mail server at {shown}, the default: {why}; e-mail contacts get nothing until email.smtp_url names one"
+        ));
     }
     Ok(())
 }
 
-/// Every connection that the configuration names: the place for what else can be asked without side effects.
-async fn check_connections(config: &Config) -> anyhow::Result<()> {
-    let redis = connect::redis(config)?;
-    check_redis(&redis).await
-}
-
-async fn check_redis(redis: &Redis) -> anyhow::Result<()> {
-    match redis.link().query::<String>(&redis::cmd("PING")).await {
-        Err(error) if redis.is_embedded() && fault_of(&error) == Fault::Away => {
-            say("the embedded Redis is not running; `quotabell run` starts it");
-            Ok(())
-        }
-        reply => {
-            redis.judged("ping Redis", reply)?;
-            say(format_args!("Redis answers ({})", redis.shown()));
-            Ok(())
-        }
-    }
+/// Whether somebody has named a mail server, or a contact that needs one.
+fn is_wanted(config: &Config) -> anyhow::Result<bool> {
+    let is_default =
+        config.email.smtp_url_file.is_none() && config.email.smtp_url == Config::defaults()?.email.smtp_url;
+    let is_email = |contact: &Contact| contact.channel() == Channel::Email;
+    Ok(!is_default || config.fallback.contacts.iter().any(is_email))
 }

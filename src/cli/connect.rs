@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 
 use super::hint::{self, Hint as _};
-use crate::config::Config;
+use crate::config::{Config, masked_url};
 use crate::wire::target::EMBEDDED;
-use crate::wire::{Fault, Link, Target, fault_of};
+use crate::wire::{Fault, Link, RedisConfig, Target, fault_of};
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
@@ -19,15 +19,23 @@ pub struct Redis {
     embedded: bool,
 }
 
-/// The connection that the configuration names.
+/// The connection that the configuration names, made as the daemon makes its own.
 ///
 /// # Errors
 ///
-/// [`crate::wire::TargetError`]: the URL's file can't be read, the URL is none, or the certificates are unusable.
+/// [`TargetError`](crate::wire::TargetError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
     let target = Target::from_config(&config.redis)?;
-    let embedded = config.redis.url_file.is_none() && config.redis.url == EMBEDDED;
-    Ok(Redis { link: Link::new(target.client()?), shown: target.describe(), embedded })
+    let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
+    Ok(Redis { link: Link::new(target.client()?), shown: shown(&target, &config.redis), embedded })
+}
+
+/// The URL with its user, without its password. One from a file is shown as what it was understood to be.
+fn shown(target: &Target, config: &RedisConfig) -> String {
+    match &config.url_file {
+        None if config.url.trim() != EMBEDDED => masked_url(&config.url),
+        _ => target.describe(),
+    }
 }
 
 /// Of a pipeline's or a transaction's failures the first: the rest usually says the same a thousand times.

@@ -9,7 +9,7 @@ use super::{Surroundings, clock, connect, hint};
 use crate::config::{Config, masked_url};
 use crate::sender::Sender;
 use crate::subjects::contacts::{ContactBook, Contacts, Found};
-use crate::types::{Channel, Class, Contact, ContactId, Outcome, Subject, UnixMs};
+use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Outcome, Subject, UnixMs};
 
 /// Arguments of `send-test`.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub struct SendTestArgs {
     #[arg(long)]
     pub subject: Option<Subject>,
     /// The id of the subject's contact
-    #[arg(long, value_name = "ID", requires = "subject")]
+    #[arg(long, value_name = "ID", requires = "subject", conflicts_with_all = ["email", "webhook"])]
     pub contact: Option<String>,
     /// To this address
     #[arg(long, value_name = "ADDRESS", value_parser = change::address)]
@@ -37,7 +37,7 @@ pub struct SendTestArgs {
     #[arg(long, value_name = "URL", value_parser = change::url)]
     pub webhook: Option<String>,
     /// The receiver's secret [default: a new one, printed]
-    #[arg(long, value_name = "SECRET", requires = "webhook")]
+    #[arg(long, value_name = "SECRET", requires = "webhook", conflicts_with_all = ["email", "subject"])]
     pub webhook_secret: Option<String>,
     /// How to print.
     #[command(flatten)]
@@ -155,7 +155,12 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
 }
 
 fn described(contact: &Contact) -> String {
-    format!("{} ({} {})", contact.id, contact.channel().as_str(), masked_url(contact.address()))
+    let address = match &contact.endpoint {
+        Endpoint::Email { address } => address.clone(),
+        // One that the platform wrote may hold a password, which every attempt refuses.
+        Endpoint::Webhook { url, .. } => masked_url(url),
+    };
+    format!("{} ({} {address})", contact.id, contact.channel().as_str())
 }
 
 impl<'a> Shown<'a> {

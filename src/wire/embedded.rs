@@ -89,6 +89,12 @@ impl Embedded {
         start(&binary, port, data_dir).await?.loaded().await
     }
 
+    /// The program that [`Self::ensure`] would start; `None` where there is none on `PATH`.
+    #[must_use]
+    pub fn binary() -> Option<PathBuf> {
+        launch::find(&std::env::var_os("PATH").unwrap_or_default())
+    }
+
     /// Whether it was started or adopted.
     #[must_use]
     pub const fn how(&self) -> How {

@@ -1,0 +1,210 @@
+//! Whether the Redis user may do what the daemon does, found out without doing it.
+//!
+//! A transaction is opened, every command is queued and the whole is discarded: the server judges each command with its keys when it
+//! is queued, as it would judge it when the daemon runs it by itself or in a script, and runs none. So no right to ask about rights
+//! is needed. Writes nothing. `run` goes further: it rehearses a commit on keys of its own (`ledger::probe`).
+
+use std::collections::BTreeSet;
+
+use redis::{Cmd, RedisResult, Value};
+
+use crate::events::config::Trim;
+use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
+use crate::wire::{Fault, Link, fault_of};
+
+/// What stands for the key in the lists below.
+const KEY: &str = "KEY";
+
+/// Commands without a key.
+const SERVER: [&str; 4] = ["PING", "INFO", "TIME", "SCRIPT LOAD x"];
+const STREAM: [&str; 8] = [
+    "EVALSHA x 1 KEY",
+    "TYPE KEY",
+    "EXISTS KEY",
+    "XREAD STREAMS KEY 0-0",
+    "XRANGE KEY - +",
+    "XINFO STREAM KEY",
+    "XGROUP SETID KEY x 0-0",
+    "XGROUP CREATE KEY x 0-0",
+];
+/// Only with `stream.trim = "consumed"`.
+const TRIMMED: [&str; 3] = ["XINFO GROUPS KEY", "XPENDING KEY x", "XTRIM KEY MINID 0-0"];
+const CHECKPOINT: [&str; 3] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x"];
+const USAGE: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
+const RAISED: [&str; 5] = ["HEXISTS KEY x", "HMGET KEY x", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
+const METRICS: [&str; 3] = ["SMEMBERS KEY", "SADD KEY x", "EXPIRE KEY 1"];
+const FLAG: [&str; 2] = ["EXISTS KEY", "SET KEY x"];
+const OUTBOX: [&str; 4] = ["XLEN KEY", "XRANGE KEY - +", "XADD KEY * x x", "XDEL KEY 0-0"];
+const REFUSED: [&str; 2] = ["XRANGE KEY - +", "XADD KEY * x x"];
+const SEEN: [&str; 4] = ["SMISMEMBER KEY x", "SADD KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
+const SCHEDULE: [&str; 10] = [
+    "ZADD KEY 0 x",
+    "ZREM KEY x",
+    "ZSCORE KEY x",
+    "ZCARD KEY",
+    "ZCOUNT KEY 0 0",
+    "ZRANGE KEY 0 0",
+    "ZRANGEBYSCORE KEY 0 0",
+    "ZREVRANGEBYSCORE KEY 0 0",
+    "ZRANGEBYLEX KEY - +",
+    "TYPE KEY",
+];
+const DELIVERY: [&str; 8] = [
+    "HGETALL KEY",
+    "HMGET KEY x",
+    "HKEYS KEY",
+    "HSET KEY x x",
+    "HDEL KEY x",
+    "EXPIRE KEY 1",
+    "PERSIST KEY",
+    "EXISTS KEY",
+];
+const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
+const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
+
+/// What the user may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rights {
+    /// Everything that the daemon does.
+    Enough,
+    /// Not these: commands with their keys, or whole keys.
+    Lacking(Vec<String>),
+    /// The user may not open a transaction, so it could not be found out.
+    Unknown,
+}
+
+/// Asks the server. `link` must be used for nothing else: until this ends its connection is inside a transaction.
+///
+/// # Errors
+///
+/// What Redis or the connection said, unless it is that a command is denied.
+pub async fn check(link: &Link, keys: &Keys, trim: Trim) -> RedisResult<Rights> {
+    match link.query::<String>(&redis::cmd("MULTI")).await {
+        Ok(_) => {}
+        Err(error) if fault_of(&error) == Fault::Denied => return Ok(Rights::Unknown),
+        Err(error) => return Err(error),
+    }
+    // A proxy may say yes to MULTI and run what follows: only what was really queued is without effect.
+    if link.query::<String>(&redis::cmd("PING")).await? != "QUEUED" {
+        return Ok(Rights::Unknown);
+    }
+    let needs = needs(keys, trim);
+    let mut pipeline = redis::pipe();
+    for need in &needs {
+        pipeline.add_command(command_of(need));
+    }
+    pipeline.cmd("DISCARD");
+    let replies: Vec<RedisResult<Value>> = link.pipe(pipeline.ignore_errors()).await?;
+    let denied = |reply: &RedisResult<Value>| reply.as_ref().is_err_and(|error| fault_of(error) == Fault::Denied);
+    let (lacking, granted): (Vec<_>, Vec<_>) = needs.iter().zip(&replies).partition(|(_, reply)| denied(reply));
+    if lacking.is_empty() {
+        return Ok(Rights::Enough);
+    }
+    let granted: BTreeSet<&str> = granted.into_iter().filter_map(|(need, _)| need.key.as_deref()).collect();
+    let mut named: Vec<String> = lacking.into_iter().map(|(need, _)| need.named(&granted)).collect();
+    // A key that may not be touched is named once: its commands lie side by side.
+    named.dedup();
+    Ok(Rights::Lacking(named))
+}
+
+/// A command with just enough arguments for the server to judge it.
+struct Need {
+    words: &'static str,
+    key: Option<String>,
+}
+
+impl Need {
+    /// `XADD on usage`, or the key alone where nothing is allowed on it.
+    fn named(&self, granted: &BTreeSet<&str>) -> String {
+        match self.key.as_deref() {
+            None => self.name(),
+            Some(key) if granted.contains(key) => format!("{} on {key}", self.name()),
+            Some(key) => format!("anything on {key}"),
+        }
+    }
+
+    /// `XADD`, `XGROUP SETID`.
+    fn name(&self) -> String {
+        let words: Vec<&str> = self.words.split(' ').collect();
+        let has_subcommand = matches!(words[0], "XGROUP" | "XINFO" | "SCRIPT");
+        words[..if has_subcommand { 2 } else { 1 }].join(" ")
+    }
+}
+
+fn command_of(need: &Need) -> Cmd {
+    let mut command = Cmd::new();
+    for word in need.words.split(' ') {
+        match &need.key {
+            Some(key) if word == KEY => command.arg(key),
+            _ => command.arg(word),
+        };
+    }
+    command
+}
+
+/// Everything that the daemon does, each command once for each kind of key.
+fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
+    let (metric, day) = (Metric::default(), Day::parse("2026-01-01").expect("a legal day"));
+    let subject = Subject::parse(b"check-config").expect("a legal subject");
+    let percent = Percent::new(100).expect("a legal percentage");
+    let bucket = keys::bucket(subject.as_str());
+    let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
+    let of_keys: [(String, &[&'static str]); 17] = [
+        (keys.stream().to_owned(), &STREAM),
+        (keys.stream().to_owned(), trimmed),
+        (keys.checkpoint(), &CHECKPOINT),
+        (keys.usage(&metric, day, bucket), &USAGE),
+        (keys.raised(&metric, day, bucket), &RAISED),
+        (keys.metrics(day), &METRICS),
+        (keys.flag(&subject, &metric, percent, day), &FLAG),
+        (keys.outbox(), &OUTBOX),
+        (keys.refused(), &REFUSED),
+        (keys.seen(0), &SEEN),
+        (keys.due(), &SCHEDULE),
+        (keys.pending(), &SCHEDULE),
+        (keys.waiting(), &SCHEDULE),
+        (keys.deliveries(), &SCHEDULE),
+        (keys.dead(), &SCHEDULE),
+        (keys.totals(), &TOTALS),
+        (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
+    ];
+    let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
+    for (key, commands) in of_keys {
+        needs.extend(commands.iter().map(|words| Need { words, key: Some(key.clone()) }));
+    }
+    needs.extend(SUBJECT.iter().map(|words| Need { words, key: Some(keys::subject(&subject)) }));
+    needs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn scripts(folder: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                scripts(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "lua") {
+                found.push(std::fs::read_to_string(path).expect("text"));
+            }
+        }
+    }
+
+    /// A script that learns a new command must not leave check-config behind: it would promise a start that fails.
+    #[test]
+    fn every_command_of_the_scripts_is_checked() {
+        let mut sources = Vec::new();
+        scripts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
+        assert!(sources.len() >= 9, "the scripts are found");
+        let needs = needs(&Keys::new("usage"), Trim::Consumed);
+        let checked: BTreeSet<&str> = needs.iter().filter_map(|need| need.words.split(' ').next()).collect();
+        for source in sources {
+            for call in source.split("call('").skip(1) {
+                let command = call.split('\'').next().unwrap_or_default();
+                assert!(checked.contains(command), "{command} is not checked");
+            }
+        }
+    }
+}

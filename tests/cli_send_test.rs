@@ -1,0 +1,153 @@
+//! `send-test` against real receivers, and `preview`.
+
+mod support;
+
+use quotabell::cli::catcher::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use serde_json::{Value, json};
+use standardwebhooks::Webhook;
+use support::binary::{Quotabell, quotabell};
+use support::redis_server::{RedisServer, free_port};
+
+/// 24 bytes, the fewest that a secret may have.
+const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz";
+
+/// A run that may call 127.0.0.1.
+fn send(arguments: &[&str]) -> Quotabell {
+    quotabell(["send-test"].iter().chain(arguments).copied())
+        .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
+        .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
+}
+
+fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
+    settings.add_filter(r"\bc_[0-9a-f]{16}", "c_ID");
+    settings.add_filter(r"whsec_[A-Za-z0-9+/=]+", "whsec_SECRET");
+    settings.add_filter(r#""duration_ms":\d+"#, r#""duration_ms":N"#);
+    settings.add_filter(r"\b\d+ ms", "N ms");
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// A receiver is tried out with what it will get: a signed message that says that it is a test. No Redis is needed for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_gets_one_signed_test_message() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let url = receiver.url("/hook");
+    let done = send(&["--webhook", &url, "--webhook-secret", SECRET]).run();
+    snapshot("webhook", &done.told());
+    assert!(!done.stdout.contains("whsec_"), "a secret that is known need not be shown: {}", done.stdout);
+    let request = receiver.next().await;
+    Webhook::new(SECRET).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
+    let body: Value = serde_json::from_slice(&request.body).expect("JSON");
+    assert_eq!(body["type"], "quota.test");
+
+    let made = send(&["--webhook", &url, "--json"]).run();
+    snapshot("webhook_with_a_new_secret", &made.told());
+    let secret = made.expect_json()[0]["webhook_secret"].as_str().expect("the secret").to_owned();
+    let request = receiver.next().await;
+    Webhook::new(&secret).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
+    assert!(receiver.try_next().is_none(), "one run, one message");
+}
+
+/// A mailbox gets a mail that says that it is a test; the mail server's word is shown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mailbox_gets_one_test_mail() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let mail =
+        |server: &SmtpCatcher| send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__SMTP_URL", server.url()).run();
+    snapshot("email", &mail(&server).told());
+    let caught = server.next().await;
+    assert_eq!(caught.to, ["a@b.test"]);
+    assert!(caught.text().contains("Subject: [test] "), "{}", caught.text());
+    server.program(Phase::Rcpt, Reply::Say("550 no such user"), Times::Once);
+    snapshot("email_refused", &mail(&server).told());
+    server.program(Phase::Rcpt, Reply::Say("450 try later"), Times::Once);
+    snapshot("email_put_off", &mail(&server).told());
+    assert!(server.try_next().is_none());
+}
+
+/// What failed and whether an alert would be tried again decides what an operator does next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_does_not_arrive_is_a_failure_with_a_hint() {
+    let receiver = HttpCatcher::start([Answer::status(503), Answer::status(410)]).await.expect("a receiver");
+    let url = receiver.url("/hook");
+    let line = ["--webhook", &url, "--webhook-secret", SECRET];
+    snapshot("webhook_transient", &send(&line).run().told());
+    snapshot("webhook_permanent", &send(&line).run().told());
+    // As configured by default, nobody inside the own network is called.
+    let blocked = send(&line).env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "false").run();
+    snapshot("webhook_blocked", &blocked.told());
+    assert_eq!(send(&[line.as_slice(), &["--json"]].concat()).run().code, 0);
+}
+
+/// A subject's contacts are found as an alert finds them: its own, else the fallback.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let run = |arguments: &[&str]| send(arguments).redis(&redis.url());
+    snapshot("no_contact", &run(&["--subject", "alice"]).run().told());
+    let fallback = json!([{"id": "c_ops", "channel": "webhook", "url": receiver.url("/ops"), "secret": SECRET}]);
+    let sent = run(&["--subject", "alice", "--json"]).env("QUOTABELL__FALLBACK__CONTACTS", fallback.to_string()).run();
+    assert_eq!(sent.expect_json()[0]["contact"], "c_ops");
+    assert_eq!(receiver.next().await.uri.path(), "/ops");
+
+    let own = [("c_one", "/one", false), ("c_two", "/two", true)].map(|(id, path, muted)| {
+        json!({"id": id, "channel": "webhook", "url": receiver.url(path), "secret": SECRET, "muted": muted})
+    });
+    let broken = json!({"id": "c_old", "channel": "sms"});
+    let contacts = json!([own[0], own[1], broken]).to_string();
+    let mut command = redis::cmd("HSET");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
+    snapshot("several_contacts", &run(&["--subject", "alice"]).run().told());
+    snapshot("unknown_contact", &run(&["--subject", "alice", "--contact", "c_three"]).run().told());
+    let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
+    assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
+    assert_eq!(receiver.next().await.uri.path(), "/two");
+    assert!(receiver.try_next().is_none(), "a refused choice sends nothing");
+    let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works");
+    assert_eq!(keys, ["quota_subject:alice"], "nothing is written");
+}
+
+/// Exit codes of what can't be sent at all.
+#[test]
+fn failures_have_their_codes() {
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let code = |arguments: &[&str]| send(arguments).redis(&nobody).run().code;
+    assert_eq!(code(&[]), 2);
+    assert_eq!(code(&["--email", "alice"]), 2);
+    assert_eq!(code(&["--webhook", "https://x.test", "--webhook-secret", "hunter2"]), 2);
+    assert_eq!(code(&["--email", "a@b.test", "--webhook", "https://x.test"]), 2);
+    assert_eq!(code(&["--contact", "c_1", "--email", "a@b.test"]), 2);
+    assert_eq!(code(&["--webhook-secret", SECRET, "--email", "a@b.test"]), 2);
+    assert_eq!(code(&["--subject", "alice"]), 1);
+    let misconfigured = send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__TEMPLATES", "/absent").run();
+    assert!(misconfigured.code == 78 && misconfigured.stderr.contains("/absent"), "{}", misconfigured.stderr);
+}
+
+/// Operators compare templates by their previews: the same arguments print the same, and nothing but the part.
+#[test]
+fn each_part_of_an_alert_is_previewed() {
+    for part in ["subject", "text", "webhook"] {
+        let printed = quotabell(["preview", part, "--threshold", "100", "--limit", "7", "--subject", "bob"]).run();
+        insta::assert_snapshot!(format!("preview_{part}"), printed.told());
+    }
+    let html = quotabell(["preview", "html", "--subject", "<b>"]).run().expect_done();
+    assert!(html.trim_end().ends_with("</html>") && html.contains("&lt;b&gt;"), "{html}");
+    assert!(!html.ends_with("\n\n"));
+}
+
+/// A template of the operator's is used, and a broken one is told with file and line.
+#[test]
+fn a_template_of_ones_own_is_previewed_or_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let template = folder.path().join("subject.txt");
+    let preview = || quotabell(["preview", "subject"]).env("QUOTABELL__EMAIL__TEMPLATES", folder.path()).run();
+    std::fs::write(&template, "{{ subject }}: {{ used_percent }}%\n").expect("written");
+    assert_eq!(preview().expect_done(), "alice: 80.0%\n");
+    std::fs::write(&template, "{{ subject }}\n{{ useed }}\n").expect("written");
+    let broken = preview();
+    assert!(broken.code == 78 && broken.stdout.is_empty(), "{}", broken.told());
+    assert!(broken.stderr.contains("subject.txt, line 2: \"useed\" is not known"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("\nhint: mend the template"), "{}", broken.stderr);
+}
