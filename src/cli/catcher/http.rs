@@ -28,6 +28,8 @@ pub struct CaughtRequest {
     pub headers: HeaderMap,
     /// Its body, byte for byte: what was signed.
     pub body: Bytes,
+    /// The status of the answer that it is given.
+    pub status: u16,
     /// When it arrived.
     pub arrived: Instant,
 }
@@ -144,9 +146,9 @@ impl HttpCatcher {
 async fn catch(State(shared): State<Shared>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let arrived = Instant::now();
     let next = shared.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    // Nobody listens any more only while the catcher is being dropped.
-    let _ = shared.caught.send(CaughtRequest { method, uri, headers, body, arrived }).await;
     let answer = next.unwrap_or(Answer::status(204));
+    // Nobody listens any more only while the catcher is being dropped.
+    let _ = shared.caught.send(CaughtRequest { method, uri, headers, body, status: answer.status, arrived }).await;
     if let Some(gate) = &answer.held_by {
         gate.cancelled().await;
     }
