@@ -3,8 +3,12 @@
 
 pub mod binary;
 pub mod certificates;
+pub mod daemon;
 pub mod eventually;
 pub mod http_receiver;
 pub mod mail_server;
 pub mod outbox;
+pub mod post_office;
 pub mod redis_server;
+pub mod traffic;
+pub mod webhook_receiver;

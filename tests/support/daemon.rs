@@ -1,0 +1,218 @@
+//! The real binary as a daemon: `quotabell run` with an environment of its own, watched through its log and its HTTP port, killed
+//! when dropped.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::net::SocketAddr;
+use std::process::{ExitStatus, Stdio};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use super::eventually::PATIENCE;
+
+/// What the log says once everything runs.
+pub const READY: &str = "quotabell is ready";
+/// What the log says before the address of the HTTP port.
+const LISTENS: &str = "http listens address=";
+/// How many lines of the log are shown when a test fails.
+const LAST_LINES: usize = 60;
+
+/// A daemon that is not started yet.
+#[derive(Debug, Clone)]
+pub struct DaemonSetup {
+    variables: Vec<Variable>,
+}
+
+#[derive(Debug, Clone)]
+struct Variable {
+    name: String,
+    value: String,
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    log: watch::Receiver<Vec<String>>,
+}
+
+/// An answer of its HTTP port.
+#[derive(Debug)]
+pub struct Page {
+    pub status: u16,
+    pub body: String,
+}
+
+impl DaemonSetup {
+    /// On this Redis, with an HTTP port that the system chooses, receivers on this machine allowed, and retries that a test can
+    /// wait for. Nothing of the tests' own environment reaches it but PATH.
+    pub fn on(redis_url: &str) -> Self {
+        let setup = Self { variables: Vec::new() };
+        setup
+            .env("PATH", std::env::var("PATH").as_deref().unwrap_or_default())
+            .env("QUOTABELL__REDIS__URL", redis_url)
+            .env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0")
+            .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
+            .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
+            .env("QUOTABELL__RETRY__FIRST", "50ms")
+            .env("QUOTABELL__RETRY__MAX_INTERVAL", "200ms")
+    }
+
+    /// Sets a variable; the last value counts.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.variables.push(Variable { name: name.to_owned(), value: value.to_owned() });
+        self
+    }
+
+    /// Starts the process and waits for nothing.
+    pub fn spawn(&self) -> Daemon {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quotabell"));
+        command.arg("run").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
+        for Variable { name, value } in &self.variables {
+            command.env(name, value);
+        }
+        let mut child = command.spawn().expect("the binary starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let (told, log) = watch::channel(Vec::new());
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                told.send_modify(|log| log.push(line));
+            }
+        });
+        Daemon { child, log }
+    }
+
+    /// Starts it and waits until it is ready.
+    pub async fn start(&self) -> Daemon {
+        let mut daemon = self.spawn();
+        daemon.says(READY).await;
+        daemon
+    }
+
+    /// Starts it, waits for its end, and gives exit code and log.
+    pub async fn run_to_its_end(&self) -> Ended {
+        self.spawn().ended().await
+    }
+}
+
+/// What a daemon left behind.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub log: String,
+}
+
+impl Ended {
+    /// It must have ended by itself with this code, having said all this.
+    pub fn expect_code(&self, code: i32, said: &[&str]) {
+        assert_eq!(self.status.code(), Some(code), "{}", self.log);
+        for text in said {
+            assert!(self.log.contains(text), "{text:?} is not in:\n{}", self.log);
+        }
+    }
+}
+
+impl Daemon {
+    /// Waits for a line of the log that holds this text, and gives it; one that was said before will do.
+    pub async fn says(&mut self, text: &str) -> String {
+        self.says_again(text, 0).await
+    }
+
+    /// As [`Self::says`], for lines after the first `after` ones.
+    pub async fn says_again(&mut self, text: &str, after: usize) -> String {
+        let found = |log: &Vec<String>| log.iter().skip(after).find(|line| line.contains(text)).cloned();
+        let mut log = self.log.clone();
+        let said = tokio::time::timeout(PATIENCE, log.wait_for(|log| found(log).is_some())).await;
+        match said {
+            Ok(Ok(log)) => found(&log).expect("just seen"),
+            Ok(Err(_)) => panic!("the daemon ended without saying {text:?}"),
+            Err(_) => panic!("the daemon did not say {text:?} within {PATIENCE:?}"),
+        }
+    }
+
+    /// Whether the log holds this text by now.
+    pub fn has_said(&self, text: &str) -> bool {
+        self.log.borrow().iter().any(|line| line.contains(text))
+    }
+
+    /// How many lines it has said.
+    pub fn lines(&self) -> usize {
+        self.log.borrow().len()
+    }
+
+    /// The address of its HTTP port.
+    pub async fn http(&mut self) -> SocketAddr {
+        let line = self.says(LISTENS).await;
+        let address = line.split_once(LISTENS).expect("just found").1;
+        address.trim().parse().expect("an address")
+    }
+
+    /// Gets a page of its HTTP port.
+    pub async fn get(&mut self, path: &str) -> Page {
+        let address = self.http().await;
+        page(address, path).await.expect("the daemon answers")
+    }
+
+    pub fn pid(&self) -> Pid {
+        let id = self.child.id().expect("it runs");
+        Pid::from_raw(i32::try_from(id).expect("a process id"))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        nix::sys::signal::kill(self.pid(), signal).expect("it runs");
+    }
+
+    /// Ends it as a crash would, and waits until it is gone. It must have lived until now.
+    pub async fn kill(mut self) {
+        self.child.start_kill().expect("it runs");
+        let status = self.child.wait().await.expect("it can be waited for");
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(9),
+            "it ended before it was killed: {status}"
+        );
+    }
+
+    /// Waits for its end, at most [`PATIENCE`].
+    pub async fn ended(mut self) -> Ended {
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends in time");
+        let status = status.expect("it can be waited for");
+        // The reader drops its end when the pipe is closed: then the log is complete.
+        while self.log.changed().await.is_ok() {}
+        let log = self.log.borrow().join("\n");
+        Ended { status, log }
+    }
+
+    /// Drains it and expects that all went well.
+    pub async fn drain(self) {
+        self.signal(Signal::SIGTERM);
+        self.ended().await.expect_code(0, &["drained"]);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log.borrow();
+            let from = log.len().saturating_sub(LAST_LINES);
+            eprintln!("--- the daemon's last lines\n{}\n---", log[from..].join("\n"));
+        }
+    }
+}
+
+/// Gets a page; `None` when nobody answers.
+pub async fn page(address: SocketAddr, path: &str) -> Option<Page> {
+    let answer = client().get(format!("http://{address}{path}")).send().await.ok()?;
+    let status = answer.status().as_u16();
+    Some(Page { status, body: answer.text().await.ok()? })
+}
+
+fn client() -> reqwest::Client {
+    // The daemon's own provider; a second test in this process finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client")
+}

@@ -1,0 +1,181 @@
+//! A receiver for many contacts at once: each contact has its path, its secret and its manners. It looks into Redis whether success
+//! had been recorded before an attempt arrived, and holds each answer for a few round trips, so that kills land in the middle of
+//! sends.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use quotabell::cli::catcher::CaughtRequest;
+use quotabell::types::{AlertId, ContactId, DeliveryId, Keys};
+use quotabell::wire::Link;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::webhook_receiver::verify;
+
+/// Round trips to Redis before an answer.
+const HELD_ROUND_TRIPS: u32 = 4;
+
+/// How a contact answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manners {
+    /// Takes everything.
+    Good,
+    /// Is overloaded at the first attempt of each alert.
+    Flaky,
+    /// Has gone for good.
+    Gone,
+}
+
+/// A contact of this office.
+#[derive(Debug, Clone)]
+pub struct Box {
+    pub id: String,
+    pub secret: String,
+    pub manners: Manners,
+}
+
+/// What arrived for one alert at one contact.
+#[derive(Debug, Clone, Default)]
+pub struct Arrived {
+    pub requests: u64,
+    pub accepted: u64,
+    /// The first body; the others were compared with it.
+    pub body: serde_json::Value,
+}
+
+/// One alert at one contact.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Letter {
+    pub contact: String,
+    pub alert: String,
+}
+
+/// The receiver on a free port. Gone when dropped.
+#[derive(Debug)]
+pub struct PostOffice {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    link: Link,
+    keys: Keys,
+    boxes: Mutex<BTreeMap<String, Box>>,
+    arrived: Mutex<BTreeMap<Letter, Arrived>>,
+    requests: watch::Sender<u64>,
+    faults: Mutex<Vec<String>>,
+}
+
+impl PostOffice {
+    pub async fn open(link: Link, keys: Keys) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared {
+            link,
+            keys,
+            boxes: Mutex::default(),
+            arrived: Mutex::default(),
+            requests: watch::Sender::new(0),
+            faults: Mutex::default(),
+        });
+        let router = Router::new().fallback(take).with_state(Arc::clone(&shared));
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+        Self { address, shared, task }
+    }
+
+    /// Adds a contact, and gives its JSON.
+    pub fn rent(&self, contact: Box) -> serde_json::Value {
+        let url = format!("http://{}/{}", self.address, contact.id);
+        let json = serde_json::json!({"id": contact.id, "channel": "webhook", "url": url, "secret": contact.secret});
+        lock(&self.shared.boxes).insert(format!("/{}", contact.id), contact);
+        json
+    }
+
+    /// Everything that has arrived.
+    pub fn arrived(&self) -> BTreeMap<Letter, Arrived> {
+        lock(&self.shared.arrived).clone()
+    }
+
+    /// How many requests have arrived; changes when one does, before it is answered.
+    pub fn requests(&self) -> watch::Receiver<u64> {
+        self.shared.requests.subscribe()
+    }
+
+    /// What should not have happened.
+    pub fn faults(&self) -> Vec<String> {
+        lock(&self.shared.faults).clone()
+    }
+}
+
+impl Drop for PostOffice {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn take(
+    State(shared): State<Arc<Shared>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let Some(contact) = lock(&shared.boxes).get(uri.path()).cloned() else {
+        lock(&shared.faults).push(format!("a request to {uri}"));
+        return StatusCode::NOT_FOUND;
+    };
+    let request = CaughtRequest { method, uri, headers, body, arrived: Instant::now() };
+    let verified = match std::panic::catch_unwind(|| verify(&request, &contact.secret)) {
+        Ok(verified) => verified,
+        Err(_) => {
+            lock(&shared.faults).push(format!("{}: not verified: {request:?}", contact.id));
+            return StatusCode::BAD_REQUEST;
+        }
+    };
+    let delivery = DeliveryId::of(&AlertId::from_stored(&verified.id), &ContactId::from_stored(&contact.id));
+    let mut look = redis::cmd("HGET");
+    look.arg(shared.keys.delivery(&delivery)).arg("state");
+    let state: Option<String> = shared.link.query(&look).await.expect("redis answers");
+    if state.as_deref() != Some("pending") {
+        lock(&shared.faults).push(format!("{delivery}: an attempt while the state was {state:?}"));
+    }
+    let status = {
+        let mut arrived = lock(&shared.arrived);
+        let letter = Letter { contact: contact.id.clone(), alert: verified.id };
+        let so_far = arrived.entry(letter).or_default();
+        so_far.requests += 1;
+        if so_far.requests == 1 {
+            so_far.body = verified.body;
+        } else if so_far.body != verified.body {
+            lock(&shared.faults).push(format!("{delivery}: another body: {} and {}", so_far.body, verified.body));
+        }
+        match contact.manners {
+            Manners::Flaky if so_far.requests == 1 => StatusCode::SERVICE_UNAVAILABLE,
+            Manners::Gone => StatusCode::GONE,
+            Manners::Good | Manners::Flaky => {
+                so_far.accepted += 1;
+                StatusCode::NO_CONTENT
+            }
+        }
+    };
+    shared.requests.send_modify(|requests| *requests += 1);
+    for _ in 0..HELD_ROUND_TRIPS {
+        let () = shared.link.query(&redis::cmd("PING")).await.expect("redis answers");
+    }
+    status
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
