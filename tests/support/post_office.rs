@@ -135,7 +135,7 @@ async fn take(
         lock(&shared.faults).push(format!("a request to {uri}"));
         return StatusCode::NOT_FOUND;
     };
-    let request = CaughtRequest { method, uri, headers, body, arrived: Instant::now() };
+    let request = CaughtRequest { method, uri, headers, body, status: 200, arrived: Instant::now() };
     let verified = match std::panic::catch_unwind(|| verify(&request, &contact.secret)) {
         Ok(verified) => verified,
         Err(_) => {
