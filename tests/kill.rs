@@ -40,7 +40,8 @@ const MOMENT_MAX: Duration = Duration::from_millis(150);
 /// Counting twice, losing an alert or ringing twice after a crash is what this product must never do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_anywhere_any_number_of_times_every_number_is_right() {
-    let seed = std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    let seed =
+        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     eprintln!("QUOTABELL_TEST_SEED={seed}");
     let scene = Scene::set(seed).await;
     let stop = CancellationToken::new();
@@ -198,8 +199,7 @@ impl Scene {
                 let (time, read): ((i64, i64), Option<u64>) = link.pipe(&look).await.expect("redis answers");
                 if books.entries.saturating_sub(read.unwrap_or(0)) < BACKLOG_MAX {
                     let now_ms = time.0 * 1000 + time.1 / 1000;
-                    let events: Vec<Event> =
-                        (0..random.random_range(1..80)).map(|_| traffic.event(now_ms)).collect();
+                    let events: Vec<Event> = (0..random.random_range(1..80)).map(|_| traffic.event(now_ms)).collect();
                     let ids: Vec<String> = link.pipe(&pipeline(keys.stream(), &events)).await.expect("they are added");
                     for (id, event) in ids.into_iter().zip(&events) {
                         books.enter(&traffic.customers, id, event);
@@ -250,9 +250,7 @@ impl Scene {
             Moment::Committed(round_trips) => {
                 daemon.says(support::daemon::READY).await;
                 let before = self.progress().await;
-                let committed = async {
-                    while self.progress().await == before {}
-                };
+                let committed = async { while self.progress().await == before {} };
                 let _ = tokio::time::timeout(MOMENT_MAX, committed).await;
                 round_trips
             }
@@ -285,7 +283,10 @@ impl Scene {
         let judged: u64 = moved.into_iter().flatten().sum();
         assert_eq!(read.unwrap_or(0), judged, "each entry read is counted, refused or a duplicate");
         let totals = self.outbox.assert_balanced().await;
-        assert!(totals.raised <= totals.made + totals.outbox, "an alert has neither a delivery nor a place in the outbox");
+        assert!(
+            totals.raised <= totals.made + totals.outbox,
+            "an alert has neither a delivery nor a place in the outbox"
+        );
         tally.with_backlog += u64::from(left > 100);
         tally.with_alerts_in_outbox += u64::from(totals.outbox > 0);
         // Nothing waits for a retry longer than this; what is due later is leased, or has no contact.
@@ -315,13 +316,10 @@ impl Scene {
         assert!(totals.waiting > 0, "some alerts have nobody to go to");
         for customer in self.traffic.customers.iter().filter(|customer| customer.contacts == 0) {
             let contacts = json_of(&self.contacts[&customer.subject]);
-            let _: u64 =
-                self.outbox.run("HSET", &[subject_key(&customer.subject), "contacts".into(), contacts]).await;
+            let _: u64 = self.outbox.run("HSET", &[subject_key(&customer.subject), "contacts".into(), contacts]).await;
         }
-        eventually("the waiting alerts are sent", || async {
-            (self.outbox.totals().await.pending == 0).then_some(())
-        })
-        .await;
+        eventually("the waiting alerts are sent", || async { (self.outbox.totals().await.pending == 0).then_some(()) })
+            .await;
     }
 
     async fn hashes<V: redis::FromRedisValue>(&self, pattern: &str) -> BTreeMap<String, BTreeMap<String, V>> {
@@ -422,7 +420,8 @@ impl Scene {
             for contact in &self.contacts[alert.subject.as_str()] {
                 let id = DeliveryId::of(&alert.id, &ContactId::from_stored(&contact.id));
                 expected.insert(self.outbox.keys.delivery(&id));
-                let detail = quotabell::outbox::show(&self.outbox.link, &self.outbox.keys, &id).await.expect("redis answers");
+                let detail =
+                    quotabell::outbox::show(&self.outbox.link, &self.outbox.keys, &id).await.expect("redis answers");
                 let detail = detail.unwrap_or_else(|| panic!("no delivery {id} of {alert:?}"));
                 let logged = detail.attempt_log.len() as u64;
                 let attempts = u64::from(detail.view.attempts);
@@ -433,10 +432,8 @@ impl Scene {
                 let requests = match contact.kind {
                     Kind::Email => mails.get(&format!("<{id}@example.com>")).copied().unwrap_or(0),
                     Kind::Webhook(manners) => {
-                        let letter = support::post_office::Letter {
-                            contact: contact.id.clone(),
-                            alert: alert.id.to_string(),
-                        };
+                        let letter =
+                            support::post_office::Letter { contact: contact.id.clone(), alert: alert.id.to_string() };
                         let got = arrived.get(&letter).unwrap_or_else(|| panic!("{letter:?} never arrived"));
                         compare_body(&got.body, alert);
                         assert!(manners != Manners::Flaky || got.requests > 1, "a failed attempt was repeated");
@@ -460,7 +457,12 @@ impl Scene {
         assert!(resent <= cut_off);
         eprintln!(
             "{} kills ({} before ready, {} beside a second daemon, {} with uncounted events, {} with alerts in the outbox, {} with an open lease)",
-            tally.kills, tally.before_ready, tally.of_two, tally.with_backlog, tally.with_alerts_in_outbox, tally.with_an_open_lease
+            tally.kills,
+            tally.before_ready,
+            tally.of_two,
+            tally.with_backlog,
+            tally.with_alerts_in_outbox,
+            tally.with_an_open_lease
         );
         eprintln!(
             "{} events: {} counted, {} duplicates, {} refused; {} alerts, {letters} deliveries ({delivered} delivered, {dead} dead, {reopened} had waited for a contact)",
@@ -470,7 +472,9 @@ impl Scene {
             books.refused.len(),
             alerts.len()
         );
-        eprintln!("{cut_off} attempts cut off by a kill, {resent} of them after the message had been taken: sent again with the same id");
+        eprintln!(
+            "{cut_off} attempts cut off by a kill, {resent} of them after the message had been taken: sent again with the same id"
+        );
         assert!(tally.kills >= 200 && tally.with_backlog > 50 && tally.with_an_open_lease > 10, "{tally:?}");
         assert!(alerts.len() > 100 && books.entries > 10_000, "too little happened");
     }

@@ -117,7 +117,11 @@ impl Traffic {
         let mut customers: Vec<Customer> = (0..120).map(|number| customer(&mut random, number)).collect();
         customers.push(Customer { limits: [("bytes_out", COUNT_MAX)].into(), ..plain(WHALE) });
         // Redis does not know these: default plan, and nobody to tell.
-        customers.extend((0..6).map(|number| Customer { known: false, contacts: 0, ..plain(&format!("stranger {number}")) }));
+        customers.extend((0..6).map(|number| Customer {
+            known: false,
+            contacts: 0,
+            ..plain(&format!("stranger {number}"))
+        }));
         Self { seed, random, customers, sent_ids: VecDeque::new(), next_id: 0 }
     }
 
@@ -302,7 +306,14 @@ fn field(name: &'static str, value: &str) -> Field {
 
 fn plain(subject: &str) -> Customer {
     let thresholds = vec![80, 100];
-    Customer { subject: subject.to_owned(), zone: Tz::UTC, limits: BTreeMap::new(), thresholds, contacts: 1, known: true }
+    Customer {
+        subject: subject.to_owned(),
+        zone: Tz::UTC,
+        limits: BTreeMap::new(),
+        thresholds,
+        contacts: 1,
+        known: true,
+    }
 }
 
 fn customer(random: &mut StdRng, number: usize) -> Customer {

@@ -16,6 +16,7 @@ use super::output::{Format, FormatArgs};
 use super::{Surroundings, hint};
 use crate::ledger::query;
 use crate::types::Keys;
+use crate::types::keys::SUBJECT_PREFIX;
 use crate::wire::{Link, Target};
 
 mod books;
@@ -198,7 +199,7 @@ fn set_the_scene(screen: &Screen, stage: &Stage, inbox: &Inbox, cast: &[Actor]) 
     let written = cast.iter().filter(|actor| !actor.fields.is_empty()).count();
     screen.say(
         About::Scene("subjects"),
-        format_args!("{written} by HSET quota_subject:alice plan free ..., one without contacts"),
+        format_args!("{written} by HSET {SUBJECT_PREFIX}alice plan free ..., one without contacts"),
     )
 }
 
