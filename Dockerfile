@@ -15,8 +15,8 @@ FROM docker.io/library/debian:${DEBIAN}-slim
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates \
- && rm -rf /var/lib/apt/lists/* \
- && useradd --system --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin quotabell
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
+ && useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin quotabell
 COPY --from=build /src/target/release/quotabell /usr/local/bin/quotabell
 COPY --from=build /src/packaging/healthcheck /usr/local/bin/quotabell-healthcheck
 COPY LICENSE LICENSE-APACHE LICENSE-MIT /usr/share/doc/quotabell/

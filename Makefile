@@ -26,7 +26,8 @@ test: setup ## build and run every test, on real servers
 check: deny ## format, lints, API documentation, licences and sources of dependencies
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	@# "Read next" leads readers of the code to private parts too, so those are documented as well.
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --locked --no-deps --document-private-items --lib
 
 deny: ## licences, bans, sources and, where its database can be fetched, advisories of dependencies
 	@bash tools/deny.sh
