@@ -172,6 +172,14 @@ impl Screen {
         self.line(format_args!("{}{label}  {what}", self.paint(Colour::Dim, time)))
     }
 
+    /// The same, with an explanation where there is room for it: lines of a terminal would wrap.
+    pub(super) fn say_more(&self, about: About, what: impl fmt::Display, why: &str) -> anyhow::Result<()> {
+        match self.multi {
+            Some(_) => self.say(about, what),
+            None => self.say(about, format_args!("{what}: {why}")),
+        }
+    }
+
     /// Begins to show how the counts grow.
     pub(super) fn gauges(&self, cast: &[Actor], events: u64) -> Gauges {
         let bars = self.multi.as_ref().map(|multi| {
