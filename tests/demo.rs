@@ -93,8 +93,8 @@ fn an_interrupt_in_the_middle_stops_everything() {
     let mut running = Running::start(&place);
     // By then, Redis and the second daemon run.
     let told = running.told_until(TAKEN_OVER);
-    let demo = Pid::from_raw(i32::try_from(running.child.id()).expect("a process id"));
-    signal::kill(demo, Signal::SIGINT).expect("the demo runs");
+    let demo = i32::try_from(running.child.id()).expect("a process id");
+    signal::kill(Pid::from_raw(demo), Signal::SIGINT).expect("the demo runs");
     let finished = running.finish();
     assert_eq!(finished.code, 1);
     assert!(finished.stderr.starts_with("error: interrupted\nhint: "), "{}", finished.stderr);
@@ -110,7 +110,8 @@ fn a_count_that_is_off_by_one_is_marked_and_fails() {
     let place = tempfile::tempdir().expect("a folder");
     let mut running = Running::start(&place);
     let told = running.told_until(TAKEN_OVER);
-    let address = told.split(" on ").nth(1).and_then(|rest| rest.split(' ').next()).expect("where redis is");
+    let line = told.lines().find(|line| line.starts_with("redis ")).expect("a line about redis");
+    let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).expect("where redis is");
     add_one_unit(address);
     let finished = running.finish();
     assert_eq!(finished.code, 1, "{}", finished.stdout);
@@ -134,7 +135,7 @@ fn add_one_unit(address: &str) {
 /// What the line says that comes when the second daemon is ready.
 const TAKEN_OVER: &str = "adopts what lies in Redis";
 
-/// A demonstration that is listened to while it runs. Killed when dropped.
+/// A demonstration that is listened to while it runs. Ends when dropped.
 struct Running {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -177,8 +178,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Asked rather than killed: it has servers to stop.
+        if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
+            let _ = signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
+            let _ = self.child.wait();
+        }
     }
 }
 
