@@ -50,7 +50,7 @@ fn every_number_is_as_expected_and_nothing_is_left() {
     assert!(!stdout.contains("WRONG") && !stdout.contains('\x1b'), "{stdout}");
     for row in [
         "  alice, requests ",
-        "  carol 100 %, email and webhook  raised 1, sent 2  raised 1, sent 2  ok",
+        "  carol 100 %, email + webhook  1 alert, 2 sent  1 alert, 2 sent  ok",
         "  counter_overflow ",
         "  ids seen before ",
         "  kills survived  ",

@@ -1,6 +1,7 @@
 //! Expected against seen: every number of the demonstration, judged. Pure; this is the part that can say no.
 
 use std::collections::BTreeMap;
+use std::process::ExitStatus;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -62,12 +63,17 @@ pub(super) struct Seen {
     pub(super) arrivals: Vec<Arrival>,
     /// When the daemon that took over was ready; `None`: none did.
     pub(super) taken_over: Option<Instant>,
-    /// How the last daemon ended, as `exit status: 0`.
+    /// How the last daemon ended, as [`ended`] says it.
     pub(super) ended: String,
 }
 
 /// How the last daemon ends when all is well.
-pub(super) const ENDED_WELL: &str = "exit status: 0";
+const ENDED_WELL: &str = "exit 0";
+
+/// How a process ended, in a few words.
+pub(super) fn ended(status: ExitStatus) -> String {
+    status.code().map_or_else(|| status.to_string(), |code| format!("exit {code}"))
+}
 
 /// Judges every number, in the order in which a reader wants them.
 pub(super) fn compare(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
@@ -139,7 +145,7 @@ fn one_alert(section: &'static str, fate: &Fate<'_>, seen: &Seen) -> Check {
     let mut check = text(section, what, came_to(1, contacts.len()), came_to(raised, delivered));
     let mut notes = Vec::new();
     if let Some(attempt) = reached.iter().filter_map(|reached| reached.first_accepted).find(|attempt| *attempt > 1) {
-        notes.push(format!("at attempt {attempt}"));
+        notes.push(format!("attempt {attempt}"));
     }
     let resent: usize = reached.iter().map(|reached| reached.accepted.saturating_sub(1)).sum();
     if resent > 0 {
@@ -157,11 +163,11 @@ fn one_alert(section: &'static str, fate: &Fate<'_>, seen: &Seen) -> Check {
 }
 
 fn came_to(raised: usize, delivered: usize) -> String {
-    format!("raised {raised}, sent {delivered}")
+    format!("{raised} alert, {delivered} sent")
 }
 
 fn channels(contacts: &[Contact]) -> String {
-    contacts.iter().map(|contact| contact.channel().as_str()).collect::<Vec<_>>().join(" and ")
+    contacts.iter().map(|contact| contact.channel().as_str()).collect::<Vec<_>>().join(" + ")
 }
 
 /// How one delivery arrived.
@@ -392,7 +398,7 @@ mod tests {
         let carol = script.cast.iter().find(|actor| actor.contacts.len() == 2).expect("two contacts");
         let lost = &carol.contacts[1].id;
         undelivered.arrivals.retain(|arrival| arrival.contact.as_ref() != Some(lost));
-        assert_eq!(script.wrong(&undelivered), ["carol 80 %, email and webhook", "carol 100 %, email and webhook"]);
+        assert_eq!(script.wrong(&undelivered), ["carol 80 %, email + webhook", "carol 100 %, email + webhook"]);
     }
 
     /// What the killed daemon had sent and could not settle is sent again; nothing else may be.

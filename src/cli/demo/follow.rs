@@ -101,7 +101,7 @@ impl Follower<'_> {
                 && actor.reached().into_iter().any(|percent| actor.alert_id(percent) == arrival.alert)
         });
         let subject = of.map_or("nobody", |actor| actor.subject.as_str());
-        let whose = format!("{:7}  {subject:7} {percent:>3} %", arrival.channel.as_str());
+        let whose = format!("{:7}  {subject:6} {percent:>3} %", arrival.channel.as_str());
         if !arrival.is_accepted() {
             let status = arrival.status;
             self.screen.say(About::Failed, format_args!("{whose}  receiver answered {status}, attempt {attempt}"))?;

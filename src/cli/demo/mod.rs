@@ -176,7 +176,7 @@ async fn play(stage: &mut Stage, screen: &Screen, duration: Duration) -> anyhow:
         Err(_) => screen.say(About::Failed, format_args!("not everything was done within {} s", WITHIN.as_secs()))?,
     }
 
-    let ended = daemon.drain().await?.to_string();
+    let ended = compare::ended(daemon.drain().await?);
     follower.take_the_rest()?;
     follower.gauges.clear();
     screen.say(About::Daemon, format_args!("drained after SIGTERM, {ended}"))?;
@@ -230,10 +230,8 @@ impl Act<'_> {
         daemon.ready().await?;
         self.taken_over.set(Some(Instant::now()));
         let (pid, unread) = (daemon.pid(), grouped(unread));
-        self.screen.say(
-            About::Daemon,
-            format_args!("another (pid {pid}) adopts what lies in Redis, {unread} events unread"),
-        )?;
+        self.screen
+            .say(About::Daemon, format_args!("another (pid {pid}) adopts what lies in Redis, {unread} unread"))?;
         Err(daemon.failed().await)
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn verdict(checks: &[Check]) -> anyhow::Result<()> {
 /// What to do next.
 pub(super) fn show_next(screen: &Screen) -> anyhow::Result<()> {
     screen.line("")?;
-    screen.line("Next: `make run` starts the daemon with a Redis on 127.0.0.1:6399; beside it, try")?;
+    screen.line("Next: `make run` starts the daemon with a Redis on 127.0.0.1:6399; then try")?;
     screen.line("redis-cli -p 6399 XADD usage '*' subject alice units 4000    (more in README.md)")
 }
 
