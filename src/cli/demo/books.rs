@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 
 use super::cast::Actor;
+use crate::cli::output::lossless;
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
 use crate::types::{Alert, Keys, UnixMs, keys};
@@ -12,6 +13,9 @@ use crate::wire::Link;
 
 /// The most refusals of one look.
 const REFUSALS_MAX: usize = 500;
+
+/// `entry`, `reason` and `detail` of a refused event.
+const OWN_FIELDS: usize = 3;
 
 /// A connection that looks at the books of one stream.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(super) struct Refusal {
     pub(super) reason: String,
     /// What exactly.
     pub(super) detail: String,
+    /// The event as it was sent, `subject bob, units 1e3`.
+    pub(super) event: String,
 }
 
 /// Everything at the end.
@@ -142,5 +148,11 @@ fn refusal(fields: &[Vec<u8>]) -> Refusal {
         let found = pairs.find(|pair| pair[0] == name.as_bytes()).map(|pair| pair[1].as_slice());
         String::from_utf8_lossy(found.unwrap_or_default()).into_owned()
     };
-    Refusal { reason: value("reason"), detail: value("detail") }
+    // Our own fields stand first, the event's behind them.
+    let shown = |pair: &[Vec<u8>]| match pair[1].as_slice() {
+        b"" => format!("{} \"\"", lossless(&pair[0])),
+        text => format!("{} {}", lossless(&pair[0]), lossless(text)),
+    };
+    let event: Vec<String> = fields.chunks_exact(2).skip(OWN_FIELDS).map(shown).collect();
+    Refusal { reason: value("reason"), detail: value("detail"), event: event.join(", ") }
 }

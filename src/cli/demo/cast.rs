@@ -119,9 +119,10 @@ pub(super) fn cast(now: UnixMs, receivers: Receivers<'_>) -> anyhow::Result<Vec<
     let mallory = Sketch::new("mallory").metric("bytes");
 
     [
-        alice.uses(5_600, Draw::Always(1)).repeats(20),
-        bob.uses(4_400, Draw::Always(5)).repeats(25),
-        carol.uses(3_150, Draw::Always(1)),
+        alice.uses(8_000, Draw::Always(1)).repeats(20),
+        bob.uses(5_000, Draw::Always(5)).repeats(25),
+        // Crosses both before the daemon is killed, so that the next one could raise them again.
+        carol.uses(7_200, Draw::Always(1)),
         dave.uses(4_960, Draw::Always(1)),
         erin.uses(4_600, Draw::Always(1)),
         frank.uses(2_600, Draw::Always(1)),

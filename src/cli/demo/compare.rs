@@ -1,6 +1,7 @@
 //! Expected against seen: every number of the demonstration, judged. Pure; this is the part that can say no.
 
 use std::collections::BTreeMap;
+use std::process::ExitStatus;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use super::cast::Actor;
 use super::inbox::{Arrival, FAILURES, Facts};
 use super::traffic::Traffic;
 use super::words::grouped;
+use crate::types::alert::used_percent;
 use crate::types::{AlertId, Contact, Percent, Reason};
 
 /// One number that was expected and one that was seen.
@@ -61,12 +63,17 @@ pub(super) struct Seen {
     pub(super) arrivals: Vec<Arrival>,
     /// When the daemon that took over was ready; `None`: none did.
     pub(super) taken_over: Option<Instant>,
-    /// How the last daemon ended, as `exit status: 0`.
+    /// How the last daemon ended, as [`ended`] says it.
     pub(super) ended: String,
 }
 
 /// How the last daemon ends when all is well.
-pub(super) const ENDED_WELL: &str = "exit status: 0";
+const ENDED_WELL: &str = "exit 0";
+
+/// How a process ended, in a few words.
+pub(super) fn ended(status: ExitStatus) -> String {
+    status.code().map_or_else(|| status.to_string(), |code| format!("exit {code}"))
+}
 
 /// Judges every number, in the order in which a reader wants them.
 pub(super) fn compare(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
@@ -98,13 +105,9 @@ fn counts(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
         let counted = seen.books.counts.get(index).copied().unwrap_or(0);
         let what = format!("{}, {}", actor.subject, actor.metric);
         let mut check = number("units counted", what, actor.total_units(), counted);
-        check.note = actor.limit.map_or_else(
-            || "no limit".to_owned(),
-            |limit| {
-                let percent = crate::types::alert::used_percent(counted, limit.get());
-                format!("{percent:.1} % of {}", grouped(limit.get()))
-            },
-        );
+        check.note = actor
+            .limit
+            .map_or_else(|| "no limit".to_owned(), |limit| format!("{:.1} %", used_percent(counted, limit.get())));
         check
     };
     expected.cast.iter().enumerate().map(of).collect()
@@ -142,7 +145,7 @@ fn one_alert(section: &'static str, fate: &Fate<'_>, seen: &Seen) -> Check {
     let mut check = text(section, what, came_to(1, contacts.len()), came_to(raised, delivered));
     let mut notes = Vec::new();
     if let Some(attempt) = reached.iter().filter_map(|reached| reached.first_accepted).find(|attempt| *attempt > 1) {
-        notes.push(format!("at attempt {attempt}"));
+        notes.push(format!("attempt {attempt}"));
     }
     let resent: usize = reached.iter().map(|reached| reached.accepted.saturating_sub(1)).sum();
     if resent > 0 {
@@ -160,11 +163,11 @@ fn one_alert(section: &'static str, fate: &Fate<'_>, seen: &Seen) -> Check {
 }
 
 fn came_to(raised: usize, delivered: usize) -> String {
-    format!("{raised} raised, {delivered} delivered")
+    format!("{raised} alert, {delivered} sent")
 }
 
 fn channels(contacts: &[Contact]) -> String {
-    contacts.iter().map(|contact| contact.channel().as_str()).collect::<Vec<_>>().join(" and ")
+    contacts.iter().map(|contact| contact.channel().as_str()).collect::<Vec<_>>().join(" + ")
 }
 
 /// How one delivery arrived.
@@ -220,8 +223,6 @@ fn totals(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
     let raised: u64 = expected.cast.iter().map(reached).sum();
     let made: u64 = expected.cast.iter().map(|actor| reached(actor) * actor.contacts.len() as u64).sum();
     let balance = totals.delivered + totals.dead + totals.muted + totals.expired + totals.cancelled + totals.pending;
-    let mut balanced = number(SECTION, "delivered + dead + ... + pending", totals.made, balance);
-    balanced.note = "equals the deliveries made".to_owned();
     let mut repeated = number(SECTION, "ids seen before", expected.traffic.repeated, totals.duplicates);
     repeated.note = "not counted again".to_owned();
     vec![
@@ -232,7 +233,7 @@ fn totals(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
         number(SECTION, "alerts raised", raised, totals.raised),
         number(SECTION, "deliveries made", made, totals.made),
         number(SECTION, "deliveries delivered", made, totals.delivered),
-        balanced,
+        number(SECTION, "delivered + dead + ... + pending", totals.made, balance),
         number(SECTION, "kills survived", 1, u64::from(seen.taken_over.is_some())),
         text(SECTION, "end after SIGTERM", ENDED_WELL.to_owned(), seen.ended.clone()),
     ]
@@ -259,4 +260,200 @@ fn messages(seen: &Seen) -> Vec<Check> {
     let mut retried = number(SECTION, "attempts answered with 503", FAILURES as u64, failed as u64);
     retried.note = "and tried again".to_owned();
     vec![signed, number(SECTION, "numbers as in the alert's record", arrivals.len() as u64, agreeing as u64), retried]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::cast::{Receivers, cast};
+    use super::super::inbox::FAILURE;
+    use super::*;
+    use crate::outbox::Totals;
+    use crate::types::{Alert, UnixMs};
+
+    const NOW: UnixMs = UnixMs(1_795_250_000_000);
+
+    struct Script {
+        cast: Vec<Actor>,
+        traffic: Traffic,
+        began: Instant,
+    }
+
+    impl Script {
+        fn new() -> Self {
+            let receivers = Receivers { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
+            let cast = cast(NOW, receivers).expect("a cast");
+            Self { traffic: Traffic::plan(&cast), cast, began: Instant::now() }
+        }
+
+        fn checks(&self, seen: &Seen) -> Vec<Check> {
+            compare(&Expected { cast: &self.cast, traffic: &self.traffic }, seen)
+        }
+
+        /// What is wrong, by name.
+        fn wrong(&self, seen: &Seen) -> Vec<String> {
+            let checks = self.checks(seen).into_iter();
+            checks.filter(|check| check.verdict == Verdict::Wrong).map(|check| check.what).collect()
+        }
+
+        fn alert(actor: &Actor, percent: Percent) -> Alert {
+            let limit = actor.limit.expect("only limits alert");
+            Alert {
+                id: actor.alert_id(percent),
+                subject: actor.subject.clone(),
+                metric: actor.metric.clone(),
+                threshold_percent: percent,
+                limit: limit.get(),
+                plan: "free".to_owned(),
+                day: actor.day,
+                timezone: "UTC".to_owned(),
+                resets_at_ms: NOW,
+                used: u64::try_from(percent.threshold_units(limit)).expect("small"),
+                raised_at_ms: NOW,
+            }
+        }
+
+        fn arrival(&self, alert: &Alert, contact: &Contact, second: u64) -> Arrival {
+            let percent = u64::from(alert.threshold_percent.get());
+            Arrival {
+                channel: contact.channel(),
+                contact: Some(contact.id.clone()),
+                alert: alert.id.clone(),
+                status: 204,
+                facts: Some(Facts { percent, used: alert.used, limit: alert.limit }),
+                trouble: None,
+                at: self.began + Duration::from_secs(second),
+            }
+        }
+
+        /// A demonstration in which everything is right; the daemon was replaced at second 5, everything arrived at second 2.
+        fn right(&self) -> Seen {
+            let mut seen = Seen {
+                taken_over: Some(self.began + Duration::from_secs(5)),
+                ended: ENDED_WELL.to_owned(),
+                ..Seen::default()
+            };
+            let books = &mut seen.books;
+            books.counts = self.cast.iter().map(Actor::total_units).collect();
+            books.refused = self.traffic.refused.iter().map(|(reason, n)| (reason.to_string(), *n)).collect();
+            for actor in &self.cast {
+                for alert in actor.reached().into_iter().map(|percent| Self::alert(actor, percent)) {
+                    for contact in &actor.contacts {
+                        let arrival = self.arrival(&alert, contact, 2);
+                        if contact.address().ends_with("/frank") {
+                            seen.arrivals.extend(vec![Arrival { status: FAILURE, ..arrival.clone() }; FAILURES]);
+                        }
+                        seen.arrivals.push(arrival);
+                        books.totals.made += 1;
+                    }
+                    books.raised.push(alert);
+                }
+            }
+            books.totals = Totals {
+                counted: self.cast.iter().map(|actor| u64::from(actor.events)).sum(),
+                refused: self.traffic.refused.values().sum(),
+                duplicates: self.traffic.repeated,
+                raised: books.raised.len() as u64,
+                delivered: books.totals.made,
+                ..books.totals.clone()
+            };
+            seen
+        }
+
+        /// One more copy of the first arrival, at this second.
+        fn again(&self, seen: &mut Seen, second: u64) {
+            let copy = Arrival { at: self.began + Duration::from_secs(second), ..seen.arrivals[0].clone() };
+            seen.arrivals.push(copy);
+        }
+    }
+
+    /// Without this one, every other test here could pass because everything is always wrong.
+    #[test]
+    fn a_right_demonstration_has_nothing_wrong() {
+        let script = Script::new();
+        assert_eq!(script.wrong(&script.right()), [""; 0]);
+        assert!(script.checks(&script.right()).len() > 35);
+    }
+
+    /// One unit too few or too many is what the whole daemon is about.
+    #[test]
+    fn a_count_that_is_off_by_one_is_wrong() {
+        let script = Script::new();
+        for off in [-1, 1] {
+            let mut seen = script.right();
+            seen.books.counts[0] = seen.books.counts[0].saturating_add_signed(off);
+            assert_eq!(script.wrong(&seen), ["alice, requests"]);
+        }
+    }
+
+    /// A lost alert: not raised, or raised and not delivered to one of two contacts.
+    #[test]
+    fn an_alert_that_is_missing_is_wrong() {
+        let script = Script::new();
+        let mut unraised = script.right();
+        unraised.books.raised.remove(0);
+        assert!(script.wrong(&unraised).contains(&"alice 80 %, email".to_owned()));
+        let mut undelivered = script.right();
+        let carol = script.cast.iter().find(|actor| actor.contacts.len() == 2).expect("two contacts");
+        let lost = &carol.contacts[1].id;
+        undelivered.arrivals.retain(|arrival| arrival.contact.as_ref() != Some(lost));
+        assert_eq!(script.wrong(&undelivered), ["carol 80 %, email + webhook", "carol 100 %, email + webhook"]);
+    }
+
+    /// What the killed daemon had sent and could not settle is sent again; nothing else may be.
+    #[test]
+    fn a_delivery_may_come_twice_only_across_the_kill() {
+        let script = Script::new();
+        let mut across = script.right();
+        script.again(&mut across, 9);
+        assert_eq!(script.wrong(&across), [""; 0]);
+        let notes: Vec<String> = script.checks(&across).into_iter().map(|check| check.note).collect();
+        assert!(notes.contains(&"1 sent again after the kill, same id".to_owned()), "{notes:?}");
+        for seconds in [&[3][..], &[9, 10]] {
+            let mut doubled = script.right();
+            seconds.iter().for_each(|second| script.again(&mut doubled, *second));
+            assert_eq!(script.wrong(&doubled), ["alice 80 %, email"], "{seconds:?}");
+        }
+    }
+
+    /// An alert that nobody expected is as wrong as one that is missing.
+    #[test]
+    fn an_alert_of_another_id_is_wrong() {
+        let script = Script::new();
+        let mut seen = script.right();
+        let stranger = AlertId::from_stored("alert_0");
+        seen.books.raised[0].id = stranger.clone();
+        seen.arrivals[0].alert = stranger;
+        assert_eq!(script.wrong(&seen), ["alice 80 %, email", "any other"]);
+    }
+
+    /// The rest of the table: each number alone must be able to fail it.
+    #[test]
+    fn each_other_number_can_be_wrong() {
+        let script = Script::new();
+        let wrong = |spoil: fn(&mut Seen)| {
+            let mut seen = script.right();
+            spoil(&mut seen);
+            script.wrong(&seen)
+        };
+        assert_eq!(wrong(|seen| seen.books.refused = BTreeMap::new()).len(), script.traffic.refused.len());
+        assert_eq!(
+            wrong(|seen| *seen.books.refused.entry("wrong_partition".to_owned()).or_default() += 1),
+            ["wrong_partition"]
+        );
+        assert_eq!(wrong(|seen| seen.books.totals.counted += 1), ["events counted"]);
+        assert_eq!(wrong(|seen| seen.books.totals.duplicates -= 1), ["ids seen before"]);
+        assert_eq!(wrong(|seen| seen.books.totals.refused += 1), ["events refused"]);
+        assert_eq!(wrong(|seen| seen.books.unread = 1), ["events left unread"]);
+        assert_eq!(wrong(|seen| seen.books.totals.raised += 1), ["alerts raised"]);
+        assert_eq!(wrong(|seen| seen.books.totals.pending += 1), ["delivered + dead + ... + pending"]);
+        assert_eq!(wrong(|seen| seen.taken_over = None), ["kills survived"]);
+        assert_eq!(wrong(|seen| seen.ended = "signal: 9 (SIGKILL)".to_owned()), ["end after SIGTERM"]);
+        assert_eq!(
+            wrong(|seen| seen.arrivals[0].trouble = Some("signature invalid".to_owned())),
+            ["signatures and mails in order"]
+        );
+        assert_eq!(wrong(|seen| seen.arrivals[0].facts = None), ["numbers as in the alert's record"]);
+    }
 }

@@ -78,7 +78,8 @@ impl Follower<'_> {
         let unread = self.books.unread().await?;
         let counts = self.books.counts(self.cast).await?;
         for refusal in self.books.new_refusals().await? {
-            self.screen.say(About::Refused, format_args!("{:16}  {}", refusal.reason, refusal.detail))?;
+            let event = format!("{:16}  {}", refusal.reason, refusal.event);
+            self.screen.say_more(About::Refused, event, &refusal.detail)?;
         }
         let totals = self.books.totals().await?;
         let alerted = self.alerted();
@@ -100,23 +101,18 @@ impl Follower<'_> {
                 && actor.reached().into_iter().any(|percent| actor.alert_id(percent) == arrival.alert)
         });
         let subject = of.map_or("nobody", |actor| actor.subject.as_str());
-        let whose = format!("{:7}  {subject:7} {percent:>3} %", arrival.channel.as_str());
+        let whose = format!("{:7}  {subject:6} {percent:>3} %", arrival.channel.as_str());
         if !arrival.is_accepted() {
             let status = arrival.status;
             self.screen.say(About::Failed, format_args!("{whose}  receiver answered {status}, attempt {attempt}"))?;
         } else {
-            let used = arrival.facts.map_or_else(String::new, |facts| {
-                format!(
-                    "{} of {} {}",
-                    grouped(facts.used),
-                    grouped(facts.limit),
-                    of.map_or("", |actor| actor.metric.as_str())
-                )
-            });
+            let used = arrival
+                .facts
+                .map_or_else(String::new, |facts| format!("{} of {}", grouped(facts.used), grouped(facts.limit)));
             let attempt = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-            let trouble = arrival.trouble.as_ref().map_or_else(String::new, |trouble| format!(", WRONG: {trouble}"));
-            let to = whom(caught);
-            self.screen.say(About::Alert, format_args!("{whose}  {used}, {to}{attempt}{trouble}"))?;
+            let sound = sound(caught);
+            let judged = arrival.trouble.as_ref().map_or(sound, |trouble| format!("WRONG: {trouble}"));
+            self.screen.say(About::Alert, format_args!("{whose}  {used}, {judged}{attempt}"))?;
         }
         self.arrivals.push(arrival);
         Ok(())
@@ -139,10 +135,10 @@ impl Follower<'_> {
     }
 }
 
-/// To whom it came, and what was checked of it.
-fn whom(caught: &Caught) -> String {
+/// What is good about a message that is in order.
+fn sound(caught: &Caught) -> String {
     match caught {
         Caught::Mail(mail) => format!("to {}", mail.to.first().map_or("nobody", String::as_str)),
-        Caught::Request(_) => "signature checked".to_owned(),
+        Caught::Request(_) => "signature ok".to_owned(),
     }
 }

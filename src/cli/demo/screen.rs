@@ -17,8 +17,10 @@ use crate::types::alert::used_percent;
 
 /// Without a terminal, between two lines about the counts.
 const USAGE_EVERY: Duration = Duration::from_secs(2);
-/// The width of the label of a line.
-const LABEL_WIDTH: usize = 8;
+/// The width of the label of a line, so that most lines fit into 80 columns.
+const LABEL_WIDTH: usize = 7;
+/// The same while the scene is set.
+const SCENE_LABEL_WIDTH: usize = 8;
 
 /// What a line is about; it decides label and colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +164,8 @@ impl Screen {
 
     /// Says what has happened, and when.
     pub(super) fn say(&self, about: About, what: impl fmt::Display) -> anyhow::Result<()> {
-        let label = self.paint(about.colour(), format_args!("{:LABEL_WIDTH$}", about.label()));
+        let width = if matches!(about, About::Scene(_)) { SCENE_LABEL_WIDTH } else { LABEL_WIDTH };
+        let label = self.paint(about.colour(), format_args!("{:width$}", about.label()));
         let what = printable(&what.to_string());
         let what = if about == About::Usage { self.paint(Colour::Dim, what) } else { what };
         let time = match about {
@@ -170,6 +173,14 @@ impl Screen {
             _ => format!("{}  ", clock(self.elapsed())),
         };
         self.line(format_args!("{}{label}  {what}", self.paint(Colour::Dim, time)))
+    }
+
+    /// The same, with an explanation where there is room for it: lines of a terminal would wrap.
+    pub(super) fn say_more(&self, about: About, what: impl fmt::Display, why: &str) -> anyhow::Result<()> {
+        match self.multi {
+            Some(_) => self.say(about, what),
+            None => self.say(about, format_args!("{what}: {why}")),
+        }
     }
 
     /// Begins to show how the counts grow.
@@ -281,8 +292,8 @@ impl Bars {
             }
             bar.set_position((*count).min(limit));
             let alerted = look.alerted.get(*index).map_or(&[][..], Vec::as_slice);
-            let marks: Vec<String> = alerted.iter().map(|percent| format!("{percent} %")).collect();
-            let marks = if marks.is_empty() { String::new() } else { format!("  alerted {}", marks.join(", ")) };
+            let marks: Vec<String> = alerted.iter().map(ToString::to_string).collect();
+            let marks = if marks.is_empty() { String::new() } else { format!("  alerts {}", marks.join(" ")) };
             let share = format!("{percent:.0}");
             bar.set_message(format!("{:>9} / {:<9} {share:>4} %{marks}", grouped(*count), grouped(limit)));
         }

@@ -46,12 +46,8 @@ pub(super) fn verdict(checks: &[Check]) -> anyhow::Result<()> {
 /// What to do next.
 pub(super) fn show_next(screen: &Screen) -> anyhow::Result<()> {
     screen.line("")?;
-    screen.line(
-        "Next: `make run` (or `quotabell run`) starts the daemon with a Redis of its own on 127.0.0.1:6399, then",
-    )?;
-    screen.line(
-        "      redis-cli -p 6399 XADD usage '*' subject alice units 4000   counts your first event; see README.md",
-    )
+    screen.line("Next: `make run` starts the daemon with a Redis on 127.0.0.1:6399; then try")?;
+    screen.line("redis-cli -p 6399 XADD usage '*' subject alice units 4000    (more in README.md)")
 }
 
 fn table(screen: &Screen, checks: &[Check]) -> anyhow::Result<()> {

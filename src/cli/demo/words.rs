@@ -11,7 +11,7 @@ pub(super) fn grouped(number: u64) -> String {
 
 /// Seconds since the beginning, one decimal, right-aligned.
 pub(super) fn clock(elapsed: Duration) -> String {
-    format!("{:5.1} s", elapsed.as_secs_f64())
+    format!("{:5.1}s", elapsed.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -22,6 +22,6 @@ mod tests {
     #[test]
     fn numbers_are_grouped_and_times_aligned() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!(clock(Duration::from_millis(2_340)), "  2.3 s");
+        assert_eq!(clock(Duration::from_millis(2_340)), "  2.3s");
     }
 }
