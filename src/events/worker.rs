@@ -59,6 +59,15 @@ pub struct Worker {
     retention_due: Instant,
     /// Restarts since the last commit.
     restarts: u32,
+    room: Room,
+}
+
+/// How much fits into full counters, as of one checkpoint.
+#[derive(Debug)]
+struct Room {
+    at: StreamId,
+    /// As the script told it, nothing taken from it yet: what a batch took that was not committed is still free.
+    left: Headroom,
 }
 
 /// What a worker is made of.
@@ -108,6 +117,7 @@ impl Worker {
             committer: Arc::new(committer),
             retention_due: Instant::now(),
             restarts: 0,
+            room: Room { at: StreamId::ZERO, left: Headroom::new() },
             target,
             link,
             keys,
@@ -148,6 +158,9 @@ impl Worker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let mut at = self.checkpoint().await?;
+        // What was learnt at another checkpoint says nothing about the counters at this one.
+        let room = if self.room.at == at { self.room.left.clone() } else { Headroom::new() };
+        self.fold.set_headroom(room);
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
         let mut count = first_count(self.config.batch_entries);
         let mut committing: Option<Committing> = None;
@@ -324,7 +337,12 @@ impl Worker {
             Answer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
             Answer::Old => Err(SessionError::Again("the batch was read too long ago")),
             Answer::Overflow(full) => {
-                self.fold.set_headroom(headroom_of(&batch, &full));
+                if self.room.at != batch.from {
+                    self.room = Room { at: batch.from, left: Headroom::new() };
+                }
+                // Added to what is known: the batch may have been folded within that, so the script does not tell it again, and two
+                // full counters that take turns in being forgotten would stop the stream.
+                self.room.left.extend(headroom_of(&batch, &full));
                 Err(SessionError::Again("a counter is full"))
             }
         }
