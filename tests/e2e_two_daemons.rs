@@ -22,7 +22,8 @@ const EVENTS: usize = 6_000;
 /// refuse events that fit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
-    let seed = std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    let seed =
+        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     eprintln!("QUOTABELL_TEST_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let outbox = Outbox::on(RedisServer::start());
@@ -48,7 +49,8 @@ async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
         add(format!("s{}", random.random_range(0..SUBJECTS)), 1 << bits);
     }
     let first = setup.start().await;
-    let second = setup.clone().env("QUOTABELL__LOG__LEVEL", "debug").start().await; first.drain().await;
+    let second = setup.clone().env("QUOTABELL__LOG__LEVEL", "debug").start().await;
+    first.drain().await;
     let () = outbox.link.pipe(&pipeline).await.expect("they are added");
     eventually("everything is judged", || async {
         let totals = outbox.totals().await;

@@ -8,6 +8,7 @@ pub mod fold;
 mod pace;
 pub mod parse;
 pub mod report;
+mod room;
 mod trouble;
 pub mod worker;
 

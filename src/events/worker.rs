@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::audit::{Audit, Finding};
-use crate::ledger::commit::Full;
 use crate::ledger::retention::Retention;
 use crate::ledger::seen::{Question, SeenBefore};
 use crate::ledger::{Answer, Batch, Committer};
@@ -29,6 +28,7 @@ use super::config::StreamConfig;
 use super::fold::{Entry, Fold, Folded, Headroom, Hint};
 use super::pace::{first_count, next_count};
 use super::report::Report;
+use super::room::Room;
 use super::trouble::SessionError;
 
 /// How long an idle read waits in the server. Also how often an idle stream is audited.
@@ -60,14 +60,6 @@ pub struct Worker {
     /// Restarts since the last commit.
     restarts: u32,
     room: Room,
-}
-
-/// How much fits into full counters, as of one checkpoint.
-#[derive(Debug)]
-struct Room {
-    at: StreamId,
-    /// As the script told it, nothing taken from it yet: what a batch took that was not committed is still free.
-    left: Headroom,
 }
 
 /// What a worker is made of.
@@ -117,7 +109,7 @@ impl Worker {
             committer: Arc::new(committer),
             retention_due: Instant::now(),
             restarts: 0,
-            room: Room { at: StreamId::ZERO, left: Headroom::new() },
+            room: Room::default(),
             target,
             link,
             keys,
@@ -158,9 +150,7 @@ impl Worker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let mut at = self.checkpoint().await?;
-        // What was learnt at another checkpoint says nothing about the counters at this one.
-        let room = if self.room.at == at { self.room.left.clone() } else { Headroom::new() };
-        self.fold.set_headroom(room);
+        self.fold.set_headroom(self.room.as_of(at));
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
         let mut count = first_count(self.config.batch_entries);
         let mut committing: Option<Committing> = None;
@@ -337,12 +327,7 @@ impl Worker {
             Answer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
             Answer::Old => Err(SessionError::Again("the batch was read too long ago")),
             Answer::Overflow(full) => {
-                if self.room.at != batch.from {
-                    self.room = Room { at: batch.from, left: Headroom::new() };
-                }
-                // Added to what is known: the batch may have been folded within that, so the script does not tell it again, and two
-                // full counters that take turns in being forgotten would stop the stream.
-                self.room.left.extend(headroom_of(&batch, &full));
+                self.room.learn(&batch, &full);
                 Err(SessionError::Again("a counter is full"))
             }
         }
@@ -390,17 +375,6 @@ async fn finished(committing: &mut Option<Committing>) -> Committed {
         }
         None => std::future::pending().await,
     }
-}
-
-/// How much still fits into the counters that a batch would have made overflow.
-fn headroom_of(batch: &Batch, full: &[Full]) -> Headroom {
-    let fits = |full: &Full| {
-        let row = batch.rows.get(full.row)?;
-        let page = &batch.pages[row.page as usize];
-        let left = crate::types::units::UNITS_MAX.saturating_sub(full.count);
-        Some(((row.subject.clone(), page.metric.clone(), page.day), left))
-    };
-    full.iter().filter_map(fits).collect()
 }
 
 fn entries_of(reader: &StreamReader) -> impl Iterator<Item = Entry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
