@@ -9,8 +9,9 @@ use tokio::time::interval;
 
 use super::books::Books;
 use super::cast::Actor;
+use super::gauges::{Gauges, Look};
 use super::inbox::{self, Arrival, Caught, Inbox};
-use super::screen::{About, Gauges, Look, Screen};
+use super::screen::{About, Screen};
 use super::words::grouped;
 use crate::types::{AlertId, ContactId};
 

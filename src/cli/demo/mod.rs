@@ -25,6 +25,7 @@ mod compare;
 mod daemon;
 mod folder;
 mod follow;
+mod gauges;
 mod inbox;
 mod mail;
 mod screen;
@@ -39,6 +40,7 @@ use compare::{Check, Expected, Seen, compare};
 use daemon::{Daemon, Wiring};
 use folder::Fate;
 use follow::Follower;
+use gauges::Gauges;
 use inbox::Inbox;
 use screen::{About, Colour, Screen};
 use stage::{Interrupts, Stage};
@@ -146,7 +148,7 @@ async fn play(stage: &mut Stage, screen: &Screen, duration: Duration) -> anyhow:
     let taken_over = Cell::new(None);
     let mut follower = Follower {
         screen,
-        gauges: screen.gauges(&cast, traffic.len()),
+        gauges: Gauges::new(screen, &cast, traffic.len()),
         cast: &cast,
         inbox: &mut inbox,
         books: &mut books,

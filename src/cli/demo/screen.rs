@@ -1,22 +1,18 @@
 //! What people see: lines as things happen, and on a terminal bars that grow below them.
 //!
 //! Lines go to stdout (to stderr with `--json`), bars to stderr. Where there is no terminal, lines say now and then how far the
-//! counts are, and nothing is coloured.
+//! counts are, and nothing is coloured. Read next: `gauges`, the bars.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressDrawTarget};
 
-use super::cast::Actor;
-use super::words::{clock, grouped};
+use super::words::clock;
 use crate::cli::output::{Format, printable};
-use crate::types::alert::used_percent;
 
-/// Without a terminal, between two lines about the counts.
-const USAGE_EVERY: Duration = Duration::from_secs(2);
 /// The width of the label of a line, so that most lines fit into 80 columns.
 const LABEL_WIDTH: usize = 7;
 /// The same while the scene is set.
@@ -105,8 +101,10 @@ enum Voice {
 
 /// Whether lines are coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Paint {
+pub(super) enum Paint {
+    /// They are.
     Coloured,
+    /// They are not.
     Plain,
 }
 
@@ -183,153 +181,13 @@ impl Screen {
         }
     }
 
-    /// Begins to show how the counts grow.
-    pub(super) fn gauges(&self, cast: &[Actor], events: u64) -> Gauges {
-        let bars = self.multi.as_ref().map(|multi| {
-            let limited = cast.iter().enumerate().filter_map(|(index, actor)| Some((index, actor.limit?.get(), actor)));
-            let subjects = limited.map(|(index, limit, actor)| {
-                let bar = multi.add(ProgressBar::new(limit).with_prefix(actor.subject.to_string()));
-                SubjectBar { index, bar, level: None }
-            });
-            let subjects = subjects.collect();
-            let sent = multi.add(ProgressBar::new(events).with_prefix("sent"));
-            sent.set_style(style(self.paint, None));
-            Bars { subjects, sent, paint: self.paint }
-        });
-        Gauges { bars, told: Instant::now(), events }
-    }
-}
-
-/// How the counts grow: bars on a terminal, lines elsewhere.
-#[derive(Debug)]
-pub(super) struct Gauges {
-    bars: Option<Bars>,
-    told: Instant,
-    events: u64,
-}
-
-#[derive(Debug)]
-struct Bars {
-    subjects: Vec<SubjectBar>,
-    sent: ProgressBar,
-    paint: Paint,
-}
-
-#[derive(Debug)]
-struct SubjectBar {
-    /// Its place in the cast.
-    index: usize,
-    bar: ProgressBar,
-    level: Option<Level>,
-}
-
-/// How much of a limit is used, as a colour says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
-    Below,
-    Warned,
-    Full,
-}
-
-/// One look at the counts.
-#[derive(Debug)]
-pub(super) struct Look<'a> {
-    /// Who.
-    pub(super) cast: &'a [Actor],
-    /// Units counted, in the order of the cast.
-    pub(super) counts: &'a [u64],
-    /// Events sent.
-    pub(super) sent: u64,
-    /// The thresholds of each subject whose alert has arrived, in the order of the cast.
-    pub(super) alerted: &'a [Vec<u16>],
-}
-
-impl Gauges {
-    /// Shows the counts.
-    pub(super) fn show(&mut self, screen: &Screen, look: &Look<'_>) -> anyhow::Result<()> {
-        if let Some(bars) = &mut self.bars {
-            bars.show(look);
-            return Ok(());
-        }
-        if self.told.elapsed() < USAGE_EVERY || look.sent == 0 {
-            return Ok(());
-        }
-        self.told = Instant::now();
-        let limited = look.cast.iter().zip(look.counts).filter_map(|(actor, count)| Some((actor, actor.limit?, count)));
-        let shares: Vec<String> = limited
-            .map(|(actor, limit, count)| format!("{} {:.0} %", actor.subject, used_percent(*count, limit.get())))
-            .collect();
-        let sent = format!("{} of {} events", grouped(look.sent), grouped(self.events));
-        screen.say(About::Usage, format_args!("{sent}: {}", shares.join(", ")))
+    /// What bars are drawn with; `None` where there is no terminal for them.
+    pub(super) const fn multi(&self) -> Option<&MultiProgress> {
+        self.multi.as_ref()
     }
 
-    /// Takes the bars away.
-    pub(super) fn clear(&self) {
-        if let Some(bars) = &self.bars {
-            bars.subjects.iter().for_each(|subject| subject.bar.finish_and_clear());
-            bars.sent.finish_and_clear();
-        }
+    /// Whether there are colours.
+    pub(super) const fn paints(&self) -> Paint {
+        self.paint
     }
-}
-
-impl Drop for Gauges {
-    fn drop(&mut self) {
-        // An error is easier to read without half-drawn bars around it.
-        self.clear();
-    }
-}
-
-impl Bars {
-    fn show(&mut self, look: &Look<'_>) {
-        for SubjectBar { index, bar, level } in &mut self.subjects {
-            let (Some(actor), Some(count)) = (look.cast.get(*index), look.counts.get(*index)) else { continue };
-            let limit = bar.length().unwrap_or(1);
-            let percent = used_percent(*count, limit);
-            let now = level_of(actor, percent);
-            if *level != Some(now) {
-                *level = Some(now);
-                bar.set_style(style(self.paint, Some(now)));
-            }
-            bar.set_position((*count).min(limit));
-            let alerted = look.alerted.get(*index).map_or(&[][..], Vec::as_slice);
-            let marks: Vec<String> = alerted.iter().map(ToString::to_string).collect();
-            let marks = if marks.is_empty() { String::new() } else { format!("  alerts {}", marks.join(" ")) };
-            let share = format!("{percent:.0}");
-            bar.set_message(format!("{:>9} / {:<9} {share:>4} %{marks}", grouped(*count), grouped(limit)));
-        }
-        self.sent.set_position(look.sent);
-        let events = self.sent.length().unwrap_or(0);
-        self.sent.set_message(format!("{:>9} / {:<9} events", grouped(look.sent), grouped(events)));
-    }
-}
-
-fn level_of(actor: &Actor, percent: f64) -> Level {
-    let first = actor.thresholds.first().map_or(100.0, |percent| f64::from(percent.get()));
-    if percent >= 100.0 {
-        Level::Full
-    } else if percent >= first {
-        Level::Warned
-    } else {
-        Level::Below
-    }
-}
-
-fn style(paint: Paint, level: Option<Level>) -> ProgressStyle {
-    let colours = match (paint, level) {
-        (Paint::Plain, _) => "",
-        (_, None) => ".cyan/black.bright",
-        (_, Some(Level::Below)) => ".green/black.bright",
-        (_, Some(Level::Warned)) => ".yellow/black.bright",
-        (_, Some(Level::Full)) => ".red/black.bright",
-    };
-    let template = format!("  {{prefix:7}} {{bar:24{colours}}} {{msg}}");
-    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    style.progress_chars(if speaks_utf8() { "━╸─" } else { "=>-" })
-}
-
-/// Whether the terminal's locale shows more than ASCII: the first of these that is set decides, as in the C library.
-fn speaks_utf8() -> bool {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
-    locale.contains("utf-8") || locale.contains("utf8")
 }
