@@ -1,4 +1,4 @@
-//! `deliveries list / show / replay`: alerts on their way. Read next: [`rows`], how they are printed.
+//! `deliveries list / show / replay`: alerts on their way. Read next: `rows`, how they are printed.
 
 use std::collections::BTreeSet;
 

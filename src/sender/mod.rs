@@ -1,7 +1,7 @@
 //! One delivery: recheck the contact's mute, render, send, classify, decide what comes next. Knows no queue.
 //!
 //! Owns the order of these steps and the verdict. Never talks to Redis: what is due comes in as [`Due`], what is to be recorded
-//! goes out as [`Verdict`]. Read next: [`next_due`] for the retries, [`render`] and [`payload`] for what is sent, and
+//! goes out as [`Verdict`]. Read next: [`mod@next_due`] for the retries, [`render`] and [`payload`] for what is sent, and
 //! [`crate::transport`] for how.
 
 use std::time::Duration;

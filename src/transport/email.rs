@@ -1,7 +1,7 @@
 //! One attempt over SMTP: a mail with a stable Message-ID to one recipient, through the configured server.
 //!
-//! Owns the deadline and the outcome. Never renders, never chooses the recipient. Read next: [`super::smtp`] for the conversation
-//! and its classes, [`super::message`] for the bytes.
+//! Owns the deadline and the outcome. Never renders, never chooses the recipient. Read next: `smtp` for the conversation
+//! and its classes, `message` for the bytes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! It outlives a daemon that is killed, and the next one adopts it: usage events that producers append meanwhile are not lost.
 //! So it has a process group of its own (Ctrl-C in a terminal does not reach it) and is not killed when its handle is dropped;
 //! only [`Embedded::stop`] ends it. Whether a listener is ours is decided by the run id in the data folder, never by the port
-//! alone. Read next: [`launch`](super::launch), which finds and starts the binary.
+//! alone. Read next: `launch`, which finds and starts the binary.
 
 use std::ffi::OsStr;
 use std::io;

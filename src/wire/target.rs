@@ -1,7 +1,7 @@
 //! Where Redis is and how to log in: the `[redis]` section, validated.
 //!
 //! Reads the files that the section names, and connects nowhere. Never prints a password. Read next:
-//! [`redis_url`](super::redis_url), for the forms of the URL.
+//! [`super::redis_url`], for the forms of the URL.
 
 use std::fmt;
 use std::io;
