@@ -1,7 +1,6 @@
 //! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::config::Config;
 use crate::events::config::Trim;
@@ -120,7 +119,8 @@ impl Start<'_> {
                 "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
             );
         }
-        let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &error))?;
+        let reading = || format!("read {}", self.keys.checkpoint());
+        let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &reading()))?;
         compare(self.keys, &stored, terms.partitions).map_err(Trouble::Lasting)?;
         if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
             tracing::info!(
@@ -213,6 +213,3 @@ fn trouble_of(source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trou
     };
     Trouble::Lasting(CannotStart { problem: format!("{whole}: {source}"), hint: hint.to_owned() })
 }
-
-/// How long a verb that only looks waits for Redis.
-pub const LOOK_DEADLINE: Duration = Duration::from_secs(5);

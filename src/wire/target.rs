@@ -248,7 +248,9 @@ impl Target {
                 ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
             }
         };
-        let mut settings = RedisConnectionInfo::default().set_db(i64::from(self.db)).set_protocol(protocol);
+        // CLIENT SETINFO is a right that an ACL of Redis 7.0 can't grant, since it does not know the command.
+        let mut settings =
+            RedisConnectionInfo::default().set_db(i64::from(self.db)).set_protocol(protocol).set_skip_set_lib_name();
         if let Some(login) = &self.login {
             settings = settings.set_password(&login.password);
             if let Some(username) = &login.username {

@@ -95,9 +95,16 @@ impl Drop for RedisServer {
 }
 
 /// A TCP port that nobody listens on at this moment.
+///
+/// Drawn from below the range from which systems take the ports of outgoing connections (32768 on Linux): a port of that range may
+/// be taken by anybody's connection between a server's death and its restart.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
+    loop {
+        let port = 10_000 + rand::random::<u16>() % 22_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Starts the server and reads its log until it accepts connections; `None` when it ended instead.
