@@ -16,7 +16,7 @@ use crate::wire::backoff::{Retries, Schedule};
 use crate::wire::embedded::How;
 use crate::wire::server::{InspectError, Readiness as ServerReadiness};
 use crate::wire::target::EMBEDDED;
-use crate::wire::{Embedded, Fault, Link, Target, fault_of, inspect};
+use crate::wire::{Embedded, Fault, Link, ServerInfo, Target, fault_of, inspect};
 
 /// Starts, as far as Redis is concerned.
 #[derive(Debug)]
@@ -75,7 +75,10 @@ impl Start<'_> {
         let mut said = String::new();
         loop {
             match self.examine(&link, &terms).await {
-                Ok(()) => return Ok(Ready { target, link, terms, embedded }),
+                Ok(server) => {
+                    warn_about(&server);
+                    return Ok(Ready { target, link, terms, embedded });
+                }
                 Err(Trouble::Lasting(cannot)) => {
                     if let Some(embedded) = embedded {
                         let _ = embedded.stop().await;
@@ -111,7 +114,7 @@ impl Start<'_> {
         Ok(Some(embedded))
     }
 
-    async fn examine(&self, link: &Link, terms: &Terms) -> Result<(), Trouble> {
+    async fn examine(&self, link: &Link, terms: &Terms) -> Result<ServerInfo, Trouble> {
         let info = inspect(link).await.map_err(|error| match &error {
             InspectError::Redis(source) => trouble_of(source, &error),
             _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
@@ -129,12 +132,8 @@ impl Start<'_> {
             ServerReadiness::Ready => {}
             other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
         }
-        if !info.aof_enabled {
-            tracing::warn!(
-                "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
-            );
-        }
-        let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &error))?;
+        let reading = format!("read {}", self.keys.checkpoint());
+        let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &reading))?;
         self.compare(&stored, terms)?;
         let nonce = format!("{:016x}", rand::random::<u64>());
         probe::rehearse(link, self.keys, terms, &nonce).await.map_err(|error| match &error {
@@ -149,7 +148,7 @@ impl Start<'_> {
             // A fallback that is new since the last start reaches the alerts that wait for one.
             outbox::wake_all(link, self.keys).await.map_err(|error| Trouble::Passing(error.to_string()))?;
         }
-        Ok(())
+        Ok(info)
     }
 
     /// A daemon with another layout or another number of partitions must not touch the books.
@@ -173,6 +172,15 @@ impl Start<'_> {
             );
         }
         Ok(())
+    }
+}
+
+/// Says what is allowed but unwise about a server, once it is certain that it is the one to work with.
+fn warn_about(server: &ServerInfo) {
+    if !server.aof_enabled {
+        tracing::warn!(
+            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
+        );
     }
 }
 

@@ -1,13 +1,17 @@
 //! A rehearsal of the commit at start, so that a missing permission shows there and not in the middle of the traffic.
 
+use std::sync::LazyLock;
+
 use redis::{RedisError, RedisResult};
 
 use crate::types::{Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
-use crate::wire::Link;
+use crate::wire::{Link, Script};
 
 use super::batch::{Batch, LadderOf, Refused, Row, SeenId, window_of};
 use super::commit::{Answer, Committer, Note, Terms};
 use super::thresholds::Ladder;
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("probe.lua")));
 
 /// Probe keys are removed at once; if the daemon dies in between they go by themselves.
 const PROBE_TTL_S: u64 = 60;
@@ -70,14 +74,14 @@ pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> R
     }
 }
 
-/// Adds the one entry that the made-up batch claims to have read.
+/// Adds the one entry that the made-up batch claims to have read. The argument is in `probe.lua`.
 async fn plant(link: &Link, keys: &Keys) -> RedisResult<Batch> {
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("XADD").arg(keys.stream()).arg("*").arg("subject").arg("probe");
-    pipeline.cmd("EXPIRE").arg(keys.stream()).arg(PROBE_TTL_S).ignore();
-    pipeline.cmd("TIME");
-    let (id, time): (String, (i64, i64)) = link.pipe(&pipeline).await?;
-    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(time.0 * 1000 + time.1 / 1000)))
+    let mut call = SCRIPT.call().key(keys.stream());
+    for key in [keys.outbox(), keys.refused(), keys.checkpoint(), keys.totals()] {
+        call = call.key(key);
+    }
+    let (id, now): (String, i64) = call.arg(PROBE_TTL_S).run(link).await?;
+    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(now)))
 }
 
 fn made_up(to: StreamId, now: UnixMs) -> Batch {
