@@ -162,7 +162,9 @@ async fn an_evicting_redis_is_refused_and_shows_in_readiness() {
 async fn a_full_redis_recovers_once_the_daemon_counts() {
     let server = RedisServer::start();
     let link = server.link();
-    let setup = DaemonSetup::on(&server.url());
+    // With a fallback, so that the start also looks for alerts that wait for one.
+    let setup = DaemonSetup::on(&server.url())
+        .env("QUOTABELL__FALLBACK__CONTACTS", r#"[{"channel":"email","address":"ops@b.test"}]"#);
     // The stream outgrows the memory while no daemon runs.
     let () = run(&link, &["CONFIG", "SET", "maxmemory", "6mb"]).await;
     let padding = "x".repeat(2_000);
