@@ -56,6 +56,7 @@ async fn killed_anywhere_any_number_of_times_every_number_is_right() {
 
     scene.compare_counts(&books).await;
     let alerts = scene.compare_alerts(&books).await;
+    scene.look_for_keys_that_never_go().await;
     scene.compare_deliveries(&alerts, &tally, &books).await;
 }
 
@@ -159,7 +160,7 @@ impl Scene {
         }
         let manners = match (number + which) % 5 {
             0 => Manners::Flaky,
-            1 if number % 3 == 0 => Manners::Gone,
+            1 if number.is_multiple_of(3) => Manners::Gone,
             _ => Manners::Good,
         };
         let secret = secret(u8::try_from(number).expect("few customers"));
@@ -335,7 +336,7 @@ impl Scene {
     /// I1 and I2: counters, refusals, duplicates, and where the checkpoint stands.
     async fn compare_counts(&self, books: &Books) {
         let mut counts = BTreeMap::new();
-        for (key, hash) in self.hashes::<u64>("quota_usage:*").await {
+        for (key, hash) in self.hashes::<u64>("quota_usage:{usage}:*").await {
             let parts: Vec<&str> = key.split(':').collect();
             for (subject, units) in hash {
                 let counter = support::traffic::Counter {
@@ -366,7 +367,7 @@ impl Scene {
     /// I3: records, flags and totals name exactly the thresholds that were reached.
     async fn compare_alerts(&self, books: &Books) -> Vec<Alert> {
         let mut alerts = Vec::new();
-        for (_, records) in self.hashes::<String>("quota_raised:*").await {
+        for (_, records) in self.hashes::<String>("quota_raised:{usage}:*").await {
             for (field, json) in records {
                 let alert: Alert = serde_json::from_str(&json).expect("an alert");
                 assert_eq!(field, format!("{}:{}", alert.threshold_percent, alert.subject));
@@ -391,10 +392,25 @@ impl Scene {
             assert_eq!(id.as_deref(), Some(alert.id.as_str()));
             flags.insert(flag);
         }
-        let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_alert:*").await;
+        let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_alert:{usage}:*").await;
         assert_eq!(names, flags, "no flag without its alert");
         assert_eq!(self.outbox.totals().await.raised, alerts.len() as u64);
         alerts
+    }
+
+    /// Only the keys that the contract names live for ever; what a killed start has left behind goes by itself.
+    async fn look_for_keys_that_never_go(&self) {
+        let keys = &self.outbox.keys;
+        let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
+        let lasting =
+            [lasting.as_slice(), &[keys.due(), keys.pending(), keys.waiting(), keys.stream().to_owned()]].concat();
+        let names: Vec<String> = self.outbox.run("KEYS", "*").await;
+        for name in names {
+            let ttl_s: i64 = self.outbox.run("TTL", &name).await;
+            let may_last = lasting.contains(&name) || name.starts_with("quota_subject:");
+            // Below zero: no time to live, or gone since it was listed.
+            assert!(may_last || ttl_s != -1, "{name} has no time to live");
+        }
     }
 
     /// I4 and I5: one delivery for each alert and contact, ended as its receiver wanted, having arrived at least once.
@@ -403,7 +419,7 @@ impl Scene {
         let mails = self.mails.await.expect("the mail server ends well");
         let arrived = self.office.arrived();
         let stored = {
-            let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_delivery:*").await;
+            let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_delivery:{usage}:*").await;
             names
         };
         assert_eq!(self.office.faults(), Vec::<String>::new());

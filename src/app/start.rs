@@ -68,7 +68,10 @@ impl Start<'_> {
         let mut said = String::new();
         loop {
             match self.examine(&link, &terms).await {
-                Ok(()) => return Ok(Ready { target, link, terms }),
+                Ok(server) => {
+                    warn_about(&server);
+                    return Ok(Ready { target, link, terms });
+                }
                 Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {
                     if reason != said {
@@ -104,7 +107,7 @@ impl Start<'_> {
         Ok(Some(embedded))
     }
 
-    async fn examine(&self, link: &Link, terms: &Terms) -> Result<(), Trouble> {
+    async fn examine(&self, link: &Link, terms: &Terms) -> Result<ServerInfo, Trouble> {
         let info = inspect(link).await.map_err(|error| match &error {
             InspectError::Redis(source) => trouble_of(source, &error),
             _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
@@ -113,11 +116,6 @@ impl Start<'_> {
         match info.readiness() {
             ServerReadiness::Ready => {}
             other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
-        }
-        if !info.aof_enabled {
-            tracing::warn!(
-                "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
-            );
         }
         let reading = || format!("read {}", self.keys.checkpoint());
         let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &reading()))?;
@@ -143,7 +141,7 @@ impl Start<'_> {
                 tracing::debug!(%error, "deliveries without a contact were not woken");
             }
         }
-        Ok(())
+        Ok(info)
     }
 }
 
@@ -182,6 +180,15 @@ pub fn compare(keys: &Keys, stored: &Stored, partitions: u32) -> Result<(), Cann
         });
     }
     Ok(())
+}
+
+/// Says what is allowed but unwise about a server, once it is certain that it is the one to work with.
+fn warn_about(server: &ServerInfo) {
+    if !server.aof_enabled {
+        tracing::warn!(
+            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
+        );
+    }
 }
 
 /// What every commit of this configuration has in common.

@@ -1,15 +1,24 @@
 #!lua flags=allow-oom
--- probe: add the one entry that a rehearsed batch claims to have read.
+-- probe: prepare the rehearsal of a commit: the one entry that it claims to have read, and a time to live on the keys to which a
+-- commit gives none, so that nothing lasts where the daemon dies before it has swept up.
 --
--- KEYS[1] the probe's own stream     ARGV[1] seconds until it goes by itself
+-- KEYS[1] the probe's stream   KEYS[2] its outbox stream   KEYS[3] its refused stream   KEYS[4] its checkpoint hash
+-- KEYS[5] its totals hash
 --
--- Returns {entry id, server time in s, microseconds}
---         an error                   the user may not run a command, or touch the key: nothing that stays
+-- ARGV[1] time to live, s
 --
--- allow-oom, because a daemon that starts beside a full server has to rehearse too before it can free memory. Safe to run twice:
--- the rehearsal reads from nowhere and names only its last entry.
+-- Returns {id of the entry, server time ms}
+--         an error                a key of another type, or a command that the user may not run. What was written before goes by
+--                                 itself, or is one empty stream entry under a name that nobody else uses
+--
+-- Runs when memory is full too: a daemon that started only on a server with room would never free what the stream holds.
+-- Safe to run twice: the second entry is as good as the first.
 
 local id = redis.call('XADD', KEYS[1], '*', 'subject', 'probe')
 redis.call('EXPIRE', KEYS[1], ARGV[1])
+for i = 2, 5 do
+  if i <= 3 then redis.call('XADD', KEYS[i], '*', 'probe', '') else redis.call('HSET', KEYS[i], 'probe', '') end
+  redis.call('EXPIRE', KEYS[i], ARGV[1])
+end
 local clock = redis.call('TIME')
-return {id, clock[1], clock[2]}
+return {id, string.format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))}

@@ -1,5 +1,7 @@
 //! A rehearsal of the commit at start, so that a missing permission shows there and not in the middle of the traffic.
 
+use std::sync::LazyLock;
+
 use redis::{RedisError, RedisResult};
 
 use crate::types::{Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
@@ -8,6 +10,8 @@ use crate::wire::{Link, Script};
 use super::batch::{Batch, LadderOf, Refused, Row, SeenId, window_of};
 use super::commit::{Answer, Committer, Note, Terms};
 use super::thresholds::Ladder;
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("probe.lua")));
 
 /// Probe keys are removed at once; if the daemon dies in between they go by themselves.
 const PROBE_TTL_S: u64 = 60;
@@ -70,11 +74,14 @@ pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> R
     }
 }
 
-/// Adds the one entry that the made-up batch claims to have read.
+/// Adds the one entry that the made-up batch claims to have read. The argument is in `probe.lua`.
 async fn plant(link: &Link, keys: &Keys) -> RedisResult<Batch> {
-    let script = Script::new(include_str!("probe.lua"));
-    let (id, s, us): (String, i64, i64) = script.call().key(keys.stream()).arg(PROBE_TTL_S).run(link).await?;
-    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(s * 1000 + us / 1000)))
+    let mut call = SCRIPT.call().key(keys.stream());
+    for key in [keys.outbox(), keys.refused(), keys.checkpoint(), keys.totals()] {
+        call = call.key(key);
+    }
+    let (id, now): (String, i64) = call.arg(PROBE_TTL_S).run(link).await?;
+    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(now)))
 }
 
 fn made_up(to: StreamId, now: UnixMs) -> Batch {

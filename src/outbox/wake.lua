@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- wake: make deliveries that wait for a contact due now, because one may have appeared.
 --
 -- KEYS[1] waiting zset   KEYS[2] due zset
@@ -8,9 +8,10 @@
 -- ARGV[4] prefix of a delivery's key
 --
 -- Returns {woken, last member looked at (nil: none was left)}
---         an error   a key of another type: nothing written. Refused whole when memory is full
+--         an error   a key of another type: nothing written
 --
 -- A lease on such a delivery is taken away: its holder looked for contacts before this change.
+-- Runs when memory is full too: it only changes scores, and a start on a full server has to get past it to what frees memory.
 -- Safe to run twice: what is due stays due.
 
 -- JUDGE

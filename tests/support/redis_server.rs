@@ -31,6 +31,14 @@ impl RedisServer {
         Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
     }
 
+    /// A server without persistence on this port, which must be free.
+    pub fn start_on(port: u16) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let options: Vec<String> = ["--save", "", "--appendonly", "no"].iter().map(ToString::to_string).collect();
+        let child = launch(port, directory.path(), &options).expect("the port is free");
+        Self { child, port, directory, options }
+    }
+
     /// A server with these options beside port, folder and socket.
     pub fn start_with(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
@@ -78,6 +86,11 @@ impl RedisServer {
     /// Kills the server with SIGKILL, as a crash would.
     pub fn kill(&mut self) {
         self.child.kill().expect("the server was running");
+        self.child.wait().expect("the server can be waited for");
+    }
+
+    /// Waits for its end after somebody else has killed it.
+    pub fn reap(&mut self) {
         self.child.wait().expect("the server can be waited for");
     }
 

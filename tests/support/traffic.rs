@@ -135,7 +135,7 @@ impl Traffic {
         match self.random.random_range(0..100) {
             0..5 => self.bad(now_ms),
             5..13 if !self.sent_ids.is_empty() => self.sent_again(),
-            13..14 => self.of_the_whale(),
+            13..15 => self.of_the_whale(),
             _ => self.good(now_ms),
         }
     }
@@ -175,7 +175,9 @@ impl Traffic {
 
     fn of_the_whale(&mut self) -> Event {
         let customer = self.customers.iter().position(|customer| customer.subject == WHALE).expect("it is there");
-        let units = self.random.random_range(1..1_u64 << 48);
+        // Of every size, so that a full counter refuses the large ones and still takes the small ones between them.
+        let bits = self.random.random_range(1..50);
+        let units = self.random.random_range(1..1_u64 << bits);
         self.event_of(Usage { customer, metric: "bytes_out", units, ts: None, id: None })
     }
 
