@@ -191,8 +191,9 @@ impl Committer {
         let past = past_windows(batch);
         let days = metric_sets(batch);
 
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(self.script.sha1()).arg(5 + 2 * groups.len() + seen.len() + past.len() + days.len());
+        let words = 50 + 7 * groups.len() + 3 * batch.rows.len() + 2 * batch.ladders.len();
+        let mut command = Cmd::with_capacity(words, 24 * words);
+        command.arg("EVALSHA").arg(self.script.sha1()).arg(5 + 2 * groups.len() + seen.len() + past.len() + days.len());
         command.arg(self.keys.stream()).arg(self.keys.checkpoint()).arg(self.keys.outbox());
         command.arg(self.keys.refused()).arg(self.keys.totals());
         for group in groups {
