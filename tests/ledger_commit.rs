@@ -72,7 +72,7 @@ impl Books {
         batch.ladders.push(LadderOf { ladder, limit: 10, plan: "free".into(), timezone: "UTC" });
         let subject = Subject::parse(subject.as_bytes()).expect("legal");
         let bucket = keys::bucket(subject.as_str());
-        batch.rows.push(Row { subject, bucket, page, ladder: Some(0), sum });
+        batch.rows.push(Row { subject, bucket, page, ladder: Some(0), believed: 0, sum });
         batch.arrange();
         batch
     }
@@ -372,4 +372,56 @@ async fn the_rehearsal_passes_on_a_full_server() {
     let books = Books::open();
     books.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
     probe::rehearse(&books.link, &books.keys, &terms(), "full").await.expect("flags=allow-oom");
+}
+
+/// Where a counter stood is only a guess of the reader, who may have begun in the middle of the day or counted a batch twice.
+#[tokio::test]
+async fn a_wrong_guess_of_the_count_neither_hides_nor_invents_an_alert() {
+    let books = Books::open();
+    let mut batch = books.batch(StreamId::ZERO, "alice", 8).await;
+    batch.rows[0].believed = 1_000;
+    let raised = |done: &Committed| done.raised.iter().map(|r| (r.percent.get(), r.used)).collect::<Vec<_>>();
+    assert_eq!(raised(&books.committed(&batch).await), [(80, 8)], "believed to be past it");
+
+    let mut next = books.batch(batch.to, "bob", 3).await;
+    next.rows[0].believed = 6;
+    assert_eq!(raised(&books.committed(&next).await), [], "believed to reach it");
+
+    let mut last = books.batch(next.to, "alice", 2).await;
+    last.rows[0].believed = 8;
+    assert_eq!(raised(&books.committed(&last).await), [(100, 10)], "believed rightly");
+}
+
+/// The life of a key is renewed once a minute only; a key that was deleted by hand meanwhile must not come back without one.
+#[tokio::test]
+async fn a_counter_that_is_made_anew_within_the_minute_has_a_life() {
+    let books = Books::open();
+    let first = books.batch(StreamId::ZERO, "alice", 8).await;
+    books.committed(&first).await;
+    let (day, bucket) = (first.pages[0].day, first.rows[0].bucket);
+    let keys = [books.keys.usage(&Metric::default(), day, bucket), books.keys.raised(&Metric::default(), day, bucket)];
+    for key in &keys {
+        let _: u64 = books.run(&["DEL", key]).await;
+    }
+    let flag = books.keys.flag(&first.rows[0].subject, &Metric::default(), Percent::new(80).expect("in range"), day);
+    let _: u64 = books.run(&["DEL", &flag]).await;
+    books.committed(&books.batch(first.to, "alice", 8).await).await;
+    let expected = 14 * 86_400 + 10 * u64::from(bucket);
+    for key in &keys {
+        let life: u64 = books.run(&["TTL", key]).await;
+        assert!((expected - 5..=expected).contains(&life), "{key}: {life}");
+    }
+}
+
+/// A record that is written in a minute in which nothing is renewed must live as long as its counter, not for ever.
+#[tokio::test]
+async fn a_record_that_comes_later_in_the_minute_has_a_life() {
+    let books = Books::open();
+    let first = books.batch(StreamId::ZERO, "alice", 1).await;
+    books.committed(&first).await;
+    books.committed(&books.batch(first.to, "alice", 8).await).await;
+    let (day, bucket) = (first.pages[0].day, first.rows[0].bucket);
+    let life: u64 = books.run(&["TTL", &books.keys.raised(&Metric::default(), day, bucket)]).await;
+    let expected = 14 * 86_400 + 10 * u64::from(bucket);
+    assert!((expected - 5..=expected).contains(&life), "{life}");
 }

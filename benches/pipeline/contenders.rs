@@ -57,6 +57,16 @@ impl Contender {
     /// All, in the order of the table.
     pub const ALL: [Self; 4] = [Self::Seed, Self::Pipelined, Self::Quotabell, Self::Ceiling];
 
+    /// The first letter of its name.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Seed => 'a',
+            Self::Pipelined => 'b',
+            Self::Quotabell => 'c',
+            Self::Ceiling => 'd',
+        }
+    }
+
     /// What the table calls it.
     pub const fn name(self) -> &'static str {
         match self {

@@ -10,6 +10,11 @@ impl Series {
         self.0.push(figure);
     }
 
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The figure below which this share of all lies; 0.5 is the median, 1.0 the largest.
     pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();

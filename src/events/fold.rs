@@ -4,6 +4,7 @@
 //! into the table of subjects and one addition.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use std::time::Duration;
 
 use chrono_tz::Tz;
@@ -24,6 +25,16 @@ pub struct Hint {
     metric: u32,
     start: UnixMs,
     end: UnixMs,
+    tally: Tally,
+}
+
+/// What was added up of a subject on one page, over all batches since it is held. Less than its counter where others counted before,
+/// more where a batch had to be read again: good enough to foresee which alerts a batch will raise. Only of the page used last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    /// Stands for metric and day; a mix-up would only foresee badly.
+    page: u64,
+    units: u64,
 }
 
 /// Adds up one batch.
@@ -37,9 +48,12 @@ pub struct Fold {
     metrics: Vec<Metric>,
     zones: Vec<(Tz, DaySpan)>,
     rows: HashMap<RowKey, u32, foldhash::fast::RandomState>,
+    /// Whose each row is, and of which page, by the row's position before the batch is arranged.
+    owners: Vec<Owner>,
     ladders: HashMap<LadderKey, Option<u32>, foldhash::fast::RandomState>,
     identified: Vec<Identified>,
     headroom: Headroom,
+    random: foldhash::fast::RandomState,
 }
 
 /// How many units still fit into counters that are nearly full, by subject, metric and day. Empty but after an overflow.
@@ -50,6 +64,13 @@ struct RowKey {
     slot: u32,
     metric: u32,
     day: Day,
+}
+
+/// Whose a row is.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    slot: u32,
+    page: u64,
 }
 
 /// Subjects with the same settings share the ladder of a page; the address of the shared settings tells.
@@ -103,9 +124,11 @@ impl Fold {
             metrics: Vec::new(),
             zones: Vec::new(),
             rows: HashMap::default(),
+            owners: Vec::new(),
             ladders: HashMap::default(),
             identified: Vec::new(),
             headroom: Headroom::new(),
+            random: foldhash::fast::RandomState::default(),
         }
     }
 
@@ -117,6 +140,7 @@ impl Fold {
         self.metrics.push(Metric::default());
         self.zones.clear();
         self.rows.clear();
+        self.owners.clear();
         self.ladders.clear();
         self.identified.clear();
     }
@@ -164,7 +188,8 @@ impl Fold {
             let profile = std::sync::Arc::clone(profile);
             let span = self.span(&profile, event.at, arrival)?;
             let row = self.row(cache, slot, &profile, metric, span);
-            cache.slot_mut(slot).hint = Hint { batch: self.number, row, metric, start: span.start, end: span.end };
+            let hint = &mut cache.slot_mut(slot).hint;
+            *hint = Hint { batch: self.number, row, metric, start: span.start, end: span.end, tally: hint.tally };
             row
         };
         // The hint may be of an older event of a day that is over meanwhile; lateness is the event's own.
@@ -224,7 +249,18 @@ impl Fold {
         };
         let row = u32::try_from(self.batch.rows.len()).expect("a batch has fewer rows than u32 counts");
         let held = cache.slot(slot);
-        self.batch.rows.push(Row { subject: held.subject.clone(), bucket: held.bucket, page, ladder, sum: 0 });
+        let owner = Owner { slot, page: self.random.hash_one((&self.metrics[metric as usize], span.day)) };
+        let tally = held.hint.tally;
+        let believed = if tally.page == owner.page { tally.units } else { 0 };
+        self.batch.rows.push(Row {
+            subject: held.subject.clone(),
+            bucket: held.bucket,
+            page,
+            ladder,
+            believed,
+            sum: 0,
+        });
+        self.owners.push(owner);
         self.rows.insert(key, row);
         row
     }
@@ -299,8 +335,12 @@ impl Fold {
 
     /// The batch, ready to be committed.
     #[must_use]
-    pub fn finish(&mut self) -> Batch {
+    pub fn finish(&mut self, cache: &mut Cache<Hint>) -> Batch {
         let mut batch = std::mem::take(&mut self.batch);
+        for (row, owner) in batch.rows.iter().zip(&self.owners) {
+            let units = row.believed.saturating_add(row.sum);
+            cache.slot_mut(owner.slot).hint.tally = Tally { page: owner.page, units };
+        }
         batch.refused.sort_by_key(|refused| refused.entry);
         batch.arrange();
         batch

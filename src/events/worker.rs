@@ -290,7 +290,7 @@ impl Worker {
             }
             self.fold.resolve(&found.counted);
         }
-        Ok(self.fold.finish())
+        Ok(self.fold.finish(&mut self.cache))
     }
 
     fn begin_commit(&self, batch: Batch) -> Committing {

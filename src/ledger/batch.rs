@@ -32,7 +32,7 @@ pub struct Batch {
 }
 
 /// A metric on a day.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Page {
     /// The metric.
     pub metric: Metric,
@@ -51,6 +51,8 @@ pub struct Row {
     pub page: u32,
     /// Position in [`Batch::ladders`], where the subject has a limit.
     pub ladder: Option<u32>,
+    /// Where the counter stood before, as far as the reader has counted itself; only a guess, to name alerts in good time.
+    pub believed: u64,
     /// Units. Above 2^53 - 1 means that the batch alone overflows; the script answers so.
     pub sum: u64,
 }

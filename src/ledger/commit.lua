@@ -14,9 +14,11 @@
 -- ARGV[15] prefix of flags        ARGV[16] length of refused    ARGV[17] largest counter, 2^53-1
 -- ARGV[18 .. 24] numbers of: ladders, groups, named alerts, refused events, id sets to add to, id sets to remove, metric sets
 -- Then the sections, each as often as its number says:
---   ladder   day's end in ms, steps, then per step threshold units (ascending) and percent
---   group    metric, day, bucket, rows, then all subjects, all sums (1..2^53), all ladder numbers (0: no limit)
---   named    '<row>:<percent>' (rows are counted through all groups, from 1), alert id, head of the alert's JSON
+--   ladder   its lowest threshold units, then one text: day's end in ms, and per step (ascending) threshold units and percent
+--   group    metric, day, bucket, 1 to renew the life of its keys (0: that was done within the last minute), rows, then all
+--            subjects, all sums (1..2^53), all ladder numbers (0: no limit)
+--   named    '<row>:<percent>' (rows are counted through all groups, from 1), alert id, head of the alert's JSON; names of
+--            thresholds that turn out not to be reached are left aside
 --   refused  values, then fields and values as XADD takes them
 --   id set   members, then the members        metric set   members, then the members
 --
@@ -70,56 +72,55 @@ for i = seen_key + 1, day_key + day_n do
   if kind ~= 'none' and kind ~= 'set' then return wrong(KEYS[i], 'a ' .. kind) end
 end
 
-local at = 25
-local ladders = {}
-for i = 1, ladder_n do
-  local steps = tonumber(ARGV[at + 1])
-  ladders[i] = {ends = tonumber(ARGV[at]), steps = steps, at = at + 2, least = tonumber(ARGV[at + 2])}
-  at = at + 2 + 2 * steps
-end
-local groups_at = at
+local ladders_at = 25
+local groups_at = ladders_at + 2 * ladder_n
 
--- First pass over the groups: read the counters, add up, see what is reached.
-local writes, reached, overflow = {}, {}, {'overflow'}
+-- The steps of a ladder that a row has reached. While the day lasts the count decides; afterwards only a crossing inside this
+-- commit does. Most rows are below their lowest threshold and never come here.
+local reached = {}
+local function climb(ladder, group, at, row, subject, count, used)
+  local day_end, steps = string.match(ARGV[ladders_at + 2 * ladder - 1], '^(%d+)(.*)$')
+  local open = now < tonumber(day_end)
+  for units, percent in string.gmatch(steps, ' (%d+) (%d+)') do
+    units = tonumber(units)
+    if used >= units and (open or count < units) then
+      reached[#reached + 1] = {group = group, at = at, row = row, subject = subject, percent = percent, used = used}
+    end
+  end
+end
+
+-- First pass over the groups: read the counters, add up, see what is reached. One list takes the words of all the HSETs, since a
+-- list a group would be most of the work.
+local words, found, overflow = {}, {}, {'overflow'}
 local row = 0
+local at = groups_at
 for g = 1, group_n do
-  local n = tonumber(ARGV[at + 3])
+  local usage, n = KEYS[4 + 2 * g], tonumber(ARGV[at + 4])
   local subjects, sums, rungs = at + 4, at + 4 + n, at + 4 + 2 * n
-  local usage = KEYS[4 + 2 * g]
-  local counts = redis.pcall('HMGET', usage, unpack(ARGV, subjects, subjects + n - 1))
+  local counts = redis.pcall('HMGET', usage, unpack(ARGV, subjects + 1, subjects + n))
   if counts.err then return wrong(usage, 'a ' .. redis.call('TYPE', usage).ok) end
-  local pairs_of_row = {'HSET', usage}
   for i = 1, n do
-    row = row + 1
-    local subject = ARGV[subjects + i - 1]
-    local count = 0
+    local subject, count = ARGV[subjects + i], 0
     if counts[i] then
-      count = tonumber(counts[i])
+      count, found[g] = tonumber(counts[i]), true
       if not count or count % 1 ~= 0 or count < 0 or count > counter_max then
         return wrong(usage, 'no count in field ' .. subject)
       end
     end
-    local used = count + tonumber(ARGV[sums + i - 1])
+    row = row + 1
+    local used = count + tonumber(ARGV[sums + i])
     if used > counter_max then
       overflow[#overflow + 1] = row
       overflow[#overflow + 1] = whole(count)
     end
-    pairs_of_row[2 * i + 1] = subject
-    pairs_of_row[2 * i + 2] = whole(used)
-    local ladder = ladders[tonumber(ARGV[rungs + i - 1])]
-    if ladder and used >= ladder.least then
-      local open = now < ladder.ends
-      for s = 0, ladder.steps - 1 do
-        local units = tonumber(ARGV[ladder.at + 2 * s])
-        -- While the day lasts the count decides; afterwards only a crossing inside this commit does.
-        if used >= units and (open or count < units) then
-          reached[#reached + 1] = {group = g, at = at, row = row, subject = subject, percent = ARGV[ladder.at + 2 * s + 1], used = used}
-        end
-      end
+    words[2 * row - 1] = subject
+    words[2 * row] = whole(used)
+    local ladder = tonumber(ARGV[rungs + i])
+    if ladder > 0 and used >= tonumber(ARGV[ladders_at + 2 * ladder - 2]) then
+      climb(ladder, g, at, row, subject, count, used)
     end
   end
-  writes[g] = pairs_of_row
-  at = at + 4 + 3 * n
+  at = at + 5 + 3 * n
 end
 if #overflow > 1 then return overflow end
 
@@ -163,15 +164,24 @@ entries_read = whole(entries_read + tonumber(ARGV[3]))
 
 -- WRITE
 
+-- Before the records, which live as long as their counter: a key that is there and lives long enough is not touched again, but one
+-- that is made here always gets its life here.
 local counter_ttl = tonumber(ARGV[13])
+local lives = {}
+row = 0
 at = groups_at
 for g = 1, group_n do
-  local n, words = tonumber(ARGV[at + 3]), writes[g]
-  for from = 3, #words, 4000 do
-    redis.call('HSET', words[2], unpack(words, from, math.min(from + 3999, #words)))
+  local usage, n = KEYS[4 + 2 * g], tonumber(ARGV[at + 4])
+  for from = row, row + n - 1, 2000 do
+    redis.call('HSET', usage, unpack(words, 2 * from + 1, 2 * math.min(from + 2000, row + n)))
   end
-  redis.call('EXPIRE', words[2], counter_ttl + 10 * tonumber(ARGV[at + 2]))
-  at = at + 4 + 3 * n
+  lives[g] = counter_ttl + 10 * tonumber(ARGV[at + 2])
+  if ARGV[at + 3] == '1' or not found[g] then
+    redis.call('EXPIRE', usage, lives[g])
+    redis.call('EXPIRE', KEYS[5 + 2 * g], lives[g])
+  end
+  row = row + n
+  at = at + 5 + 3 * n
 end
 
 local raised = {}
@@ -180,18 +190,12 @@ for _, r in ipairs(alerts) do
   if redis.call('SET', r.flag, id, 'NX', 'EX', ARGV[14]) then
     local alert = ARGV[r.name + 1] .. '"used":' .. whole(r.used) .. ',"raised_at_ms":' .. whole(now) .. '}'
     redis.call('HSET', KEYS[5 + 2 * r.group], r.percent .. ':' .. r.subject, alert)
+    redis.call('EXPIRE', KEYS[5 + 2 * r.group], lives[r.group])
     redis.call('XADD', KEYS[3], '*', 'alert', alert)
     raised[#raised + 1] = r.row
     raised[#raised + 1] = r.percent
     raised[#raised + 1] = whole(r.used)
   end
-end
-
--- A record lives as long as its counter, so its hash gets the same life at every write of the counter.
-at = groups_at
-for g = 1, group_n do
-  redis.call('EXPIRE', KEYS[5 + 2 * g], counter_ttl + 10 * tonumber(ARGV[at + 2]))
-  at = at + 4 + 3 * tonumber(ARGV[at + 3])
 end
 
 at = refused_at

@@ -1,6 +1,8 @@
 //! The wrapper of `commit.lua`: one batch, all or nothing.
 
+use std::fmt::Write as _;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
@@ -8,7 +10,8 @@ use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, Keys, Percent, StreamId, UnixMs, keys};
 use crate::wire::{Link, Script, script};
 
-use super::batch::{Batch, Row};
+use super::batch::Batch;
+use super::renewal::{Life, Renewals};
 
 /// The layout of counters and records in Redis. A daemon that knows another one does not start.
 pub const FORMAT: &str = "1";
@@ -29,6 +32,7 @@ pub struct Committer {
     keys: Keys,
     script: Script,
     terms: Terms,
+    renewals: Mutex<Renewals>,
 }
 
 /// What every commit of a daemon has in common.
@@ -122,7 +126,7 @@ impl Committer {
     /// A committer of the partition with these keys.
     #[must_use]
     pub fn new(keys: Keys, terms: Terms) -> Self {
-        Self { keys, script: Script::new(include_str!("commit.lua")), terms }
+        Self { keys, script: Script::new(include_str!("commit.lua")), terms, renewals: Mutex::default() }
     }
 
     /// Applies an arranged batch ([`Batch::arrange`]), naming the alerts where thresholds are reached.
@@ -134,32 +138,65 @@ impl Committer {
     /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored checkpoint
     /// tells. A key of another type ([`crate::wire::Fault::WrongType`]) has written nothing.
     pub async fn commit(&self, link: &Link, batch: &Batch) -> RedisResult<Answer> {
-        let mut named = Vec::new();
+        let groups = self.groups_of(batch);
+        let mut named = foreseen(batch);
         // Between two tries other rows can't reach a threshold: the checkpoint guards the counters. A limit of two keeps a script
         // that misbehaves from looping.
         for _ in 0..2 {
-            let command = self.encode(batch, &named);
+            let command = self.encode(batch, &groups, &named);
             let reply: Value = script::run(link, &self.script, &command).await?;
             match decode(reply, batch)? {
-                Reply::Answer(answer) => return Ok(answer),
-                Reply::Unnamed(rows) => named = rows,
+                Reply::Answer(answer) => {
+                    if matches!(answer, Answer::Committed(_)) {
+                        self.renewed(batch, &groups);
+                    }
+                    return Ok(answer);
+                }
+                Reply::Unnamed(rows) => named.extend(rows),
             }
         }
         Err(unexpected("unnamed alerts twice"))
     }
 
+    /// The rows by counter hash, each with whether its life is to be renewed.
+    fn groups_of(&self, batch: &Batch) -> Vec<Group> {
+        let renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups: Vec<Group> = Vec::with_capacity(usize::from(keys::BUCKETS));
+        for (at, row) in batch.rows.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group)
+                    if group.page == row.page && group.bucket == row.bucket && group.rows.len() < GROUP_ROWS_MAX =>
+                {
+                    group.rows.end = at + 1;
+                }
+                _ => {
+                    let life = renewals.life(&batch.pages[row.page as usize], row.bucket, batch.read_at);
+                    groups.push(Group { page: row.page, bucket: row.bucket, rows: at..at + 1, life });
+                }
+            }
+        }
+        groups
+    }
+
+    fn renewed(&self, batch: &Batch, groups: &[Group]) {
+        let mut renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        for group in groups.iter().filter(|group| group.life == Life::Renew) {
+            renewals.renewed(&batch.pages[group.page as usize], group.bucket, batch.read_at);
+        }
+    }
+
     /// The EVALSHA of this batch; the order of its arguments is described in `commit.lua`.
-    fn encode(&self, batch: &Batch, named: &[Unnamed]) -> Cmd {
-        let groups = groups_of(&batch.rows);
+    fn encode(&self, batch: &Batch, groups: &[Group], named: &[Unnamed]) -> Cmd {
         let seen = seen_sets(batch);
         let past = past_windows(batch);
         let days = metric_sets(batch);
 
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(self.script.sha1()).arg(5 + 2 * groups.len() + seen.len() + past.len() + days.len());
+        let words = 50 + 7 * groups.len() + 3 * batch.rows.len() + 2 * batch.ladders.len();
+        let mut command = Cmd::with_capacity(words, 24 * words);
+        command.arg("EVALSHA").arg(self.script.sha1()).arg(5 + 2 * groups.len() + seen.len() + past.len() + days.len());
         command.arg(self.keys.stream()).arg(self.keys.checkpoint()).arg(self.keys.outbox());
         command.arg(self.keys.refused()).arg(self.keys.totals());
-        for group in &groups {
+        for group in groups {
             let page = &batch.pages[group.page as usize];
             command.arg(self.keys.usage(&page.metric, page.day, group.bucket));
             command.arg(self.keys.raised(&page.metric, page.day, group.bucket));
@@ -186,15 +223,23 @@ impl Committer {
         command.arg(seen.len()).arg(past.len()).arg(days.len());
 
         for of in &batch.ladders {
-            command.arg(of.ladder.day_end.0).arg(of.ladder.steps.len());
+            command.arg(of.ladder.steps.first().map_or(0, |least| least.units));
+            let mut text = of.ladder.day_end.0.to_string();
             for step in &of.ladder.steps {
-                command.arg(step.units).arg(step.percent.get());
+                // Writing to a string can't fail.
+                let _ = write!(text, " {} {}", step.units, step.percent);
             }
+            command.arg(text);
         }
-        for group in &groups {
+        for group in groups {
             let rows = &batch.rows[group.rows.clone()];
             let page = &batch.pages[group.page as usize];
-            command.arg(page.metric.as_str()).arg(page.day.to_string()).arg(group.bucket).arg(rows.len());
+            command.arg(page.metric.as_str()).arg(page.day.to_string()).arg(group.bucket);
+            command.arg(match group.life {
+                Life::Renew => 1,
+                Life::Keep => 0,
+            });
+            command.arg(rows.len());
             for row in rows {
                 command.arg(row.subject.as_str());
             }
@@ -240,21 +285,21 @@ struct Group {
     page: u32,
     bucket: u8,
     rows: Range<usize>,
+    life: Life,
 }
 
-fn groups_of(rows: &[Row]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for (at, row) in rows.iter().enumerate() {
-        match groups.last_mut() {
-            Some(group)
-                if group.page == row.page && group.bucket == row.bucket && group.rows.len() < GROUP_ROWS_MAX =>
-            {
-                group.rows.end = at + 1;
-            }
-            _ => groups.push(Group { page: row.page, bucket: row.bucket, rows: at..at + 1 }),
-        }
+/// The thresholds that rows will reach if their counters stand where the reader believes. Naming these with the first call saves a
+/// second one; the script judges by the counters themselves.
+fn foreseen(batch: &Batch) -> Vec<Unnamed> {
+    let mut foreseen = Vec::new();
+    for (at, row) in batch.rows.iter().enumerate() {
+        let Some(of) = row.ladder.and_then(|ladder| batch.ladders.get(ladder as usize)) else { continue };
+        let reached = row.believed..=row.believed.saturating_add(row.sum);
+        let steps =
+            of.ladder.steps.iter().filter(|step| step.units > *reached.start() && reached.contains(&step.units));
+        foreseen.extend(steps.map(|step| Unnamed { row: at, percent: step.percent }));
     }
-    groups
+    foreseen
 }
 
 struct SeenSet<'a> {

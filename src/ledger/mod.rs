@@ -8,6 +8,7 @@ pub mod batch;
 pub mod commit;
 pub mod probe;
 pub mod query;
+pub mod renewal;
 pub mod retention;
 pub mod seen;
 pub mod thresholds;

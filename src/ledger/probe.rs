@@ -97,7 +97,7 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
     batch.seen.push(SeenId { window: window_of(to), member: SeenId::member(&subject, &metric, b"probe") });
     batch.refused.push(Refused { entry: to, reason: Reason::BadUnits, detail: "probe".into(), fields: Vec::new() });
     let bucket = keys::bucket(subject.as_str());
-    batch.rows.push(Row { subject, bucket, page: 0, ladder: Some(0), sum: 1 });
+    batch.rows.push(Row { subject, bucket, page: 0, ladder: Some(0), believed: 0, sum: 1 });
     batch
 }
 
