@@ -26,6 +26,8 @@ use super::target::Target;
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long it may take to write its file and exit.
 pub(super) const STOP_MAX: Duration = Duration::from_secs(30);
+/// How long a listener that drops connections is taken for one whose process is being ended.
+const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Between two looks at a server that is not up yet.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -256,12 +258,19 @@ enum Listener {
 }
 
 async fn listener(port: u16) -> Result<Listener, EmbeddedError> {
-    let link = Link::new(Target::local(port).client()?);
-    Ok(match inspect(&link).await {
-        Ok(info) => Listener::Server(Box::new(info)),
-        Err(InspectError::Redis(error)) if error.is_connection_refusal() => Listener::Nobody,
-        Err(_) => Listener::Unknown,
-    })
+    let begun = Instant::now();
+    loop {
+        let link = Link::new(Target::local(port).client()?);
+        match inspect(&link).await {
+            Ok(info) => return Ok(Listener::Server(Box::new(info))),
+            Err(InspectError::Redis(error)) if error.is_connection_refusal() => return Ok(Listener::Nobody),
+            // The system closes the sockets of a killed process one after the other: a moment later nobody listens.
+            Err(InspectError::Redis(error)) if error.is_connection_dropped() && begun.elapsed() < CLOSING_MAX => {
+                sleep(LOOK_EVERY).await;
+            }
+            Err(_) => return Ok(Listener::Unknown),
+        }
+    }
 }
 
 async fn ping(link: &Link) -> bool {
