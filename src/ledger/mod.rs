@@ -3,9 +3,11 @@
 //! Owns the layout of counters and records in Redis, and is the only folder besides `types/keys.rs` that knows it. Never reads the
 //! stream and never decides who has which limit. Read next: [`commit`], the script that all the promises rest on.
 
+mod arguments;
 pub mod audit;
 pub mod batch;
 pub mod commit;
+mod naming;
 pub mod probe;
 pub mod query;
 pub mod renewal;
