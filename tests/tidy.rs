@@ -381,7 +381,7 @@ fn imports_against_the_path_are_found() {
     assert_eq!(of("src/outbox/work.rs", "use super::super::events::Worker;"), 1);
     assert_eq!(of("src/types/day.rs", "#[cfg(test)]\nmod tests {\n    use super::super::super::ledger::X;\n}"), 1);
     assert_eq!(of("src/events/mod.rs", "use crate::config::Config;"), 1);
-    assert_eq!(of("src/config/mod.rs", "use crate::app::run;"), 1);
+    assert_eq!(of("src/config.rs", "use crate::app::run;"), 1);
     assert_eq!(of("src/events/mod.rs", "use crate::helpers::x;"), 1);
 }
 

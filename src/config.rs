@@ -32,7 +32,7 @@ pub use mask::{masked_contact, masked_url};
 pub use tree::Place;
 
 /// `config/default.toml`.
-pub const DEFAULTS: &str = include_str!("../../config/default.toml");
+pub const DEFAULTS: &str = include_str!("../config/default.toml");
 
 /// Every setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
