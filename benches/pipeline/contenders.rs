@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use quotabell::config::Config;
-use quotabell::events::config::Trim;
 use quotabell::events::worker::{Parts, Worker};
 use quotabell::ledger::Committer;
 use quotabell::ledger::commit::{Terms, Trimming};
@@ -245,7 +244,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let target = Target::local(order.port);
     let keys = Keys::new(STREAM);
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let terms = Terms { trim: Trimming::Never, partitions: 1, fingerprint: plans.fingerprint() };
+    let terms = Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
     let stop = CancellationToken::new();
     let counted = CountedEvents::default();
     metrics::set_global_recorder(counted.clone()).context("install the recorder")?;
@@ -255,7 +254,6 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
         changes.arrived().await;
     }
     let mut stream = config.stream.clone();
-    stream.trim = Trim::Never;
     stream.batch_entries = order.batch_entries.unwrap_or(stream.batch_entries);
     let worker = Worker::new(Parts {
         link: Arc::new(Link::new(target.client()?)),

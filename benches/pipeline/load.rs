@@ -12,6 +12,8 @@ use crate::machine;
 
 /// The stream of usage events.
 pub const STREAM: &str = "usage";
+/// Where the events wait; each drain gets a copy of them, and may trim it.
+const MASTER: &str = "bench:events";
 /// The thresholds of every subject.
 pub const PERCENTS: [u16; 2] = [80, 100];
 /// Entries a pipeline while loading.
@@ -69,13 +71,13 @@ impl Load {
         self.events.len()
     }
 
-    /// Appends all events, and writes each subject's limit to its hash.
+    /// Appends all events to where [`reset`] copies them from, and writes each subject's limit to its hash.
     pub fn write(&self, connection: &mut Connection) -> anyhow::Result<()> {
         for chunk in self.events.chunks(AT_ONCE) {
             let mut pipeline = redis::pipe();
             for event in chunk {
                 let subject = self.subjects[event.subject].as_str();
-                pipeline.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(subject);
+                pipeline.cmd("XADD").arg(MASTER).arg("*").arg("subject").arg(subject);
                 pipeline.arg("units").arg(event.units).ignore();
             }
             let () = pipeline.query(connection).context("append events")?;
@@ -163,20 +165,16 @@ pub fn compare(counts: &[u64], alerts: &BTreeSet<String>, expected: &Expected) -
     Ok(())
 }
 
-/// Removes all that counting wrote; events and limits stay.
+/// Removes all that a drain wrote, and makes a fresh copy of the stream.
 pub fn reset(connection: &mut Connection) -> anyhow::Result<()> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection)?;
-    let ours = |key: &&String| *key != STREAM && !key.starts_with(quotabell::types::keys::SUBJECT_PREFIX);
+    let ours = |key: &&String| *key != MASTER && !key.starts_with(quotabell::types::keys::SUBJECT_PREFIX);
     let doomed: Vec<&String> = keys.iter().filter(ours).collect();
     for chunk in doomed.chunks(AT_ONCE) {
         let () = redis::cmd("DEL").arg(chunk).query(connection)?;
     }
-    let groups: Vec<std::collections::HashMap<String, redis::Value>> =
-        redis::cmd("XINFO").arg("GROUPS").arg(STREAM).query(connection)?;
-    for group in groups {
-        let name: String = redis::from_redis_value_ref(group.get("name").unwrap_or(&redis::Value::Nil))?;
-        let () = redis::cmd("XGROUP").arg("DESTROY").arg(STREAM).arg(name).query(connection)?;
-    }
+    let copied: bool = redis::cmd("COPY").arg(MASTER).arg(STREAM).query(connection)?;
+    anyhow::ensure!(copied, "the stream could not be copied");
     Ok(())
 }
 
