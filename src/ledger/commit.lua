@@ -28,7 +28,7 @@
 --         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
 --         {'overflow', row, count, ...}    these rows' counters would pass 2^53-1 and stand at count: nothing written
 --         {'unnamed', row, percent, ...}   thresholds reached whose ids the caller has to name: nothing written
---         an error                         a key of another type or a counter that is no number: nothing written
+--         an error                         a key of another type, or a counter or total that is no number: nothing written
 -- Notes: 'held' and a group that keeps entries from being trimmed; 'group', 'trim', 'unlink' and the error of a command that the
 -- user may not run. Those come last, by pcall, because Redis does not roll back: an error midway would count a batch again.
 --
@@ -66,6 +66,12 @@ local day_key = past_key + past_n
 for i = 3, 5 do
   local kind = redis.call('TYPE', KEYS[i]).ok
   if kind ~= 'none' and kind ~= (i == 5 and 'hash' or 'stream') then return wrong(KEYS[i], 'a ' .. kind) end
+end
+-- As HINCRBY takes them, with room to add: it would fail only after the counters are written.
+for i, total in ipairs(redis.call('HMGET', KEYS[5], 'counted', 'duplicates', 'refused', 'raised')) do
+  if total and (#total > 15 or not (total == '0' or string.match(total, '^%-?[1-9]%d*$'))) then
+    return wrong(KEYS[5], 'no count in field ' .. ({'counted', 'duplicates', 'refused', 'raised'})[i])
+  end
 end
 for i = seen_key + 1, day_key + day_n do
   local kind = redis.call('TYPE', KEYS[i]).ok
