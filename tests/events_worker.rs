@@ -289,6 +289,29 @@ async fn a_subject_with_an_unreadable_setting_is_counted_and_not_judged() {
     .await;
 }
 
+/// A subject whose key became a string keeps all its settings: judged by the default plan it would be alerted at another's limit.
+#[tokio::test]
+async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
+    let desk = Desk::closed();
+    desk.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "100000"]).await;
+    desk.hire().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    desk.run::<String>(&["SET", "quota_subject:alice", "mine"]).await;
+    // Changes are noticed in their order: once this one is, so is the one before.
+    desk.run::<u64>(&["HSET", "quota_subject:bob", "limit:requests", "1", "thresholds", "100"]).await;
+    eventually("the change of alice was noticed", || async {
+        desk.add(&[(b"subject", b"bob")]).await;
+        desk.caught_up().await;
+        (!desk.alerts().await.is_empty()).then_some(())
+    })
+    .await;
+    desk.add(&[(b"subject", b"alice"), (b"units", b"6000")]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(6001));
+    assert_eq!(desk.alerts().await, [("bob".to_owned(), 100)]);
+}
+
 /// I7: the same instant lies in different days of different zones.
 #[tokio::test]
 async fn days_lie_in_the_subjects_zone() {
