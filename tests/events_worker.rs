@@ -312,6 +312,27 @@ async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     assert_eq!(desk.alerts().await, [("bob".to_owned(), 100)]);
 }
 
+/// A platform that keeps its own fields in a subject's hash may write them all the time: that must not stop the counting.
+#[tokio::test]
+async fn a_subject_that_is_written_all_the_time_is_counted() {
+    let desk = Desk::open().await;
+    let (stop, link) = (desk.stop.clone(), desk.server.link());
+    tokio::spawn(async move {
+        let mut writes = redis::pipe();
+        for n in 0..2000 {
+            writes.cmd("HSET").arg("quota_subject:alice").arg("last_seen").arg(n).ignore();
+        }
+        while !stop.is_cancelled() {
+            let () = link.pipe(&writes).await.expect("written");
+        }
+    });
+    for n in 1..=20 {
+        desk.add(&[(b"subject", b"alice")]).await;
+        desk.caught_up().await;
+        assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(n));
+    }
+}
+
 /// I7: the same instant lies in different days of different zones.
 #[tokio::test]
 async fn days_lie_in_the_subjects_zone() {
