@@ -333,6 +333,20 @@ async fn a_subject_that_is_written_all_the_time_is_counted() {
     }
 }
 
+/// I8: a day that was over before 1970 ends at a negative instant, which the commit has to read like any other.
+#[tokio::test]
+async fn an_event_of_the_last_day_of_1969_is_counted_and_judged() {
+    let desk = Desk::closed();
+    desk.run::<u64>(&["HSET", "quota_subject:alice", "timezone", "Asia/Dubai"]).await;
+    let event = ["subject", "alice", "units", "5000", "ts", "1969-12-31T19:00:00Z"];
+    desk.run::<String>(&[&["XADD", "usage", "1-1"], event.as_slice()].concat()).await;
+    desk.add(&[(b"subject", b"bob")]).await;
+    desk.hire().await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", Day::parse("1969-12-31").expect("a date")).await, Some(5000));
+    assert_eq!(desk.alerts().await, [("alice".to_owned(), 80), ("alice".to_owned(), 100)]);
+}
+
 /// I7: the same instant lies in different days of different zones.
 #[tokio::test]
 async fn days_lie_in_the_subjects_zone() {

@@ -14,7 +14,7 @@
 -- ARGV[15] prefix of flags        ARGV[16] length of refused    ARGV[17] largest counter, 2^53-1
 -- ARGV[18 .. 24] numbers of: ladders, groups, named alerts, refused events, id sets to add to, id sets to remove, metric sets
 -- Then the sections, each as often as its number says:
---   ladder   its lowest threshold units, then one text: day's end in ms, and per step (ascending) threshold units and percent
+--   ladder   its lowest threshold units, then one text: day's end in ms (negative before 1970), and per step (ascending) threshold units and percent
 --   group    metric, day, bucket, 1 to renew the life of its keys (0: that was done within the last minute), rows, then all
 --            subjects, all sums (1..2^53), all ladder numbers (0: no limit)
 --   named    '<row>:<percent>' (rows are counted through all groups, from 1), alert id, head of the alert's JSON; names of
@@ -85,7 +85,7 @@ local groups_at = ladders_at + 2 * ladder_n
 -- commit does. Most rows are below their lowest threshold and never come here.
 local reached = {}
 local function climb(ladder, group, at, row, subject, count, used)
-  local day_end, steps = string.match(ARGV[ladders_at + 2 * ladder - 1], '^(%d+)(.*)$')
+  local day_end, steps = string.match(ARGV[ladders_at + 2 * ladder - 1], '^(%-?%d+)(.*)$')
   local open = now < tonumber(day_end)
   for units, percent in string.gmatch(steps, ' (%d+) (%d+)') do
     units = tonumber(units)
