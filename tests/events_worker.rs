@@ -347,6 +347,23 @@ async fn an_event_of_the_last_day_of_1969_is_counted_and_judged() {
     assert_eq!(desk.alerts().await, [("alice".to_owned(), 80), ("alice".to_owned(), 100)]);
 }
 
+/// I8: entries so large that the first reading can't come through are read in smaller ones. Here the server hangs up on a reply
+/// above 1 MB; a slow network that runs into the deadline does the same.
+#[tokio::test]
+async fn entries_too_large_for_one_reading_are_read_in_smaller_ones() {
+    let desk = Desk::closed();
+    desk.run::<String>(&["CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0"]).await;
+    let large = vec![b'x'; 100_000];
+    for _ in 0..64 {
+        desk.add(&[(b"subject", b"alice"), (b"payload", &large)]).await;
+    }
+    desk.hire().await;
+    eventually("all are counted", || async {
+        (desk.count("alice", "requests", desk.today().await).await == Some(64)).then_some(())
+    })
+    .await;
+}
+
 /// I7: the same instant lies in different days of different zones.
 #[tokio::test]
 async fn days_lie_in_the_subjects_zone() {

@@ -59,6 +59,8 @@ pub struct Worker {
     retention_due: Instant,
     /// Restarts since the last commit.
     restarts: u32,
+    /// Readings that failed before anything was committed, less those that did not.
+    failed_readings: u32,
     room: Room,
 }
 
@@ -109,6 +111,7 @@ impl Worker {
             committer: Arc::new(committer),
             retention_due: Instant::now(),
             restarts: 0,
+            failed_readings: 0,
             room: Room::default(),
             target,
             link,
@@ -128,6 +131,9 @@ impl Worker {
             if self.report.commits() > before {
                 retries.worked();
                 self.restarts = 0;
+                self.failed_readings = self.failed_readings.saturating_sub(1);
+            } else if matches!(error, SessionError::Read(_)) {
+                self.failed_readings = self.failed_readings.saturating_add(1);
             }
             let delay = match error.fault() {
                 None => {
@@ -152,7 +158,7 @@ impl Worker {
         let mut at = self.checkpoint().await?;
         self.fold.set_headroom(self.room.as_of(at));
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
-        let mut count = first_count(self.config.batch_entries);
+        let mut count = first_count(self.config.batch_entries, self.failed_readings);
         let mut committing: Option<Committing> = None;
         reader.request(&at.to_string(), count, Some(BLOCK)).await?;
         loop {
