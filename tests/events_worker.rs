@@ -467,6 +467,42 @@ async fn a_stream_made_again_is_read_from_its_beginning() {
     assert_eq!(desk.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
 }
 
+/// Made again, a stream may hold entries on both sides of the old checkpoint: XREAD after it would skip the lower ones for ever.
+#[tokio::test]
+async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    let mut again = redis::pipe();
+    again.atomic().cmd("DEL").arg("usage").ignore();
+    again.cmd("XADD").arg("usage").arg("1700000000000-0").arg("subject").arg("alice").ignore();
+    again.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
+    let () = desk.link.pipe(&again).await.expect("done");
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(2));
+}
+
+/// Entries that stay before the checkpoint are no sign of another stream: taken for one, they would be counted twice.
+#[tokio::test]
+async fn an_entry_deleted_or_trimmed_at_the_checkpoint_is_no_new_stream() {
+    let desk = Desk::open().await;
+    for trimming in [None, Some("0")] {
+        for _ in 0..3 {
+            desk.add(&[(b"subject", b"alice")]).await;
+        }
+        desk.caught_up().await;
+        let last: String = desk.run(&["HGET", &desk.keys.checkpoint(), "id"]).await;
+        match trimming {
+            None => desk.run::<u64>(&["XDEL", "usage", &last]).await,
+            Some(length) => desk.run::<u64>(&["XTRIM", "usage", "MAXLEN", length]).await,
+        };
+        desk.add(&[(b"subject", b"alice")]).await;
+        desk.caught_up().await;
+    }
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(8));
+}
+
 /// After FLUSHALL the daemon counts what comes next; nothing of the past is left to agree with.
 #[tokio::test]
 async fn counting_goes_on_after_flushall() {

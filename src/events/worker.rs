@@ -333,6 +333,7 @@ impl Worker {
             }
             Answer::Stale(_) => Err(SessionError::Again("another worker committed, or this commit's reply was lost")),
             Answer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
+            Answer::Recreated => self.look_round(batch.from).await,
             Answer::Old => Err(SessionError::Again("the batch was read too long ago")),
             Answer::Overflow(full) => {
                 self.room.learn(&batch, &full);

@@ -25,6 +25,7 @@
 -- Returns {'committed', now ms, {row, percent, used, ...} raised, {what, text, ...} notes}
 --         {'stale', stored checkpoint}     another commit came first, or this one ran already: nothing written
 --         {'lost'}                         the batch's last entry is not in the stream: nothing written
+--         {'recreated'}                    another stream lies under the old name, with entries before the checkpoint: nothing written
 --         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
 --         {'overflow', row, count, ...}    these rows' counters would pass 2^53-1 and stand at count: nothing written
 --         {'unnamed', row, percent, ...}   thresholds reached whose ids the caller has to name: nothing written
@@ -47,12 +48,25 @@ local function before_id(a, b)
   return am < bm
 end
 
+local function stream_info()
+  local info, of = redis.call('XINFO', 'STREAM', KEYS[1]), {}
+  for i = 1, #info, 2 do of[info[i]] = info[i + 1] end
+  return of
+end
+
 -- JUDGE
 
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= ARGV[1] then return {'stale', checkpoint} end
 if #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) == 0 then return {'lost'} end
+-- The entry of the checkpoint stays until something behind it is committed, and what trims or deletes it takes those before it too
+-- or leaves a trace. So where it has gone from between others, these were never read.
+if checkpoint ~= '0-0' and #redis.call('XRANGE', KEYS[1], checkpoint, checkpoint) == 0
+  and #redis.call('XRANGE', KEYS[1], '-', '(' .. checkpoint, 'COUNT', 1) > 0
+  and before_id(stream_info()['max-deleted-entry-id'], checkpoint) then
+  return {'recreated'}
+end
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 if now - tonumber(ARGV[4]) > tonumber(ARGV[5]) then return {'old', whole(now)} end
@@ -161,9 +175,7 @@ if #unnamed > 1 then return unnamed end
 -- Entries that were added and trimmed before the first commit count as read, so that the group's lag is true.
 local entries_read = tonumber(stored[2] or '')
 if not entries_read then
-  local info = redis.call('XINFO', 'STREAM', KEYS[1])
-  local of = {}
-  for i = 1, #info, 2 do of[info[i]] = info[i + 1] end
+  local of = stream_info()
   entries_read = of['entries-added'] - of['length']
 end
 entries_read = whole(entries_read + tonumber(ARGV[3]))
