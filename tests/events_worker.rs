@@ -503,6 +503,30 @@ async fn an_entry_deleted_or_trimmed_at_the_checkpoint_is_no_new_stream() {
     assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(8));
 }
 
+/// A stream that never rests is never read to its end by a blocking read: the gap would be said at night, or never.
+#[tokio::test]
+async fn entries_trimmed_from_a_busy_stream_are_noticed() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    let mut both = redis::pipe();
+    both.atomic().cmd("XADD").arg("usage").arg("*").arg("subject").arg("lost").ignore();
+    both.cmd("XTRIM").arg("usage").arg("MAXLEN").arg(0).ignore();
+    let () = desk.link.pipe(&both).await.expect("done");
+    let mut added = 2;
+    eventually("the gap is booked", || {
+        added += 1;
+        let desk = &desk;
+        async move {
+            desk.add(&[(b"subject", b"alice")]).await;
+            desk.caught_up().await;
+            let read: u64 = desk.run(&["HGET", &desk.keys.checkpoint(), "entries_read"]).await;
+            (read == added).then_some(())
+        }
+    })
+    .await;
+}
+
 /// After FLUSHALL the daemon counts what comes next; nothing of the past is left to agree with.
 #[tokio::test]
 async fn counting_goes_on_after_flushall() {

@@ -31,7 +31,7 @@ use super::report::Report;
 use super::room::Room;
 use super::trouble::SessionError;
 
-/// How long an idle read waits in the server. Also how often an idle stream is audited.
+/// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
 /// How often days that are over are looked for.
 const RETENTION_EVERY: Duration = Duration::from_secs(60);
@@ -57,6 +57,7 @@ pub struct Worker {
     fold: Fold,
     report: Report,
     retention_due: Instant,
+    audited: Instant,
     /// Restarts since the last commit.
     restarts: u32,
     /// Readings that failed before anything was committed, less those that did not.
@@ -110,6 +111,7 @@ impl Worker {
             report: Report::new(raised),
             committer: Arc::new(committer),
             retention_due: Instant::now(),
+            audited: Instant::now(),
             restarts: 0,
             failed_readings: 0,
             room: Room::default(),
@@ -329,7 +331,8 @@ impl Worker {
                 self.restarts = 0;
                 self.fold.set_headroom(Headroom::new());
                 self.retain(&batch).await;
-                Ok(())
+                // A stream that is never idle for as long as a blocking read waits has to be audited too.
+                if self.audited.elapsed() < BLOCK { Ok(()) } else { self.look_round(batch.to).await }
             }
             Answer::Stale(_) => Err(SessionError::Again("another worker committed, or this commit's reply was lost")),
             Answer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
@@ -360,6 +363,7 @@ impl Worker {
 
     /// Nothing is unread: looks whether entries, or the stream itself, went away behind our back.
     async fn look_round(&mut self, at: StreamId) -> Result<(), SessionError> {
+        self.audited = Instant::now();
         let finding = self
             .audit
             .run(&self.link, at)
