@@ -289,6 +289,81 @@ async fn a_subject_with_an_unreadable_setting_is_counted_and_not_judged() {
     .await;
 }
 
+/// A subject whose key became a string keeps all its settings: judged by the default plan it would be alerted at another's limit.
+#[tokio::test]
+async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
+    let desk = Desk::closed();
+    desk.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "100000"]).await;
+    desk.hire().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    desk.run::<String>(&["SET", "quota_subject:alice", "mine"]).await;
+    // Changes are noticed in their order: once this one is, so is the one before.
+    desk.run::<u64>(&["HSET", "quota_subject:bob", "limit:requests", "1", "thresholds", "100"]).await;
+    eventually("the change of alice was noticed", || async {
+        desk.add(&[(b"subject", b"bob")]).await;
+        desk.caught_up().await;
+        (!desk.alerts().await.is_empty()).then_some(())
+    })
+    .await;
+    desk.add(&[(b"subject", b"alice"), (b"units", b"6000")]).await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(6001));
+    assert_eq!(desk.alerts().await, [("bob".to_owned(), 100)]);
+}
+
+/// A platform that keeps its own fields in a subject's hash may write them all the time: that must not stop the counting.
+#[tokio::test]
+async fn a_subject_that_is_written_all_the_time_is_counted() {
+    let desk = Desk::open().await;
+    let (stop, link) = (desk.stop.clone(), desk.server.link());
+    tokio::spawn(async move {
+        let mut writes = redis::pipe();
+        for n in 0..2000 {
+            writes.cmd("HSET").arg("quota_subject:alice").arg("last_seen").arg(n).ignore();
+        }
+        while !stop.is_cancelled() {
+            let () = link.pipe(&writes).await.expect("written");
+        }
+    });
+    for n in 1..=20 {
+        desk.add(&[(b"subject", b"alice")]).await;
+        desk.caught_up().await;
+        assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(n));
+    }
+}
+
+/// I8: a day that was over before 1970 ends at a negative instant, which the commit has to read like any other.
+#[tokio::test]
+async fn an_event_of_the_last_day_of_1969_is_counted_and_judged() {
+    let desk = Desk::closed();
+    desk.run::<u64>(&["HSET", "quota_subject:alice", "timezone", "Asia/Dubai"]).await;
+    let event = ["subject", "alice", "units", "5000", "ts", "1969-12-31T19:00:00Z"];
+    desk.run::<String>(&[&["XADD", "usage", "1-1"], event.as_slice()].concat()).await;
+    desk.add(&[(b"subject", b"bob")]).await;
+    desk.hire().await;
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", Day::parse("1969-12-31").expect("a date")).await, Some(5000));
+    assert_eq!(desk.alerts().await, [("alice".to_owned(), 80), ("alice".to_owned(), 100)]);
+}
+
+/// I8: entries so large that the first reading can't come through are read in smaller ones. Here the server hangs up on a reply
+/// above 1 MB; a slow network that runs into the deadline does the same.
+#[tokio::test]
+async fn entries_too_large_for_one_reading_are_read_in_smaller_ones() {
+    let desk = Desk::closed();
+    desk.run::<String>(&["CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0"]).await;
+    let large = vec![b'x'; 100_000];
+    for _ in 0..64 {
+        desk.add(&[(b"subject", b"alice"), (b"payload", &large)]).await;
+    }
+    desk.hire().await;
+    eventually("all are counted", || async {
+        (desk.count("alice", "requests", desk.today().await).await == Some(64)).then_some(())
+    })
+    .await;
+}
+
 /// I7: the same instant lies in different days of different zones.
 #[tokio::test]
 async fn days_lie_in_the_subjects_zone() {
@@ -390,6 +465,66 @@ async fn a_stream_made_again_is_read_from_its_beginning() {
     desk.run::<String>(&["XADD", "usage", "1700000000000-0", "subject", "alice"]).await;
     desk.caught_up().await;
     assert_eq!(desk.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
+}
+
+/// Made again, a stream may hold entries on both sides of the old checkpoint: XREAD after it would skip the lower ones for ever.
+#[tokio::test]
+async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    let mut again = redis::pipe();
+    again.atomic().cmd("DEL").arg("usage").ignore();
+    again.cmd("XADD").arg("usage").arg("1700000000000-0").arg("subject").arg("alice").ignore();
+    again.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
+    let () = desk.link.pipe(&again).await.expect("done");
+    desk.caught_up().await;
+    assert_eq!(desk.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(2));
+}
+
+/// Entries that stay before the checkpoint are no sign of another stream: taken for one, they would be counted twice.
+#[tokio::test]
+async fn an_entry_deleted_or_trimmed_at_the_checkpoint_is_no_new_stream() {
+    let desk = Desk::open().await;
+    for trimming in [None, Some("0")] {
+        for _ in 0..3 {
+            desk.add(&[(b"subject", b"alice")]).await;
+        }
+        desk.caught_up().await;
+        let last: String = desk.run(&["HGET", &desk.keys.checkpoint(), "id"]).await;
+        match trimming {
+            None => desk.run::<u64>(&["XDEL", "usage", &last]).await,
+            Some(length) => desk.run::<u64>(&["XTRIM", "usage", "MAXLEN", length]).await,
+        };
+        desk.add(&[(b"subject", b"alice")]).await;
+        desk.caught_up().await;
+    }
+    assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(8));
+}
+
+/// A stream that never rests is never read to its end by a blocking read: the gap would be said at night, or never.
+#[tokio::test]
+async fn entries_trimmed_from_a_busy_stream_are_noticed() {
+    let desk = Desk::open().await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
+    let mut both = redis::pipe();
+    both.atomic().cmd("XADD").arg("usage").arg("*").arg("subject").arg("lost").ignore();
+    both.cmd("XTRIM").arg("usage").arg("MAXLEN").arg(0).ignore();
+    let () = desk.link.pipe(&both).await.expect("done");
+    let mut added = 2;
+    eventually("the gap is booked", || {
+        added += 1;
+        let desk = &desk;
+        async move {
+            desk.add(&[(b"subject", b"alice")]).await;
+            desk.caught_up().await;
+            let read: u64 = desk.run(&["HGET", &desk.keys.checkpoint(), "entries_read"]).await;
+            (read == added).then_some(())
+        }
+    })
+    .await;
 }
 
 /// After FLUSHALL the daemon counts what comes next; nothing of the past is left to agree with.

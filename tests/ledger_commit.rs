@@ -276,6 +276,30 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
     books.committed(&batch).await;
 }
 
+/// A total that Redis can't add to would fail the commit midway, with the counters written and the checkpoint not: the batch would
+/// be counted again at each try.
+#[tokio::test]
+async fn a_total_that_is_no_number_is_named_and_nothing_is_counted() {
+    let books = Books::open();
+    let mut batch = books.batch(StreamId::ZERO, "alice", 8).await;
+    batch.duplicates = 1;
+    let (entry, detail) = (batch.to, "units must be digits".to_owned());
+    batch.refused.push(Refused { entry, reason: Reason::BadUnits, detail, fields: Vec::new() });
+    let totals = books.keys.totals();
+    for field in ["counted", "duplicates", "refused", "raised"] {
+        for value in ["", "abc", "1.5", "007", "-0", "99999999999999999999", "9223372036854775807"] {
+            books.run::<u64>(&["HSET", &totals, field, value]).await;
+            let before = books.dump().await;
+            let error = books.committer.commit(&books.link, &batch).await.expect_err("refused");
+            assert_eq!(fault_of(&error), Fault::WrongType, "{field} {value:?}: {error}");
+            assert!(books.dump().await == before, "{field} {value:?}");
+        }
+        books.run::<u64>(&["DEL", &totals]).await;
+    }
+    books.committed(&batch).await;
+    assert_eq!(books.count(&batch).await, Some(8));
+}
+
 /// Tools that know consumer groups show a true lag, also for entries trimmed before the first commit.
 #[tokio::test]
 async fn the_group_shows_a_true_lag() {

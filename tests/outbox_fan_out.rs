@@ -224,8 +224,9 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     }
     // A total that is no number, and a hash that is no delivery.
     let foreign = keys.delivery(&delivery(&alert, &email("a")));
-    for (name, field) in [(keys.totals(), "made"), (foreign, "x")] {
-        let () = outbox.run("HSET", &[name.as_str(), field, "many"]).await;
+    let odd = [(keys.totals(), "made", "many"), (keys.totals(), "made", "007"), (foreign, "x", "many")];
+    for (name, field, value) in odd {
+        let () = outbox.run("HSET", &[name.as_str(), field, value]).await;
         let before = outbox.dump().await;
         let source = Source::Outbox { entry: &entry };
         let error = fan_out(&outbox.link, keys, source, &alert, &[email("a")]).await.expect_err("a wrong value");

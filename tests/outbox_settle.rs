@@ -253,6 +253,30 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     );
 }
 
+/// A total that Redis can't add to must be found before the delivery is ended, or the totals would never agree with the deliveries.
+#[tokio::test]
+async fn a_total_that_is_no_number_raises_and_writes_nothing() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let leased = outbox.lease_one("t", LONG).await;
+    let totals = outbox.keys.totals();
+    let dead = Settlement::Dead(outcome(Class::Permanent));
+    for value in ["", "many", "007", "99999999999999999999"] {
+        let () = outbox.run("HSET", &[totals.as_str(), "dead", value]).await;
+        let before = outbox.dump().await;
+        let call = settle(&outbox.link, &outbox.keys, &leased.id, &leased.token, &dead).await;
+        assert_eq!(call.expect_err("refused").fault(), Fault::WrongType, "{value:?}");
+        assert_eq!(outbox.dump().await, before, "{value:?}");
+    }
+    let () = outbox.run("HDEL", &[totals.as_str(), "dead"]).await;
+    assert!(matches!(settled(&outbox, &leased, &dead).await, Settled::Done(_)));
+    let () = outbox.run("HSET", &[totals.as_str(), "dead", "007"]).await;
+    let before = outbox.dump().await;
+    let call = replay(&outbox.link, &outbox.keys, std::slice::from_ref(&leased.id)).await;
+    assert_eq!(call.expect_err("refused").fault(), Fault::WrongType);
+    assert_eq!(outbox.dump().await, before);
+}
+
 /// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns its fault.
 async fn with_wrong_type<T>(
     outbox: &Outbox,

@@ -7,9 +7,10 @@ const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
 /// The first reading, before anything is known about the size of entries.
 const FIRST_ENTRIES: u32 = 64;
 
-/// How many entries to ask for at first, at most `most`.
-pub(super) fn first_count(most: u32) -> u32 {
-    FIRST_ENTRIES.min(most)
+/// How many entries to ask for at first, at most `most`: a quarter each time that reading failed before anything was committed,
+/// because entries may be so large that so many of them don't come through.
+pub(super) fn first_count(most: u32, failures: u32) -> u32 {
+    (FIRST_ENTRIES >> (2 * failures.min(3))).clamp(1, most)
 }
 
 /// How many entries to ask for next, so that a reply stays below 4 MiB.
@@ -22,6 +23,13 @@ pub(super) fn next_count(count: u32, received: &Received, most: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and again.
+    #[test]
+    fn failures_make_the_first_reading_smaller() {
+        assert_eq!([0, 1, 2, 3, 4, u32::MAX].map(|failures| first_count(2000, failures)), [64, 16, 4, 1, 1, 1]);
+        assert_eq!(first_count(10, 0), 10);
+    }
 
     /// 400 entries of 1 MB in one reply added 377 MB to the server.
     #[test]

@@ -71,7 +71,8 @@ impl Report {
             Answer::Overflow(full) => {
                 tracing::warn!(counters = full.len(), "counters are full: events that do not fit are refused");
             }
-            Answer::Stale(_) | Answer::Old => {}
+            // The audit that follows says it.
+            Answer::Recreated | Answer::Stale(_) | Answer::Old => {}
         }
     }
 
@@ -167,6 +168,7 @@ const fn word(answer: &Answer) -> &'static str {
         Answer::Committed(_) => "committed",
         Answer::Stale(_) => "stale",
         Answer::Lost => "lost",
+        Answer::Recreated => "recreated",
         Answer::Old => "old",
         Answer::Overflow(_) => "overflow",
     }

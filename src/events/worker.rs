@@ -31,7 +31,7 @@ use super::report::Report;
 use super::room::Room;
 use super::trouble::SessionError;
 
-/// How long an idle read waits in the server. Also how often an idle stream is audited.
+/// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
 /// How often days that are over are looked for.
 const RETENTION_EVERY: Duration = Duration::from_secs(60);
@@ -57,8 +57,11 @@ pub struct Worker {
     fold: Fold,
     report: Report,
     retention_due: Instant,
+    audited: Instant,
     /// Restarts since the last commit.
     restarts: u32,
+    /// Readings that failed before anything was committed, less those that did not.
+    failed_readings: u32,
     room: Room,
 }
 
@@ -108,7 +111,9 @@ impl Worker {
             report: Report::new(raised),
             committer: Arc::new(committer),
             retention_due: Instant::now(),
+            audited: Instant::now(),
             restarts: 0,
+            failed_readings: 0,
             room: Room::default(),
             target,
             link,
@@ -128,6 +133,9 @@ impl Worker {
             if self.report.commits() > before {
                 retries.worked();
                 self.restarts = 0;
+                self.failed_readings = self.failed_readings.saturating_sub(1);
+            } else if matches!(error, SessionError::Read(_)) {
+                self.failed_readings = self.failed_readings.saturating_add(1);
             }
             let delay = match error.fault() {
                 None => {
@@ -152,7 +160,7 @@ impl Worker {
         let mut at = self.checkpoint().await?;
         self.fold.set_headroom(self.room.as_of(at));
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
-        let mut count = first_count(self.config.batch_entries);
+        let mut count = first_count(self.config.batch_entries, self.failed_readings);
         let mut committing: Option<Committing> = None;
         reader.request(&at.to_string(), count, Some(BLOCK)).await?;
         loop {
@@ -245,7 +253,7 @@ impl Worker {
 
     /// Reads settings until none of them changed while it was read: a change is noticed after the reading it came too late for.
     async fn read_settings(&mut self, cold: &[u32]) -> Result<(), SessionError> {
-        for _ in 0..READ_AGAIN_MAX {
+        for again in 0..=READ_AGAIN_MAX {
             let missing: Vec<u32> =
                 cold.iter().copied().filter(|slot| self.cache.slot(*slot).profile().is_none()).collect();
             if missing.is_empty() {
@@ -257,7 +265,9 @@ impl Worker {
                 .await
                 .map_err(|source| SessionError::Redis { operation: "read the settings of subjects", source })?;
             self.report.unreadable(&unreadable);
-            if self.changes.is_live() {
+            // Somebody who writes a subject all the time must not stop the counting: what changes during the last reading is left
+            // for the next batch, which comes well within the second that a change may take.
+            if again < READ_AGAIN_MAX && self.changes.is_live() {
                 self.take_changes();
             }
         }
@@ -321,10 +331,12 @@ impl Worker {
                 self.restarts = 0;
                 self.fold.set_headroom(Headroom::new());
                 self.retain(&batch).await;
-                Ok(())
+                // A stream that is never idle for as long as a blocking read waits has to be audited too.
+                if self.audited.elapsed() < BLOCK { Ok(()) } else { self.look_round(batch.to).await }
             }
             Answer::Stale(_) => Err(SessionError::Again("another worker committed, or this commit's reply was lost")),
             Answer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
+            Answer::Recreated => self.look_round(batch.from).await,
             Answer::Old => Err(SessionError::Again("the batch was read too long ago")),
             Answer::Overflow(full) => {
                 self.room.learn(&batch, &full);
@@ -351,6 +363,7 @@ impl Worker {
 
     /// Nothing is unread: looks whether entries, or the stream itself, went away behind our back.
     async fn look_round(&mut self, at: StreamId) -> Result<(), SessionError> {
+        self.audited = Instant::now();
         let finding = self
             .audit
             .run(&self.link, at)

@@ -8,7 +8,8 @@
 --         {'stale', stored}     the checkpoint is another one: nothing written
 --         {'gap', entries}      so many entries were removed by others before they were read: counted as read
 --         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover): set to its count
---         {'recreated', last}   the stream's newest id lies below the checkpoint: starts over from its beginning
+--         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the checkpoint has
+--                               gone without a trace (commit.lua says why): starts over from its beginning
 --
 -- Safe to run twice: the second call finds entries_read even.
 
@@ -34,7 +35,14 @@ local function read_is(id, n)
   redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[2], id, 'ENTRIESREAD', words)
 end
 
-if above(stored[1], of['last-generated-id']) then
+local function made_again(checkpoint)
+  if above(checkpoint, of['last-generated-id']) then return true end
+  return checkpoint ~= '0-0' and #redis.call('XRANGE', KEYS[1], checkpoint, checkpoint) == 0
+    and #redis.call('XRANGE', KEYS[1], '-', '(' .. checkpoint, 'COUNT', 1) > 0
+    and above(checkpoint, of['max-deleted-entry-id'])
+end
+
+if made_again(stored[1]) then
   read_is('0-0', of['entries-added'] - of['length'])
   return {'recreated', of['last-generated-id']}
 end

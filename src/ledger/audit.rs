@@ -25,7 +25,7 @@ pub enum Finding {
     Gap(u64),
     /// The stream counts so many entries fewer than were read.
     Rewound(u64),
-    /// The stream was made again with lower ids: the checkpoint has been set to its beginning.
+    /// The stream was made again with lower ids, at least some: the checkpoint has been set to its beginning.
     Recreated,
 }
 

@@ -14,7 +14,7 @@
 -- ARGV[15] prefix of flags        ARGV[16] length of refused    ARGV[17] largest counter, 2^53-1
 -- ARGV[18 .. 24] numbers of: ladders, groups, named alerts, refused events, id sets to add to, id sets to remove, metric sets
 -- Then the sections, each as often as its number says:
---   ladder   its lowest threshold units, then one text: day's end in ms, and per step (ascending) threshold units and percent
+--   ladder   its lowest threshold units, then one text: day's end in ms (negative before 1970), and per step (ascending) threshold units and percent
 --   group    metric, day, bucket, 1 to renew the life of its keys (0: that was done within the last minute), rows, then all
 --            subjects, all sums (1..2^53), all ladder numbers (0: no limit)
 --   named    '<row>:<percent>' (rows are counted through all groups, from 1), alert id, head of the alert's JSON; names of
@@ -25,10 +25,11 @@
 -- Returns {'committed', now ms, {row, percent, used, ...} raised, {what, text, ...} notes}
 --         {'stale', stored checkpoint}     another commit came first, or this one ran already: nothing written
 --         {'lost'}                         the batch's last entry is not in the stream: nothing written
+--         {'recreated'}                    another stream lies under the old name, with entries before the checkpoint: nothing written
 --         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
 --         {'overflow', row, count, ...}    these rows' counters would pass 2^53-1 and stand at count: nothing written
 --         {'unnamed', row, percent, ...}   thresholds reached whose ids the caller has to name: nothing written
---         an error                         a key of another type or a counter that is no number: nothing written
+--         an error                         a key of another type, or a counter or total that is no number: nothing written
 -- Notes: 'held' and a group that keeps entries from being trimmed; 'group', 'trim', 'unlink' and the error of a command that the
 -- user may not run. Those come last, by pcall, because Redis does not roll back: an error midway would count a batch again.
 --
@@ -47,12 +48,25 @@ local function before_id(a, b)
   return am < bm
 end
 
+local function stream_info()
+  local info, of = redis.call('XINFO', 'STREAM', KEYS[1]), {}
+  for i = 1, #info, 2 do of[info[i]] = info[i + 1] end
+  return of
+end
+
 -- JUDGE
 
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= ARGV[1] then return {'stale', checkpoint} end
 if #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) == 0 then return {'lost'} end
+-- The entry of the checkpoint stays until something behind it is committed, and what trims or deletes it takes those before it too
+-- or leaves a trace. So where it has gone from between others, these were never read.
+if checkpoint ~= '0-0' and #redis.call('XRANGE', KEYS[1], checkpoint, checkpoint) == 0
+  and #redis.call('XRANGE', KEYS[1], '-', '(' .. checkpoint, 'COUNT', 1) > 0
+  and before_id(stream_info()['max-deleted-entry-id'], checkpoint) then
+  return {'recreated'}
+end
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 if now - tonumber(ARGV[4]) > tonumber(ARGV[5]) then return {'old', whole(now)} end
@@ -67,6 +81,12 @@ for i = 3, 5 do
   local kind = redis.call('TYPE', KEYS[i]).ok
   if kind ~= 'none' and kind ~= (i == 5 and 'hash' or 'stream') then return wrong(KEYS[i], 'a ' .. kind) end
 end
+-- As HINCRBY takes them, with room to add: it would fail only after the counters are written.
+for i, total in ipairs(redis.call('HMGET', KEYS[5], 'counted', 'duplicates', 'refused', 'raised')) do
+  if total and (#total > 15 or not (total == '0' or string.match(total, '^%-?[1-9]%d*$'))) then
+    return wrong(KEYS[5], 'no count in field ' .. ({'counted', 'duplicates', 'refused', 'raised'})[i])
+  end
+end
 for i = seen_key + 1, day_key + day_n do
   local kind = redis.call('TYPE', KEYS[i]).ok
   if kind ~= 'none' and kind ~= 'set' then return wrong(KEYS[i], 'a ' .. kind) end
@@ -79,7 +99,7 @@ local groups_at = ladders_at + 2 * ladder_n
 -- commit does. Most rows are below their lowest threshold and never come here.
 local reached = {}
 local function climb(ladder, group, at, row, subject, count, used)
-  local day_end, steps = string.match(ARGV[ladders_at + 2 * ladder - 1], '^(%d+)(.*)$')
+  local day_end, steps = string.match(ARGV[ladders_at + 2 * ladder - 1], '^(%-?%d+)(.*)$')
   local open = now < tonumber(day_end)
   for units, percent in string.gmatch(steps, ' (%d+) (%d+)') do
     units = tonumber(units)
@@ -155,9 +175,7 @@ if #unnamed > 1 then return unnamed end
 -- Entries that were added and trimmed before the first commit count as read, so that the group's lag is true.
 local entries_read = tonumber(stored[2] or '')
 if not entries_read then
-  local info = redis.call('XINFO', 'STREAM', KEYS[1])
-  local of = {}
-  for i = 1, #info, 2 do of[info[i]] = info[i + 1] end
+  local of = stream_info()
   entries_read = of['entries-added'] - of['length']
 end
 entries_read = whole(entries_read + tonumber(ARGV[3]))

@@ -61,6 +61,8 @@ pub enum Answer {
     Stale(StreamId),
     /// The batch's last entry is not in the stream.
     Lost,
+    /// The stream was made again, and holds entries before the checkpoint that were never read.
+    Recreated,
     /// The batch was read too long ago.
     Old,
     /// These counters would pass 2^53 - 1.
@@ -182,6 +184,7 @@ fn decode(reply: Value, batch: &Batch) -> RedisResult<Reply> {
             Answer::Stale(id.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?)
         }
         "lost" => Answer::Lost,
+        "recreated" => Answer::Recreated,
         "old" => Answer::Old,
         "overflow" => {
             let numbers: Vec<u64> = redis::from_redis_value(Value::Array(parts.collect()))?;

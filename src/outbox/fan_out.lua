@@ -46,7 +46,10 @@ for i = 1, #KEYS do
 end
 for _, total in ipairs({'made', 'cancelled'}) do
   local count = redis.call('HGET', KEYS[6], total)
-  if count and not string.match(count, '^%-?%d+$') then return wrong(KEYS[6], 'no count in field ' .. total) end
+  -- As HINCRBY takes it, with room to add.
+  if count and not (count == '0' or #count <= 15 and string.match(count, '^%-?[1-9]%d*$')) then
+    return wrong(KEYS[6], 'no count in field ' .. total)
+  end
 end
 
 local source

@@ -31,7 +31,10 @@ for i = 1, 3 do
   if kind ~= 'none' and kind ~= (i == 3 and 'hash' or 'zset') then return wrong(KEYS[i], 'a ' .. kind) end
 end
 local cancelled = redis.call('HGET', KEYS[3], 'cancelled')
-if cancelled and not string.match(cancelled, '^%-?%d+$') then return wrong(KEYS[3], 'no count in field cancelled') end
+-- As HINCRBY takes it, with room to add.
+if cancelled and not (cancelled == '0' or #cancelled <= 15 and string.match(cancelled, '^%-?[1-9]%d*$')) then
+  return wrong(KEYS[3], 'no count in field cancelled')
+end
 
 local lease_ms = {}
 for i = 5, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end

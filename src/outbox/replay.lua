@@ -26,7 +26,10 @@ for i = 1, #KEYS do
   if kind ~= 'none' and kind ~= (i >= 6 and 'hash' or 'zset') then return wrong(KEYS[i], 'a ' .. kind) end
 end
 local dead = redis.call('HGET', KEYS[6], 'dead')
-if dead and not string.match(dead, '^%-?%d+$') then return wrong(KEYS[6], 'no count in field dead') end
+-- As HINCRBY takes it, with room to add.
+if dead and not (dead == '0' or #dead <= 15 and string.match(dead, '^%-?[1-9]%d*$')) then
+  return wrong(KEYS[6], 'no count in field dead')
+end
 
 -- WRITE
 

@@ -38,7 +38,10 @@ for i = 1, 7 do
 end
 if not again then
   local total = redis.call('HGET', KEYS[6], outcome)
-  if total and not string.match(total, '^%-?%d+$') then return wrong(KEYS[6], 'no count in field ' .. outcome) end
+  -- As HINCRBY takes it, with room to add.
+  if total and not (total == '0' or #total <= 15 and string.match(total, '^%-?[1-9]%d*$')) then
+    return wrong(KEYS[6], 'no count in field ' .. outcome)
+  end
 end
 
 local held = redis.call('HMGET', KEYS[7], 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel', 'subject')

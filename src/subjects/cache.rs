@@ -15,7 +15,7 @@ use crate::wire::Link;
 
 use super::plans::Plans;
 use super::profile::Profile;
-use super::record::{FieldError, TIMEZONE};
+use super::record::FieldError;
 
 /// A subject's hash as Redis answers it.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -160,8 +160,8 @@ impl<Hint: Default> Cache<Hint> {
                 Err(error) if crate::wire::fault_of(&error) == crate::wire::Fault::WrongType => {
                     let why = FieldError { field: "key".into(), why: "is not a hash".into() };
                     unreadable.push((slot.subject.clone(), why));
-                    // Read as one unreadable field: last good settings, or counted and not judged.
-                    vec![(TIMEZONE.as_bytes().to_vec(), b"\xff".to_vec())]
+                    slot.profile = Held::Fresh(last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans))));
+                    continue;
                 }
                 Err(error) => return Err(error),
             };

@@ -36,6 +36,12 @@ impl Profile {
         }
     }
 
+    /// The settings of a subject of which nothing can be read and nothing was read before: it is counted and not judged.
+    #[must_use]
+    pub fn unreadable(plans: &Plans) -> Self {
+        Self { judged: false, ..Self::of_unknown(plans) }
+    }
+
     /// The settings that `fields` (of `quota_subject:<subject>`) amount to, with `last` as the last good ones.
     ///
     /// Also returns what could not be read; the caller says it once. Contacts are not looked at: a delivery reads them.
