@@ -162,13 +162,13 @@ async fn refusals_are_judged_by_the_phase_they_answer() {
     }
 }
 
-/// An address that nobody can have is dead at once, before any server is asked.
+/// No server is asked about an address that nobody can have; whoever wrote it may mend it before the next attempt.
 #[tokio::test]
-async fn a_malformed_address_is_permanent_and_contacts_nobody() {
+async fn a_malformed_address_contacts_nobody_and_is_tried_again() {
     let server = server().await;
     for to in ["", "bob", "bob@example.com\r\nRCPT TO:<eve@example.com>", "a b@example.com", "Bob <bob@example.com>"] {
         let outcome = mailer(&server.url()).send(Mail { to, ..MAIL }).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Permanent, "malformed e-mail address"), "{to:?}");
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "malformed e-mail address"), "{to:?}");
     }
     assert_eq!(server.connections(), 0);
 }

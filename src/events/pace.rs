@@ -7,37 +7,70 @@ const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
 /// The first reading, before anything is known about the size of entries.
 const FIRST_ENTRIES: u32 = 64;
 
-/// How many entries to ask for at first, at most `most`: a quarter each time that reading failed before anything was committed,
-/// because entries may be so large that so many of them don't come through.
-pub(super) fn first_count(most: u32, failures: u32) -> u32 {
-    (FIRST_ENTRIES >> (2 * failures.min(3))).clamp(1, most)
+/// How many entries to ask for, from reading to reading, also across connections.
+#[derive(Debug)]
+pub(super) struct Pace {
+    count: u32,
+    most: u32,
 }
 
-/// How many entries to ask for next, so that a reply stays below 4 MiB.
-pub(super) fn next_count(count: u32, received: &Received, most: u32) -> u32 {
-    let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
-    let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
-    fit.min(count.saturating_mul(2)).clamp(1, most)
+impl Pace {
+    /// Nothing is known yet; never more than `most`.
+    pub(super) fn new(most: u32) -> Self {
+        Self { count: FIRST_ENTRIES.min(most), most }
+    }
+
+    /// How many entries to ask for.
+    pub(super) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// A reply came: up to twice as many next time, as long as they fit.
+    pub(super) fn came(&mut self, received: &Received) {
+        let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
+        let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
+        self.count = fit.min(self.count.saturating_mul(2)).clamp(1, self.most);
+    }
+
+    /// No reply came: a quarter next time, because entries may be so large that so many of them don't come through. What came
+    /// through before tells nothing about those.
+    pub(super) fn failed(&mut self) {
+        self.count = (self.count.min(FIRST_ENTRIES) / 4).max(1);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn received(entries: usize, bytes: usize) -> Received {
+        Received { entries, bytes, server_ms: 0, last: None }
+    }
+
+    fn after(count: u32, received: &Received) -> u32 {
+        let mut pace = Pace { count, most: 2000 };
+        pace.came(received);
+        pace.count()
+    }
+
     /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and again.
     #[test]
-    fn failures_make_the_first_reading_smaller() {
-        assert_eq!([0, 1, 2, 3, 4, u32::MAX].map(|failures| first_count(2000, failures)), [64, 16, 4, 1, 1, 1]);
-        assert_eq!(first_count(10, 0), 10);
+    fn failures_make_readings_smaller() {
+        let mut pace = Pace { count: 2000, most: 2000 };
+        let counts = [(); 4].map(|()| {
+            pace.failed();
+            pace.count()
+        });
+        assert_eq!(counts, [16, 4, 1, 1]);
+        assert_eq!(Pace::new(10).count(), 10);
     }
 
     /// 400 entries of 1 MB in one reply added 377 MB to the server.
     #[test]
     fn large_entries_make_readings_small() {
-        let received = |entries, bytes| Received { entries, bytes, server_ms: 0, last: None };
-        assert_eq!(next_count(2000, &received(1, 1_000_000), 2000), 2);
-        assert_eq!(next_count(64, &received(64, 64 * 60), 2000), 128);
-        assert_eq!(next_count(2000, &received(2000, 2000 * 60), 2000), 2000);
-        assert_eq!(next_count(2, &received(1, 10_000_000), 2000), 1);
+        assert_eq!(after(2000, &received(1, 1_000_000)), 2);
+        assert_eq!(after(64, &received(64, 64 * 60)), 128);
+        assert_eq!(after(2000, &received(2000, 2000 * 60)), 2000);
+        assert_eq!(after(2, &received(1, 10_000_000)), 1);
     }
 }

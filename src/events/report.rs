@@ -60,6 +60,11 @@ impl Report {
         }
     }
 
+    /// The same batch had to be read again too often for a lost race.
+    pub fn circling(&self, reason: &SessionError) {
+        tracing::warn!(%reason, "counting does not get ahead");
+    }
+
     /// A commit was answered.
     pub fn answered(&mut self, batch: &Batch, answer: &Answer, took: Duration) {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);

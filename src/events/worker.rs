@@ -26,7 +26,7 @@ use crate::wire::{Link, Target};
 
 use super::config::StreamConfig;
 use super::fold::{Entry, Fold, Folded, Headroom, Hint};
-use super::pace::{first_count, next_count};
+use super::pace::Pace;
 use super::report::Report;
 use super::room::Room;
 use super::trouble::SessionError;
@@ -46,7 +46,6 @@ pub struct Worker {
     target: Target,
     link: Arc<Link>,
     keys: Keys,
-    config: StreamConfig,
     committer: Arc<Committer>,
     seen: SeenBefore,
     audit: Audit,
@@ -60,8 +59,7 @@ pub struct Worker {
     audited: Instant,
     /// Restarts since the last commit.
     restarts: u32,
-    /// Readings that failed before anything was committed, less those that did not.
-    failed_readings: u32,
+    pace: Pace,
     room: Room,
 }
 
@@ -113,12 +111,11 @@ impl Worker {
             retention_due: Instant::now(),
             audited: Instant::now(),
             restarts: 0,
-            failed_readings: 0,
+            pace: Pace::new(config.batch_entries),
             room: Room::default(),
             target,
             link,
             keys,
-            config,
             plans,
             changes,
         }
@@ -133,14 +130,17 @@ impl Worker {
             if self.report.commits() > before {
                 retries.worked();
                 self.restarts = 0;
-                self.failed_readings = self.failed_readings.saturating_sub(1);
-            } else if matches!(error, SessionError::Read(_)) {
-                self.failed_readings = self.failed_readings.saturating_add(1);
+            }
+            if matches!(error, SessionError::Read(_)) {
+                self.pace.failed();
             }
             let delay = match error.fault() {
                 None => {
                     self.restarts += 1;
                     tracing::debug!(reason = %error, "reading again");
+                    if self.restarts == RESTARTS_AT_ONCE + 1 {
+                        self.report.circling(&error);
+                    }
                     if self.restarts > RESTARTS_AT_ONCE { retries.failed() } else { Duration::ZERO }
                 }
                 Some(fault) => {
@@ -160,9 +160,8 @@ impl Worker {
         let mut at = self.checkpoint().await?;
         self.fold.set_headroom(self.room.as_of(at));
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
-        let mut count = first_count(self.config.batch_entries, self.failed_readings);
         let mut committing: Option<Committing> = None;
-        reader.request(&at.to_string(), count, Some(BLOCK)).await?;
+        reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
         loop {
             let received = match self.receive(&mut reader, &mut committing, stop).await? {
                 Some(received) => received,
@@ -172,12 +171,12 @@ impl Worker {
             let Some(last) = received.last else {
                 self.settle(&mut committing).await?;
                 self.look_round(at).await?;
-                reader.request(&at.to_string(), count, Some(BLOCK)).await?;
+                reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
                 continue;
             };
             let to = StreamId { ms: last.ms, seq: last.seq };
-            count = next_count(count, &received, self.config.batch_entries);
-            reader.request(&to.to_string(), count, Some(BLOCK)).await?;
+            self.pace.came(&received);
+            reader.request(&to.to_string(), self.pace.count(), Some(BLOCK)).await?;
             self.add_up(&reader, at, to, &received).await?;
             self.settle(&mut committing).await?;
             let batch = self.finish(at).await?;

@@ -77,6 +77,7 @@ impl Arguments<'_> {
         command.arg(batch.ladders.len()).arg(groups.len()).arg(self.named.len()).arg(batch.refused.len());
         command.arg(seen.len()).arg(past.len()).arg(days.len());
         self.add_ladders(&mut command);
+        command.arg(self.numbers());
         for group in *groups {
             self.add_group(&mut command, group);
         }
@@ -141,13 +142,15 @@ impl Arguments<'_> {
         for row in rows {
             command.arg(row.subject.as_str());
         }
-        for row in rows {
-            // 2^53 already overflows; larger sums would only lose precision in Lua.
-            command.arg(row.sum.min(UNITS_MAX + 1));
-        }
-        for row in rows {
-            command.arg(row.ladder.map_or(0, |ladder| ladder + 1));
-        }
+    }
+
+    /// Sums and ladder numbers of all rows, which are in the order of the groups.
+    fn numbers(&self) -> Vec<u8> {
+        let rows = &self.batch.rows;
+        // 2^53 already overflows; larger sums would only lose precision in Lua.
+        let sums = rows.iter().map(|row| row.sum.min(UNITS_MAX + 1));
+        let ladders = rows.iter().map(|row| row.ladder.map_or(0, |ladder| u64::from(ladder) + 1));
+        packed(2 * rows.len(), sums.chain(ladders))
     }
 
     fn add_refused(&self, command: &mut Cmd) {
@@ -205,4 +208,18 @@ fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
         }
     }
     sets
+}
+
+/// A list of `length` numbers in MessagePack.
+fn packed(length: usize, numbers: impl Iterator<Item = u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(5 + 2 * length);
+    let written = u32::try_from(length).map_err(std::io::Error::other).and_then(|length| {
+        rmp::encode::write_array_len(&mut bytes, length)?;
+        for number in numbers {
+            rmp::encode::write_uint(&mut bytes, number)?;
+        }
+        Ok(())
+    });
+    written.expect("a batch has fewer rows than u32 counts, and memory takes every byte");
+    bytes
 }

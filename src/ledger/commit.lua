@@ -14,9 +14,12 @@
 -- ARGV[15] prefix of flags        ARGV[16] length of refused    ARGV[17] largest counter, 2^53-1
 -- ARGV[18 .. 24] numbers of: ladders, groups, named alerts, refused events, id sets to add to, id sets to remove, metric sets
 -- Then the sections, each as often as its number says:
---   ladder   its lowest threshold units, then one text: day's end in ms (negative before 1970), and per step (ascending) threshold units and percent
+--   ladder   its lowest threshold units, then one text: day's end in ms (negative before 1970), and per step (ascending)
+--            threshold units and percent
+--   numbers  once, in MessagePack: the sums (1..2^53) of all rows of all groups, then their ladder numbers (0: no limit). As
+--            arguments of their own they would take as long to read as the counters
 --   group    metric, day, bucket, 1 to renew the life of its keys (0: that was done within the last minute), rows, then all
---            subjects, all sums (1..2^53), all ladder numbers (0: no limit)
+--            subjects
 --   named    '<row>:<percent>' (rows are counted through all groups, from 1), alert id, head of the alert's JSON; names of
 --            thresholds that turn out not to be reached are left aside
 --   refused  values, then fields and values as XADD takes them
@@ -35,7 +38,9 @@
 --
 -- Safe to run twice: the second call finds another checkpoint and answers 'stale'.
 
-local function whole(n) return string.format('%.0f', n) end
+local format, tonumber = string.format, tonumber
+
+local function whole(n) return format('%d', n) end
 
 local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
 
@@ -93,7 +98,11 @@ for i = seen_key + 1, day_key + day_n do
 end
 
 local ladders_at = 25
-local groups_at = ladders_at + 2 * ladder_n
+local groups_at = ladders_at + 2 * ladder_n + 1
+local numbers = cmsgpack.unpack(ARGV[groups_at - 1])
+local row_n = #numbers / 2
+local least = {[0] = math.huge}
+for i = 1, ladder_n do least[i] = tonumber(ARGV[ladders_at + 2 * i - 2]) end
 
 -- The steps of a ladder that a row has reached. While the day lasts the count decides; afterwards only a crossing inside this
 -- commit does. Most rows are below their lowest threshold and never come here.
@@ -111,12 +120,13 @@ end
 
 -- First pass over the groups: read the counters, add up, see what is reached. One list takes the words of all the HSETs, since a
 -- list a group would be most of the work.
-local words, found, overflow = {}, {}, {'overflow'}
+local words, sizes, found, overflow = {}, {}, {}, {'overflow'}
 local row = 0
 local at = groups_at
 for g = 1, group_n do
   local usage, n = KEYS[4 + 2 * g], tonumber(ARGV[at + 4])
-  local subjects, sums, rungs = at + 4, at + 4 + n, at + 4 + 2 * n
+  local subjects = at + 4
+  sizes[g] = n
   local counts = redis.pcall('HMGET', usage, unpack(ARGV, subjects + 1, subjects + n))
   if counts.err then return wrong(usage, 'a ' .. redis.call('TYPE', usage).ok) end
   for i = 1, n do
@@ -128,19 +138,19 @@ for g = 1, group_n do
       end
     end
     row = row + 1
-    local used = count + tonumber(ARGV[sums + i])
+    local used = count + numbers[row]
     if used > counter_max then
       overflow[#overflow + 1] = row
       overflow[#overflow + 1] = whole(count)
     end
     words[2 * row - 1] = subject
     words[2 * row] = whole(used)
-    local ladder = tonumber(ARGV[rungs + i])
-    if ladder > 0 and used >= tonumber(ARGV[ladders_at + 2 * ladder - 2]) then
+    local ladder = numbers[row_n + row]
+    if used >= least[ladder] then
       climb(ladder, g, at, row, subject, count, used)
     end
   end
-  at = at + 5 + 3 * n
+  at = at + 5 + n
 end
 if #overflow > 1 then return overflow end
 
@@ -189,7 +199,7 @@ local lives = {}
 row = 0
 at = groups_at
 for g = 1, group_n do
-  local usage, n = KEYS[4 + 2 * g], tonumber(ARGV[at + 4])
+  local usage, n = KEYS[4 + 2 * g], sizes[g]
   for from = row, row + n - 1, 2000 do
     redis.call('HSET', usage, unpack(words, 2 * from + 1, 2 * math.min(from + 2000, row + n)))
   end
@@ -199,7 +209,7 @@ for g = 1, group_n do
     redis.call('EXPIRE', KEYS[5 + 2 * g], lives[g])
   end
   row = row + n
-  at = at + 5 + 3 * n
+  at = at + 5 + n
 end
 
 local raised = {}

@@ -90,7 +90,7 @@ impl Mailer {
         let failed = |class, status, error| Outcome { class, status, error: Some(error), retry_after: None, took };
         match ended {
             Ok(Ok(status)) => Outcome { class: Class::Delivered, status, error: None, retry_after: None, took },
-            Ok(Err(Failure::Unwritable(error))) => failed(Class::Permanent, None, error.to_owned()),
+            Ok(Err(Failure::Unwritable(error))) => failed(Class::Transient, None, error.to_owned()),
             Ok(Err(Failure::Refused(Refusal { class, status, error, .. }))) => failed(class, status, error),
             Err(_) => {
                 let deadline = humantime::format_duration(self.timeout);
@@ -114,7 +114,7 @@ impl Mailer {
 }
 
 enum Failure {
-    /// No mail can be made of it, now or later.
+    /// No mail can be made of it. Somebody may mend the contact, which is read anew at each attempt.
     Unwritable(&'static str),
     /// The conversation failed.
     Refused(Refusal),

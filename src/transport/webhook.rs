@@ -174,9 +174,9 @@ async fn drain(mut response: Response) {
     }
 }
 
-/// The headers of the standard. A secret that cannot sign is permanent: no retry mends it.
+/// The headers of the standard. A secret that cannot sign may be mended: the contact is read anew at each attempt.
 fn headers(request: &WebhookRequest<'_>) -> Result<HeaderMap, Failure> {
-    let secrets = SigningSecrets::parse(request.secret).map_err(|error| Failure::permanent(error.to_string()))?;
+    let secrets = SigningSecrets::parse(request.secret).map_err(|error| Failure::transient(error.to_string()))?;
     let signature = secrets.sign(request.id, request.now_s, request.body);
     let value = |text: &str| {
         HeaderValue::from_str(text).map_err(|_| Failure::permanent("id does not fit into a header".to_owned()))
