@@ -7,11 +7,12 @@ use quotabell::ledger::commit::{Committed, Note, Terms, Trimming};
 use quotabell::ledger::{Answer, Batch, Committer, Ladder, Refused, Row, SeenId, probe};
 use quotabell::types::{Alert, Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
 use quotabell::wire::{Fault, Link, fault_of};
+use support::eventually::eventually;
 use support::redis_server::RedisServer;
 
 /// A partition on a server of its own, with what a test does to it.
 struct Books {
-    _server: RedisServer,
+    server: RedisServer,
     link: Link,
     keys: Keys,
     committer: Committer,
@@ -29,7 +30,7 @@ impl Books {
     fn open_with(options: &[&str]) -> Self {
         let server = RedisServer::start_with(options);
         let keys = Keys::new("usage");
-        Self { link: server.link(), _server: server, committer: Committer::new(keys.clone(), terms()), keys }
+        Self { link: server.link(), server, committer: Committer::new(keys.clone(), terms()), keys }
     }
 
     async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
@@ -168,6 +169,29 @@ async fn a_batch_whose_last_entry_is_gone_is_lost() {
     let before = books.dump().await;
     assert!(matches!(books.commit(&batch).await, Answer::Lost));
     assert_eq!(books.dump().await, before);
+}
+
+/// What was read from a primary and is not on the replica that took its place must not be counted there, though the replica's
+/// checkpoint is the one that the batch was read from: 1050 counted and 1000 surviving was measured without this.
+#[tokio::test]
+async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
+    let (primary, replica) = (Books::open_with(&["--save", "", "--repl-diskless-sync-delay", "0"]), Books::open());
+    let first = primary.batch(StreamId::ZERO, "alice", 3).await;
+    primary.committed(&first).await;
+    let port = primary.server.port().to_string();
+    replica.run::<String>(&["REPLICAOF", "127.0.0.1", &port]).await;
+    eventually("the replica has it all", || async { (replica.count(&first).await == Some(3)).then_some(()) }).await;
+    replica.run::<String>(&["REPLICAOF", "NO", "ONE"]).await;
+
+    let tail = primary.batch(first.to, "alice", 5).await;
+    let before = replica.dump().await;
+    assert!(matches!(replica.commit(&tail).await, Answer::Lost));
+    assert_eq!(replica.dump().await, before);
+    // Entries that came after the promotion don't make it this history either.
+    let survivor = replica.batch(first.to, "alice", 1).await;
+    assert!(matches!(replica.commit(&tail).await, Answer::Lost));
+    replica.committed(&survivor).await;
+    assert_eq!(replica.count(&first).await, Some(4));
 }
 
 /// A worker that was paused would judge by limits that have changed meanwhile.

@@ -10,5 +10,6 @@ pub mod mail_server;
 pub mod outbox;
 pub mod post_office;
 pub mod redis_server;
+pub mod switch;
 pub mod traffic;
 pub mod webhook_receiver;

@@ -31,6 +31,11 @@ impl RedisServer {
         Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
     }
 
+    /// A server without persistence that lets a replica follow at once; by itself it waits 5 s for more of them.
+    pub fn start_to_be_followed() -> Self {
+        Self::start_with(&["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"])
+    }
+
     /// A server without persistence on this port, which must be free.
     pub fn start_on(port: u16) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
