@@ -3,6 +3,7 @@
 //! Owns the position in the usage stream. Never writes Redis itself: it hands batches to `ledger/`, which commits them. Read next:
 //! [`worker`], the loop; [`parse`], the rules of the event table.
 
+mod closing;
 pub mod config;
 pub mod fold;
 mod pace;

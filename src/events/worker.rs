@@ -24,6 +24,7 @@ use crate::wire::backoff::{Retries, Schedule};
 use crate::wire::xread::{Received, StreamReader};
 use crate::wire::{Link, Target};
 
+use super::closing::Closing;
 use super::config::StreamConfig;
 use super::fold::{Entry, Fold, Folded, Headroom, Hint};
 use super::pace::Pace;
@@ -33,8 +34,6 @@ use super::trouble::SessionError;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
-/// How often days that are over are looked for.
-const RETENTION_EVERY: Duration = Duration::from_secs(60);
 /// Settings that change while they are read are read again, this often at most; then the next batch sees them.
 const READ_AGAIN_MAX: u32 = 3;
 /// Starting over this often without a commit in between is no race any more: wait before the next try.
@@ -49,13 +48,12 @@ pub struct Worker {
     committer: Arc<Committer>,
     seen: SeenBefore,
     audit: Audit,
-    retention: Retention,
+    closing: Closing,
     plans: Plans,
     cache: Cache<Hint>,
     changes: Changes,
     fold: Fold,
     report: Report,
-    retention_due: Instant,
     audited: Instant,
     /// Restarts since the last commit.
     restarts: u32,
@@ -103,12 +101,11 @@ impl Worker {
         Self {
             seen: SeenBefore::new(keys.clone()),
             audit: Audit::new(keys.clone()),
-            retention: Retention::new(keys.clone(), config.late_max),
+            closing: Closing::new(Retention::new(keys.clone(), config.late_max)),
             cache: Cache::new(cache_entries, &plans),
             fold: Fold::new(config.late_max),
             report: Report::new(raised),
             committer: Arc::new(committer),
-            retention_due: Instant::now(),
             audited: Instant::now(),
             restarts: 0,
             pace: Pace::new(config.batch_entries),
@@ -171,6 +168,7 @@ impl Worker {
             let Some(last) = received.last else {
                 self.settle(&mut committing).await?;
                 self.look_round(at).await?;
+                self.closing.look(&self.link, at, UnixMs(received.server_ms)).await;
                 reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
                 continue;
             };
@@ -329,7 +327,9 @@ impl Worker {
             Answer::Committed(_) => {
                 self.restarts = 0;
                 self.fold.set_headroom(Headroom::new());
-                self.retain(&batch).await;
+                self.room = Room::default();
+                self.closing.committed(&batch);
+                self.closing.look(&self.link, batch.to, batch.read_at).await;
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.look_round(batch.to).await }
             }
@@ -341,22 +341,6 @@ impl Worker {
                 self.room.learn(&batch, &full);
                 Err(SessionError::Again("a counter is full"))
             }
-        }
-    }
-
-    /// Shortens the life of days that are over, now and then. What fails is tried again; counters expire by themselves anyway.
-    async fn retain(&mut self, batch: &Batch) {
-        if Instant::now() < self.retention_due {
-            return;
-        }
-        self.retention_due = Instant::now() + RETENTION_EVERY;
-        match self.retention.close_days(&self.link, batch.to, batch.read_at).await {
-            Ok(days) => {
-                for day in days {
-                    tracing::debug!(%day, "the day is over everywhere: its counters live 48 h");
-                }
-            }
-            Err(error) => tracing::debug!(%error, "days that are over could not be closed yet"),
         }
     }
 

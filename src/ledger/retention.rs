@@ -3,6 +3,7 @@
 //! Every counter expires by itself 14 days after its last write, which covers an outage; this only shortens that. EXPIRE ... LT
 //! makes each step safe to repeat, so no script is needed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::RedisResult;
@@ -17,26 +18,36 @@ use super::commit::COUNTER_TTL_S;
 const CLOSED_TTL_S: u64 = 48 * 3_600;
 /// Buckets expire this long after one another, so that the server frees them one by one.
 const SPREAD_S: u64 = 10;
-/// No older day can still have counters.
+/// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a second.
 const DAYS_BACK: u64 = COUNTER_TTL_S / 86_400 + 3;
+/// So many days are closed at once, since counting waits for it.
+const AT_ONCE: usize = 4;
 
 /// Shortens the life of days that are over.
 #[derive(Debug)]
 pub struct Retention {
     keys: Keys,
     late_max: Duration,
-    closed: Option<Day>,
+    /// Days that may have counters and were not closed yet.
+    open: BTreeSet<Day>,
+    /// Whether the days of an earlier process are among them.
+    looked_back: bool,
 }
 
 impl Retention {
     /// Retention for the partition with these keys, whose events may arrive `late_max` after their day's end.
     #[must_use]
     pub const fn new(keys: Keys, late_max: Duration) -> Self {
-        Self { keys, late_max, closed: None }
+        Self { keys, late_max, open: BTreeSet::new(), looked_back: false }
     }
 
-    /// Closes every day that can receive no event any more, given that all entries up to `checkpoint` are counted and that it is
-    /// `now` on the server. Says which days it closed. Repeatable.
+    /// Counters of these days were written.
+    pub fn written(&mut self, days: impl Iterator<Item = Day>) {
+        self.open.extend(days);
+    }
+
+    /// Closes days that can receive no event any more, given that all entries up to `checkpoint` are counted and that it is `now` on
+    /// the server: the oldest first, a few at a time. Says which days it closed; after none there is none left. Repeatable.
     ///
     /// # Errors
     ///
@@ -44,13 +55,16 @@ impl Retention {
     pub async fn close_days(&mut self, link: &Link, checkpoint: StreamId, now: UnixMs) -> RedisResult<Vec<Day>> {
         // An explicit entry id may lie in the future; the server's clock bounds what "the checkpoint's time" can mean.
         let reached = UnixMs(i64::try_from(checkpoint.ms).unwrap_or(i64::MAX).min(now.0));
-        let mut closed = Vec::new();
-        for day in closable_days(self.closed, reached, self.late_max) {
-            self.close(link, day).await?;
-            self.closed = Some(day);
-            closed.push(day);
+        if !self.looked_back {
+            self.open.extend(recent_days(reached));
+            self.looked_back = true;
         }
-        Ok(closed)
+        let closable = closable(&self.open, reached, self.late_max);
+        for day in &closable {
+            self.close(link, *day).await?;
+            self.open.remove(day);
+        }
+        Ok(closable)
     }
 
     async fn close(&self, link: &Link, day: Day) -> RedisResult<()> {
@@ -70,17 +84,16 @@ impl Retention {
     }
 }
 
-/// The days after `closed` that were over everywhere, lateness included, when it was `reached`. Ascending.
-fn closable_days(closed: Option<Day>, reached: UnixMs, late_max: Duration) -> Vec<Day> {
+/// The days up to now that a process before this one may have written to.
+fn recent_days(reached: UnixMs) -> BTreeSet<Day> {
+    let today = Day::in_utc(reached);
+    (0..=DAYS_BACK).filter_map(|back| today?.before(back)).collect()
+}
+
+/// The first of the open days that were over everywhere, lateness included, when it was `reached`. Ascending.
+fn closable(open: &BTreeSet<Day>, reached: UnixMs, late_max: Duration) -> Vec<Day> {
     let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
-    let Some(today) = Day::in_utc(reached) else { return Vec::new() };
-    let mut days: Vec<Day> = (0..=DAYS_BACK)
-        .filter_map(|back| today.before(back))
-        .filter(|day| closed.is_none_or(|closed| *day > closed))
-        .filter(|day| day.ends_everywhere().plus(late_ms) <= reached)
-        .collect();
-    days.reverse();
-    days
+    open.iter().copied().take_while(|day| day.ends_everywhere().plus(late_ms) <= reached).take(AT_ONCE).collect()
 }
 
 #[cfg(test)]
@@ -93,10 +106,19 @@ mod tests {
         let day = |text: &str| Day::parse(text).expect("a date");
         let ms = |text: &str| UnixMs(chrono::DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis());
         let late = Duration::from_secs(5 * 3600);
-        let newest = |at: &str| closable_days(None, ms(at), late).last().copied();
+        let open = BTreeSet::from(["2026-11-19", "2026-11-20", "2026-11-21"].map(day));
         // 2026-11-20 ends at 12:00 UTC of the 21st in UTC-12, and late events may come until 17:00.
-        assert_eq!(newest("2026-11-21T16:59:59Z"), Some(day("2026-11-19")));
-        assert_eq!(newest("2026-11-21T17:00:00Z"), Some(day("2026-11-20")));
-        assert_eq!(closable_days(Some(day("2026-11-20")), ms("2026-11-21T17:00:00Z"), late), []);
+        assert_eq!(closable(&open, ms("2026-11-21T16:59:59Z"), late), [day("2026-11-19")]);
+        assert_eq!(closable(&open, ms("2026-11-21T17:00:00Z"), late), [day("2026-11-19"), day("2026-11-20")]);
+    }
+
+    /// A hundred days of an old stream closed in one go would let a batch that waits meanwhile grow too old.
+    #[test]
+    fn days_are_closed_a_few_at_a_time_and_the_oldest_first() {
+        let today = Day::parse("2026-11-21").expect("a date");
+        let open: BTreeSet<Day> = (10..100).filter_map(|back| today.before(back)).collect();
+        let now = today.ends_everywhere();
+        let first: Vec<Day> = (96..100).rev().filter_map(|back| today.before(back)).collect();
+        assert_eq!(closable(&open, now, Duration::ZERO), first);
     }
 }

@@ -67,12 +67,11 @@ impl Profile {
         (profile, errors)
     }
 
-    /// Takes one field from the last good settings; without them nothing is judged.
+    /// Takes one field from the last settings. Without good ones nothing is judged, but what is counted still goes to the day of
+    /// the last zone.
     fn keep_last(&mut self, field: &str, last: Option<&Self>) {
-        let Some(last) = last.filter(|last| last.judged) else {
-            self.judged = false;
-            return;
-        };
+        self.judged &= last.is_some_and(|last| last.judged);
+        let Some(last) = last else { return };
         match field {
             record::PLAN => self.plan = Arc::clone(&last.plan),
             record::TIMEZONE => self.zone = last.zone,
@@ -164,6 +163,16 @@ mod tests {
         assert_eq!(kept.zone(), Tz::Asia__Tokyo);
         assert_eq!((&**kept.plan(), kept.is_judged()), ("free", true));
         assert_eq!(bad[0].field, "timezone");
+    }
+
+    /// While nothing is judged events are still counted: on the days of the zone that was good last.
+    #[test]
+    fn a_zone_that_breaks_while_nothing_is_judged_is_kept() {
+        let plans = plans();
+        let (bad, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "gold")]), &plans, None);
+        assert!(!bad.is_judged());
+        let (worse, _) = Profile::read(&fields(&[("timezone", "Mars"), ("plan", "gold")]), &plans, Some(&bad));
+        assert_eq!((worse.zone(), worse.is_judged()), (Tz::Asia__Tokyo, false));
     }
 
     /// Without a last good value the default limit would raise alerts that nobody promised.
