@@ -25,13 +25,15 @@ use crate::subjects::Plans;
 use crate::subjects::contacts::ContactBook;
 use crate::subjects::watch::{Changes, Watch};
 use crate::types::Keys;
+use crate::wire::Link;
 use crate::wire::backoff::{Retries, Schedule};
-use crate::wire::{Embedded, Link};
 
+mod keeper;
 pub mod logging;
 mod signals;
 pub mod start;
 
+use keeper::Keeper;
 use signals::Signals;
 use start::{CannotStart, Start};
 
@@ -79,19 +81,20 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     });
 
     let start = Start { config: &config, keys: &keys, plans: &plans };
-    let embedded = start.embedded().await?;
+    let mut keeper = Keeper::begin(&config.redis).await?;
     let reached = tokio::select! {
         reached = start.reach() => reached,
+        lost = keeper.keep() => Err(lost.into()),
         () = signals.stop() => {
             tracing::info!("stopped before Redis was ready");
-            leave(embedded).await;
+            keeper.end().await;
             return Ok(());
         }
     };
     let ready = match reached {
         Ok(ready) => ready,
         Err(cannot) => {
-            leave(embedded).await;
+            keeper.end().await;
             return Err(cannot);
         }
     };
@@ -109,7 +112,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
     let failed = tokio::select! {
         () = signals.stop() => None,
-        failed = tasks.one_failed() => Some(failed),
+        task = tasks.one_failed() => Some(anyhow::anyhow!("the task {task} ended unexpectedly")),
+        lost = keeper.keep() => Some(lost.into()),
     };
     readiness.draining();
     notify_supervisor(sd_notify::NotifyState::Stopping);
@@ -119,15 +123,15 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         () = drain(&mut tasks, &serving, config.shutdown.drain) => {}
         () = signals.stop() => {
             tracing::warn!("ended by a second signal; what was under way is taken up at the next start");
-            leave(embedded).await;
+            keeper.end().await;
             anyhow::bail!("ended by a second signal before the drain was over");
         }
     }
     // A mail server is told goodbye where one is connected; one that hangs is not waited for.
     let _ = tokio::time::timeout(GOODBYE, sender.close()).await;
-    leave(embedded).await;
+    keeper.end().await;
     match failed {
-        Some(task) => anyhow::bail!("the task {task} ended unexpectedly"),
+        Some(failed) => Err(failed),
         None => {
             tracing::info!("drained");
             Ok(())
@@ -241,16 +245,6 @@ async fn drain(tasks: &mut Tasks, serving: &CancellationToken, deadline: Duratio
     }
     serving.cancel();
     tasks.set.shutdown().await;
-}
-
-/// Stops the embedded server, if it is ours.
-async fn leave(embedded: Option<Embedded>) {
-    if let Some(embedded) = embedded {
-        match embedded.stop().await {
-            Ok(()) => tracing::info!("the embedded redis has stopped, its data is on disk"),
-            Err(error) => tracing::error!(%error, "the embedded redis could not be stopped"),
-        }
-    }
 }
 
 fn notify_supervisor(state: sd_notify::NotifyState<'_>) {

@@ -1,22 +1,14 @@
-//! How the daemon ends: drained by a signal, at once by a second one, and what becomes of its own Redis.
+//! How the daemon ends: drained by a signal, at once by a second one.
 
 mod support;
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use quotabell::cli::catcher::{Answer, HttpCatcher};
-use quotabell::types::Keys;
-use quotabell::wire::Link;
 use support::daemon::{Daemon, DaemonSetup, READY, page};
-use support::eventually::{PATIENCE, eventually};
+use support::eventually::PATIENCE;
 use support::outbox::Outbox;
 use support::redis_server::{RedisServer, free_port};
 use support::webhook_receiver::{secret, verify};
-use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 use tokio_util::sync::CancellationToken;
 
@@ -141,115 +133,4 @@ async fn heard(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 256];
     let length = tokio::time::timeout(PATIENCE, socket.recv(&mut buffer)).await.expect("in time").expect("a message");
     String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
-}
-
-/// A folder and a port for an embedded server, which is killed when dropped, whoever left it behind.
-struct Place {
-    folder: TempDir,
-    port: u16,
-}
-
-impl Place {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder"), port: free_port() }
-    }
-
-    fn setup(&self) -> DaemonSetup {
-        DaemonSetup::on("embedded")
-            .env("QUOTABELL__REDIS__EMBEDDED_PORT", &self.port.to_string())
-            .env("QUOTABELL__REDIS__DATA_DIR", self.folder.path().to_str().expect("UTF-8"))
-    }
-
-    fn link(&self) -> Link {
-        Link::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL"))
-    }
-
-    fn record(&self) -> PathBuf {
-        self.folder.path().join("embedded.json")
-    }
-
-    /// The process of the server, as the folder's record names it.
-    fn pid(&self) -> Option<Pid> {
-        let record: serde_json::Value = serde_json::from_slice(&std::fs::read(self.record()).ok()?).ok()?;
-        // 0 would be our own process group.
-        record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1).map(Pid::from_raw)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(pid) = self.pid() {
-            let _ = kill(pid, Signal::SIGKILL);
-        }
-    }
-}
-
-async fn counted(link: &Link) -> u64 {
-    let counted: Option<u64> =
-        link.query(redis::cmd("HGET").arg(Keys::new("usage").totals()).arg("counted")).await.expect("it answers");
-    counted.unwrap_or(0)
-}
-
-async fn add(link: &Link, events: u64) {
-    for _ in 0..events {
-        let _: String =
-            link.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await.expect("added");
-    }
-}
-
-async fn all_counted(link: &Link, events: u64) {
-    eventually("everything is counted", || async { (counted(link).await == events).then_some(()) }).await;
-}
-
-/// Producers go on writing to the embedded server while the daemon is dead; it must outlive a kill and end with a drain.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
-    let place = Place::new();
-    let mut daemon = place.setup().start().await;
-    daemon.says("embedded redis started").await;
-    let link = place.link();
-    add(&link, 20).await;
-    all_counted(&link, 20).await;
-    let pid = place.pid().expect("the record names it");
-    daemon.kill().await;
-
-    add(&link, 7).await;
-    let mut daemon = place.setup().start().await;
-    daemon.says("embedded redis adopted").await;
-    assert_eq!(place.pid(), Some(pid));
-    all_counted(&link, 27).await;
-    daemon.signal(Signal::SIGTERM);
-    daemon.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);
-    // The kernel keeps the entry of an adopted process until its new parent has waited for it.
-    let gone = || async { (state_of(pid).is_none_or(|state| state == 'Z')).then_some(()) };
-    tokio::time::timeout(Duration::from_secs(10), eventually("its process is gone", gone)).await.expect("in time");
-    assert!(!place.record().exists());
-
-    let mut daemon = place.setup().start().await;
-    daemon.says("embedded redis started").await;
-    let link = place.link();
-    assert_eq!(counted(&link).await, 27, "its data was kept");
-    add(&link, 1).await;
-    all_counted(&link, 28).await;
-    let child = place.pid().expect("the record names it");
-    daemon.signal(Signal::SIGTERM);
-    daemon.ended().await.expect_code(0, &["the embedded redis has stopped"]);
-    assert_eq!(kill(child, None), Err(Errno::ESRCH), "the daemon waited for its child");
-}
-
-/// The state letter of a process, `None` when there is none.
-fn state_of(pid: Pid) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, the state follows the last one.
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
-/// Ctrl-C reaches the whole group of the terminal: the embedded server must not die before the daemon has drained.
-#[tokio::test]
-async fn the_embedded_redis_has_a_process_group_of_its_own() {
-    let place = Place::new();
-    let daemon = place.setup().start().await;
-    let pid = place.pid().expect("the record names it");
-    assert_eq!(nix::unistd::getpgid(Some(pid)), Ok(pid));
-    daemon.drain().await;
 }

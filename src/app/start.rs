@@ -10,10 +10,8 @@ use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::Keys;
 use crate::wire::backoff::{Retries, Schedule};
-use crate::wire::embedded::How;
 use crate::wire::server::{InspectError, Readiness as ServerReadiness};
-use crate::wire::target::EMBEDDED;
-use crate::wire::{Embedded, Fault, Link, ServerInfo, Target, fault_of, inspect};
+use crate::wire::{Fault, Link, ServerInfo, Target, fault_of, inspect};
 
 /// Starts, as far as Redis is concerned.
 #[derive(Debug)]
@@ -82,29 +80,6 @@ impl Start<'_> {
                 }
             }
         }
-    }
-
-    /// Starts, or adopts, the embedded server where one is configured, and says so.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::wire::EmbeddedError`].
-    pub async fn embedded(&self) -> anyhow::Result<Option<Embedded>> {
-        let redis = &self.config.redis;
-        if redis.url_file.is_some() || redis.url != EMBEDDED {
-            return Ok(None);
-        }
-        let embedded = Embedded::ensure(redis).await?;
-        let how = match embedded.how() {
-            How::Started => "started",
-            How::Adopted => "adopted, it was still running",
-        };
-        tracing::info!(
-            "embedded redis {how}: producers use redis://127.0.0.1:{}, data in {}",
-            embedded.port(),
-            embedded.data_dir().display()
-        );
-        Ok(Some(embedded))
     }
 
     async fn examine(&self, link: &Link, terms: &Terms) -> Result<ServerInfo, Trouble> {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 
+use super::claim::Claim;
 use super::config::RedisConfig;
 pub use super::embedded_error::EmbeddedError;
 use super::fault::{Fault, fault_of};
@@ -28,6 +29,8 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub(super) const STOP_MAX: Duration = Duration::from_secs(30);
 /// How long a listener that drops connections is taken for one whose process is being ended.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
+/// Between two looks at an adopted server that is up.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks at a server that is not up yet.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -49,6 +52,17 @@ pub struct Embedded {
     data_dir: PathBuf,
     /// Only of a server that this process started; to be waited for when it ends.
     child: Option<Child>,
+    /// While it lives no other daemon stops the server.
+    share: Claim,
+}
+
+/// What became of a server that was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parting {
+    /// It has ended.
+    Stopped,
+    /// It goes on: another daemon uses it.
+    LeftToOthers,
 }
 
 impl Embedded {
@@ -72,11 +86,13 @@ impl Embedded {
     pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
         let port = config.embedded_port;
         let data_dir = launch::prepare(&config.data_dir)?;
+        let share = Claim::share(&data_dir).await?;
+        let turn = Claim::turn(&data_dir).await?;
         let record = Record::read(&data_dir)?;
         match listener(port).await? {
             Listener::Nobody => {}
             Listener::Server(info) if record.as_ref().is_some_and(|record| record.is_of(&info)) => {
-                let adopted = Self { how: How::Adopted, info: *info, port, data_dir, child: None };
+                let adopted = Self { how: How::Adopted, info: *info, port, data_dir, child: None, share };
                 return adopted.loaded().await;
             }
             Listener::Server(_) | Listener::Unknown => return Err(EmbeddedError::Foreign { port, data_dir }),
@@ -88,7 +104,9 @@ impl Embedded {
             return Err(EmbeddedError::OtherPort { data_dir, running: record.port, wanted: port });
         }
         let binary = launch::find(search).ok_or(EmbeddedError::NoBinary)?;
-        start(&binary, port, data_dir).await?.loaded().await
+        let started = start(&binary, port, data_dir, share).await?;
+        drop(turn);
+        started.loaded().await
     }
 
     /// The program that [`Self::ensure`] would start; `None` where there is none on `PATH`.
@@ -127,13 +145,16 @@ impl Embedded {
         &self.data_dir
     }
 
-    /// Ends the server and waits until its process is gone. Its append-only file is complete then. Nothing happens where it has
-    /// ended already, whoever listens in its place.
+    /// Ends the server and waits until its process is gone, unless another daemon uses it. Its append-only file is complete then.
+    /// Nothing happens where it has ended already, whoever listens in its place.
     ///
     /// # Errors
     ///
     /// It refused, or did not end in time; it then still runs, and the next daemon adopts it.
-    pub async fn stop(mut self) -> Result<(), EmbeddedError> {
+    pub async fn stop(mut self) -> Result<Parting, EmbeddedError> {
+        if !self.share.is_last() {
+            return Ok(Parting::LeftToOthers);
+        }
         let pid = self.pid();
         if self.runs().await? {
             timeout(STOP_MAX, shut_down(self.port))
@@ -145,9 +166,22 @@ impl Embedded {
             let ended = timeout(STOP_MAX, child.wait()).await.map_err(|_| EmbeddedError::StillRunning { pid })?;
             ended.map_err(|error| EmbeddedError::Stop { pid, source: ReadError::Io(error) })?;
         }
-        match Record::read(&self.data_dir)? {
-            Some(record) if record.is_of(&self.info) => Record::remove(&self.data_dir),
-            _ => Ok(()),
+        if Record::read(&self.data_dir)?.is_some_and(|record| record.is_of(&self.info)) {
+            Record::remove(&self.data_dir)?;
+        }
+        Ok(Parting::Stopped)
+    }
+
+    /// Waits until the server has ended, by itself or by another's hand. May be given up at any moment.
+    pub async fn ended(&mut self) {
+        if let Some(child) = &mut self.child {
+            // What can't be waited for is looked at.
+            if child.wait().await.is_ok() {
+                return;
+            }
+        }
+        while self.runs().await.unwrap_or(true) {
+            sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -200,7 +234,7 @@ impl Embedded {
 }
 
 /// Starts the server and waits until it answers, loading or not.
-async fn start(binary: &Path, port: u16, data_dir: PathBuf) -> Result<Embedded, EmbeddedError> {
+async fn start(binary: &Path, port: u16, data_dir: PathBuf, share: Claim) -> Result<Embedded, EmbeddedError> {
     let mut child = launch::spawn(binary, port, &data_dir)?;
     let pid = child.id().unwrap_or_default();
     // Written before it answers, so that a daemon killed from here on leaves a server that the next one knows.
@@ -225,7 +259,7 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf) -> Result<Embedded, 
         }
     };
     match started.await {
-        Ok(info) => Ok(Embedded { how: How::Started, info: *info, port, data_dir, child: Some(child) }),
+        Ok(info) => Ok(Embedded { how: How::Started, info: *info, port, data_dir, child: Some(child), share }),
         Err(error) => {
             let _ = child.kill().await;
             let _ = Record::remove(&data_dir);

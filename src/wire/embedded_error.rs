@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use super::claim::WAIT_MAX;
 use super::embedded::{SILENCE_MAX, STOP_MAX};
 use super::raw::ReadError;
 use super::target::TargetError;
@@ -45,6 +46,15 @@ pub enum EmbeddedError {
         running: u16,
         /// Where it ought to run.
         wanted: u16,
+    },
+    /// Another daemon takes too long to start or stop the server.
+    #[error(
+        "another quotabell has been starting or stopping the server of redis.data_dir {} for {} s", .data_dir.display(),
+        WAIT_MAX.as_secs()
+    )]
+    Busy {
+        /// The data folder.
+        data_dir: PathBuf,
     },
     /// The binary can't be started.
     #[error("start {}", .binary.display())]

@@ -4,6 +4,7 @@
 //! spans, and what they mean is decided elsewhere. Read next: [`target`], where Redis is, and [`link`], the shared connection.
 
 pub mod backoff;
+mod claim;
 pub mod config;
 pub mod embedded;
 pub mod embedded_error;

@@ -52,7 +52,7 @@ impl Stage {
         }
         drop(folder);
         killed?;
-        stopped.context("stop redis")
+        stopped.context("stop redis").map(drop)
     }
 }
 
