@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .PHONY: help setup demo run test check deny bench test-matrix
 
 CARGO ?= cargo
+# Where cargo puts what it builds.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,11 +16,11 @@ setup: ## install what the other targets need: a Redis server, certificate autho
 
 demo: setup ## build and show the whole job in a minute; exit 1 if a number is wrong
 	$(CARGO) build --release --locked
-	@target/release/quotabell demo
+	@$(TARGET)/release/quotabell demo
 
 run: setup ## build and run the daemon with a Redis of its own on port 6399, data in ./data
 	$(CARGO) build --release --locked
-	@target/release/quotabell run
+	@$(TARGET)/release/quotabell run
 
 test: setup ## build and run every test, on real servers
 	@bash tools/test.sh

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -24,7 +24,7 @@ use crate::sender::Sender;
 use crate::subjects::Plans;
 use crate::subjects::contacts::ContactBook;
 use crate::subjects::watch::{Changes, Watch};
-use crate::types::Keys;
+use crate::types::{Keys, meters};
 use crate::wire::Link;
 use crate::wire::backoff::{Retries, Schedule};
 
@@ -39,6 +39,9 @@ use start::{CannotStart, Start};
 
 /// How often the recorder of metrics folds old samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// A loop that ran this long has got over what stopped it before.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// How long idle connections to the mail server may take to part.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -221,12 +224,23 @@ where
     F: Future<Output = Result<(), OutboxError>>,
 {
     let mut retries = Retries::new(Schedule::RECONNECT);
+    let mut said = String::new();
     while !stop.is_cancelled() {
+        let begun = Instant::now();
         match run().await {
             Ok(()) => return,
             Err(error) => {
+                if begun.elapsed() > SETTLED {
+                    retries.worked();
+                    said.clear();
+                }
+                metrics::counter!(meters::REDIS_ERRORS, "operation" => name).increment(1);
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::error!(task = name, %error, source, "stopped until this is mended");
+                let trouble = format!("{error}: {source}");
+                if said != trouble {
+                    tracing::error!(task = name, %error, source, "stopped until this is mended");
+                    said = trouble;
+                }
             }
         }
         tokio::select! {

@@ -311,6 +311,67 @@ async fn a_checkpoint_of_another_type_ends_the_start_and_is_named() {
     assert_eq!(run::<String>(&link, &["GET", "quota_checkpoint:{usage}"]).await, "mine");
 }
 
+/// A stream key that holds something else would leave a daemon that says it is ready and counts nothing.
+#[tokio::test]
+async fn a_stream_of_another_type_ends_the_start_and_is_named() {
+    let server = RedisServer::start();
+    let () = run(&server.link(), &["SET", "usage", "mine"]).await;
+    let ended = DaemonSetup::on(&server.url()).run_to_its_end().await;
+    ended.expect_code(1, &["error: usage is a string, it is to be a stream", "hint: "]);
+}
+
+/// While it runs each key is named, the metric for alerting shows it, and nothing claims that counting goes on before it does.
+#[tokio::test]
+async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
+    let server = RedisServer::start();
+    let link = server.link();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    let mut events = 0;
+    for key in ["quota_refused:{usage}", "quota_checkpoint:{usage}", "quota_totals:{usage}"] {
+        let _: u64 = run(&link, &["DEL", "kept"]).await;
+        let kept: Option<String> = link.query(redis::cmd("RENAME").arg(key).arg("kept")).await.ok();
+        let () = run(&link, &["SET", key, "mine"]).await;
+        let said = daemon.lines();
+        // One that is counted and one that is refused.
+        add(&link, 1).await;
+        let _: String = run(&link, &["XADD", "usage", "*", "units", "1"]).await;
+        events += 1;
+        let line = daemon.says_again("counting has stopped until this is mended", said).await;
+        assert!(line.contains(key) || line.contains("read the checkpoint"), "{line}");
+        let address = daemon.http().await;
+        eventually("the metric says so", || async {
+            let page = support::daemon::page(address, "/metrics").await?;
+            page.body.contains("quotabell_counting_stopped 1").then_some(())
+        })
+        .await;
+        let _: u64 = run(&link, &["DEL", key]).await;
+        if kept.is_some() {
+            let () = run(&link, &["RENAME", "kept", key]).await;
+        }
+        all_counted(&link, events).await;
+        daemon.says_again("counting goes on", said).await;
+        let again = daemon.lines_after(said).iter().filter(|line| line.contains("counting goes on")).count();
+        assert_eq!(again, 1, "{key}");
+        assert!(daemon.get("/metrics").await.body.contains("quotabell_counting_stopped 0"), "{key}");
+    }
+    daemon.drain().await;
+}
+
+/// FLUSHALL takes counters and flags away: counting over again must not happen in silence.
+#[tokio::test]
+async fn a_flushed_redis_is_said_aloud() {
+    let server = RedisServer::start();
+    let link = server.link();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    add(&link, 3).await;
+    all_counted(&link, 3).await;
+    let _: String = run(&link, &["FLUSHALL"]).await;
+    daemon.says("the checkpoint has gone").await;
+    add(&link, 2).await;
+    all_counted(&link, 2).await;
+    daemon.drain().await;
+}
+
 /// The same for a counter that only shows when it is written: counting stops loudly, and goes on once it is mended.
 #[tokio::test]
 async fn a_counter_of_another_type_stops_counting_loudly_until_it_is_mended() {

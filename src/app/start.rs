@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::events::config::Trim;
 use crate::ledger::commit::{FORMAT, Terms, Trimming};
-use crate::ledger::probe::{self, ProbeError, Stored};
+use crate::ledger::probe::{self, Misplaced, ProbeError, Stored};
 use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::Keys;
@@ -142,6 +142,14 @@ pub fn fit(info: &ServerInfo) -> Result<(), CannotStart> {
 ///
 /// What differs, and what to do about it.
 pub fn compare(keys: &Keys, stored: &Stored, partitions: u32) -> Result<(), CannotStart> {
+    if let Some(Misplaced { key, found, wanted }) = &stored.misplaced {
+        return Err(CannotStart {
+            problem: format!("{key} is a {found}, it is to be a {wanted}"),
+            hint:
+                "a key of quotabell's holds something else: rename it (RENAME) or delete it, or set another stream.key"
+                    .to_owned(),
+        });
+    }
     if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
         return Err(CannotStart {
             problem: format!("{} was written in format {format}, this quotabell knows {FORMAT}", keys.checkpoint()),

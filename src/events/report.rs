@@ -10,7 +10,7 @@ use crate::ledger::audit::Finding;
 use crate::ledger::commit::{Committed, Note};
 use crate::ledger::{Answer, Batch};
 use crate::subjects::FieldError;
-use crate::types::{Subject, meters};
+use crate::types::{StreamId, Subject, meters};
 use crate::wire::Fault;
 
 use super::trouble::SessionError;
@@ -39,9 +39,10 @@ impl Report {
         self.commits
     }
 
-    /// Redis answers (again).
-    pub fn answering(&mut self) {
+    /// There was something to commit and it was, or there was nothing: whatever was wrong is over.
+    pub fn serving(&mut self) {
         if self.trouble.take().is_some() {
+            gauge!(meters::STOPPED).set(0.0);
             tracing::info!("counting goes on");
         }
     }
@@ -53,6 +54,7 @@ impl Report {
             return;
         }
         let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        gauge!(meters::STOPPED).set(if fault.is_passing() { 0.0 } else { 1.0 });
         if fault.is_passing() {
             tracing::warn!(%error, source, "counting waits for Redis");
         } else {
@@ -76,12 +78,14 @@ impl Report {
             Answer::Overflow(full) => {
                 tracing::warn!(counters = full.len(), "counters are full: events that do not fit are refused");
             }
+            Answer::Stale(stored) => Self::outrun(batch.from, *stored),
             // The audit that follows says it.
-            Answer::Recreated | Answer::Stale(_) | Answer::Old => {}
+            Answer::Recreated | Answer::Old => {}
         }
     }
 
     fn committed(&mut self, batch: &Batch, done: &Committed, took: Duration) {
+        self.serving();
         self.commits += 1;
         histogram!(meters::COMMIT_SECONDS).record(took.as_secs_f64());
         counter!(meters::COUNTED).increment(batch.counted);
@@ -146,8 +150,15 @@ impl Report {
         gauge!(meters::CACHED).set(subjects as f64);
     }
 
-    /// An audit found something, or nothing.
-    pub fn audited(&self, stream: &str, finding: Finding) {
+    /// The stored checkpoint is another one than `ours`. Nobody moves it to the beginning.
+    fn outrun(ours: StreamId, stored: StreamId) {
+        if stored == StreamId::ZERO && ours != StreamId::ZERO {
+            tracing::error!(checkpoint = %ours, "the checkpoint has gone (FLUSHALL?): counting starts at the stream's beginning");
+        }
+    }
+
+    /// An audit, as of this checkpoint, found something, or nothing.
+    pub fn audited(&self, stream: &str, at: StreamId, finding: Finding) {
         match finding {
             Finding::Gap(entries) => {
                 counter!(meters::GAP).increment(entries);
@@ -163,7 +174,8 @@ impl Report {
             Finding::Recreated => {
                 tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
             }
-            Finding::Even | Finding::Unread | Finding::Stale(_) => {}
+            Finding::Stale(stored) => Self::outrun(at, stored),
+            Finding::Even | Finding::Unread => {}
         }
     }
 }

@@ -164,10 +164,10 @@ impl Worker {
                 Some(received) => received,
                 None => return self.settle(&mut committing).await,
             };
-            self.report.answering();
             let Some(last) = received.last else {
                 self.settle(&mut committing).await?;
                 self.look_round(at).await?;
+                self.report.serving();
                 self.closing.look(&self.link, at, UnixMs(received.server_ms)).await;
                 reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
                 continue;
@@ -352,7 +352,7 @@ impl Worker {
             .run(&self.link, at)
             .await
             .map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
-        self.report.audited(self.keys.stream(), finding);
+        self.report.audited(self.keys.stream(), at, finding);
         match finding {
             Finding::Stale(_) => Err(SessionError::Again("another worker committed")),
             Finding::Recreated => Err(SessionError::Again("the stream was made again")),

@@ -11,6 +11,8 @@
 --         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the checkpoint has
 --                               gone without a trace (commit.lua says why): starts over from its beginning
 --
+--         an error              a key of another type: nothing written
+--
 -- Safe to run twice: the second call finds entries_read even.
 
 local function above(a, b)
@@ -21,6 +23,10 @@ local function above(a, b)
   return am > bm
 end
 
+for i, wanted in ipairs({'stream', 'hash'}) do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= 'none' and kind ~= wanted then return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' holds a ' .. kind) end
+end
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
 if (stored[1] or '0-0') ~= ARGV[1] then return {'stale', stored[1] or '0-0'} end
 if not stored[1] or redis.call('EXISTS', KEYS[1]) == 0 then return {'even'} end

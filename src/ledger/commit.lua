@@ -61,6 +61,11 @@ end
 
 -- JUDGE
 
+local kinds = {'stream', 'hash', 'stream', 'stream', 'hash'}
+for i = 1, 5 do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= 'none' and kind ~= kinds[i] then return wrong(KEYS[i], 'a ' .. kind) end
+end
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= ARGV[1] then return {'stale', checkpoint} end
@@ -82,10 +87,6 @@ local seen_n, past_n, day_n = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(A
 local seen_key, past_key = 5 + 2 * group_n, 5 + 2 * group_n + seen_n
 local day_key = past_key + past_n
 
-for i = 3, 5 do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= 'none' and kind ~= (i == 5 and 'hash' or 'stream') then return wrong(KEYS[i], 'a ' .. kind) end
-end
 -- As HINCRBY takes them, with room to add: it would fail only after the counters are written.
 for i, total in ipairs(redis.call('HMGET', KEYS[5], 'counted', 'duplicates', 'refused', 'raised')) do
   if total and (#total > 15 or not (total == '0' or string.match(total, '^%-?[1-9]%d*$'))) then

@@ -130,16 +130,53 @@ pub struct Stored {
     pub partitions: Option<u32>,
     /// `fingerprint` of the checkpoint.
     pub fingerprint: Option<String>,
+    /// The first of the partition's keys that holds something else.
+    pub misplaced: Option<Misplaced>,
 }
 
-/// Reads what the last daemon left in the checkpoint.
+/// A key that is not of the type that it must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misplaced {
+    /// The key.
+    pub key: String,
+    /// Its type, as Redis names it.
+    pub found: String,
+    /// What it must be.
+    pub wanted: &'static str,
+}
+
+/// Reads what the last daemon left in the checkpoint, and looks whether the partition's keys are what they must be.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; a checkpoint of another type is [`crate::wire::Fault::WrongType`].
+/// What Redis or the connection said.
 pub async fn stored(link: &Link, keys: &Keys) -> RedisResult<Stored> {
+    let misplaced = misplaced(link, keys).await?;
+    if misplaced.is_some() {
+        return Ok(Stored { format: None, partitions: None, fingerprint: None, misplaced });
+    }
     let mut command = redis::cmd("HMGET");
     command.arg(keys.checkpoint()).arg("format").arg("partitions").arg("fingerprint");
     let (format, partitions, fingerprint) = link.query(&command).await?;
-    Ok(Stored { format, partitions, fingerprint })
+    Ok(Stored { format, partitions, fingerprint, misplaced })
+}
+
+async fn misplaced(link: &Link, keys: &Keys) -> RedisResult<Option<Misplaced>> {
+    let wanted = [
+        (keys.stream().to_owned(), "stream"),
+        (keys.checkpoint(), "hash"),
+        (keys.outbox(), "stream"),
+        (keys.refused(), "stream"),
+        (keys.totals(), "hash"),
+        (keys.due(), "zset"),
+        (keys.deliveries(), "zset"),
+        (keys.dead(), "zset"),
+    ];
+    let mut pipeline = redis::pipe();
+    for (key, _) in &wanted {
+        pipeline.cmd("TYPE").arg(key);
+    }
+    let found: Vec<String> = link.pipe(&pipeline).await?;
+    let mut pairs = wanted.into_iter().zip(found).filter(|((_, wanted), found)| found != "none" && found != wanted);
+    Ok(pairs.next().map(|((key, wanted), found)| Misplaced { key, found, wanted }))
 }

@@ -42,7 +42,7 @@ meters! {
     /// Entries removed by somebody else before they were read.
     GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others before they were read";
     /// Batches committed; label `answer`.
-    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, old, overflow, unnamed)";
+    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, overflow)";
     /// Time of a commit.
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
     /// Alerts raised; label `threshold`.
@@ -73,6 +73,8 @@ meters! {
     CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
     /// Another group holds trimming back; label `group`.
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
+    /// Counting waits for an operator.
+    STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
     /// Redis errors; label `operation`.
     REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
     /// Whether Redis answers.

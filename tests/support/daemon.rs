@@ -134,6 +134,11 @@ impl Daemon {
         }
     }
 
+    /// The log after its first `after` lines.
+    pub fn lines_after(&self, after: usize) -> Vec<String> {
+        self.log.borrow().iter().skip(after).cloned().collect()
+    }
+
     /// Whether the log holds this text by now.
     pub fn has_said(&self, text: &str) -> bool {
         self.log.borrow().iter().any(|line| line.contains(text))
