@@ -26,6 +26,7 @@ mod error;
 mod mask;
 mod read;
 mod tree;
+mod twin;
 
 pub use error::{ConfigError, nearest};
 pub use mask::{masked_contact, masked_url};
@@ -142,6 +143,7 @@ impl Config {
             tree.lay_over(tree::from_toml(&text, &tree::Origin::File(path.into()))?);
         }
         tree.lay_variables_over(environment)?;
+        twin::settle(&mut tree)?;
         refuse_lists_of_urls(&tree)?;
         let config: Self = read::read(&tree)?;
         check::check(&config, &tree)?;

@@ -120,6 +120,10 @@ wrong_files! {
     a_list_of_urls_is_not_supported_yet: "[redis]\nurl = [\"redis://a\", \"redis://b\"]\n";
     /// Somebody else's data base. The password is not shown.
     a_url_of_another_scheme_is_an_error: "[redis]\nurl = \"postgres://u:topsecret@host\"\n";
+    /// Which of the two was meant?
+    a_url_beside_its_file_is_an_error: "[redis]\nurl = \"redis://:topsecret@h\"\nurl_file = \"/run/secrets/redis_url\"\n";
+    /// As above.
+    a_mail_server_beside_its_file_is_an_error: "[email]\nsmtp_url_file = \"/run/secrets/smtp_url\"\nsmtp_url = \"smtp://localhost\"\n";
     /// A From header that no server takes.
     a_sender_that_is_no_mailbox_is_an_error: "[email]\nfrom = \"alerts\"\n";
     /// A level that is none.
@@ -158,6 +162,13 @@ wrong_variables! {
     a_variable_below_a_value_is_an_error: "QUOTABELL__REDIS__URL__HOST", "x";
     /// A cluster.
     a_variable_with_a_list_of_urls_is_not_supported_yet: "QUOTABELL__REDIS__URL", "[\"redis://a\"]";
+}
+
+/// Two variables that contradict each other: neither is later.
+#[test]
+fn a_variable_beside_that_of_its_file_is_an_error() {
+    let run = quotabell(["check-config", "--offline"]).env("QUOTABELL__REDIS__URL_FILE", "/run/secrets/redis_url");
+    insta::assert_snapshot!(run.redis("redis://:topsecret@h").run().told());
 }
 
 /// The default of `retry.first` stays; the file breaks the relation, and the place must be the file's.

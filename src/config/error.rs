@@ -40,6 +40,18 @@ pub enum ConfigError {
         /// The keys that exist beside it.
         allowed: &'static [&'static str],
     },
+    /// A value and the key that names a file with it, both set in one layer.
+    #[error("{} ({place}) and {} ({other_place}) are both set, and neither is later", key(path), key(other))]
+    Both {
+        /// The segments of the value's key.
+        path: [String; 2],
+        /// Where that is.
+        place: Place,
+        /// The segments of the file's key.
+        other: [String; 2],
+        /// Where that is.
+        other_place: Place,
+    },
     /// The value has the wrong type, or breaks a rule.
     #[error("{}: {problem} ({place})", key(path))]
     Value {
@@ -69,6 +81,13 @@ impl ConfigError {
             }
             Self::NotUtf8 { .. } => "write the value as UTF-8 text".to_owned(),
             Self::UnknownKey { path, allowed, .. } => unknown_hint(path, allowed),
+            Self::Both { path, other, .. } => {
+                format!(
+                    "set one of {} and {}; a variable wins over the file, whichever of the two it sets",
+                    key(path),
+                    key(other)
+                )
+            }
             Self::Value { path, .. } => match allowed::of(path) {
                 Some(allowed) => format!("{} takes {allowed}", key(path)),
                 None => "`quotabell check-config --offline` shows the settings in effect".to_owned(),
