@@ -152,6 +152,37 @@ fn the_embedded_server_needs_a_binary() {
     assert!(runs.code == 0 && runs.stderr.contains("ok: Redis answers"), "{}", runs.stderr);
 }
 
+/// The example is what people copy first, and what the steps to install packaging/quotabell.service copy: it must start as it is.
+#[test]
+fn the_example_and_the_unit_start_as_they_are() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let example = || quotabell(["check-config", "--offline", "--config", "config/example.toml"]).within(root);
+    let unit = std::fs::read_to_string(root.join("packaging/quotabell.service")).expect("the unit is there");
+    assert!(unit.contains("config/example.toml /etc/quotabell/quotabell.toml"), "the unit installs the example");
+    let variables = |start: &str| -> Vec<(String, String)> {
+        let lines = unit.lines().filter_map(|line| line.strip_prefix(start));
+        lines.filter_map(|line| line.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let with =
+        |variables: &[(String, String)]| variables.iter().fold(example(), |run, (name, value)| run.env(name, value));
+    for run in [example(), with(&variables("Environment="))] {
+        let finished = run.run();
+        assert_eq!(finished.code, 0, "{}", finished.stderr);
+    }
+    // The credentials that the unit has in comments: uncommented, they win over the file.
+    let credentials = tempfile::tempdir().expect("a folder");
+    std::fs::write(credentials.path().join("redis_url"), "redis://:pw@127.0.0.1:6379").expect("written");
+    std::fs::write(credentials.path().join("smtp_url"), "smtps://u:pw@mail.example.com").expect("written");
+    let mut uncommented = variables("Environment=");
+    let folder = credentials.path().to_str().expect("UTF-8");
+    uncommented.extend(variables("#Environment=").into_iter().map(|(name, value)| (name, value.replace("%d", folder))));
+    let finished = with(&uncommented).run();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    for name in ["redis_url", "smtp_url"] {
+        assert!(finished.stdout.contains(&format!("{folder}/{name}")), "{}", finished.stdout);
+    }
+}
+
 /// What stands in files is judged before anything is connected to: exit 78.
 #[test]
 fn what_is_wrong_with_files_ends_it_at_once() {
