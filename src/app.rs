@@ -47,7 +47,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 ///
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let sender = Arc::new(Sender::new(&config.webhook, &config.email, config.retry.clone())?);
+    let sender = Arc::new(config.sender()?);
     for warning in sender.warnings() {
         tracing::warn!("{warning}");
     }

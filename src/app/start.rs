@@ -61,7 +61,7 @@ impl Start<'_> {
     ///
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
-        let target = Target::from_config(&self.config.redis)?;
+        let target = self.config.target()?;
         let link = Arc::new(Link::new(target.client()?));
         let terms = terms(self.config, self.plans);
         let mut retries = Retries::new(Schedule::RECONNECT);

@@ -23,9 +23,9 @@ pub struct Redis {
 ///
 /// # Errors
 ///
-/// [`TargetError`](crate::wire::TargetError): a file of `[redis]` that can't be read, or a URL that is none.
+/// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let target = Target::from_config(&config.redis)?;
+    let target = config.target()?;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis { link: Link::new(target.client()?), shown: shown(&target, &config.redis), embedded })
 }

@@ -5,7 +5,6 @@ use std::io;
 
 use crate::app::start::CannotStart;
 use crate::config::ConfigError;
-use crate::sender::SenderError;
 use crate::wire::{EmbeddedError, Fault, TargetError, fault_of};
 
 /// How the program ends.
@@ -148,12 +147,6 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
         }
         if cause.is::<EmbeddedError>() {
             return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
-        }
-        if cause.is::<SenderError>() {
-            return (
-                Exit::Configuration,
-                "mend the template, [webhook] or [email], then try `quotabell check-config --offline`".into(),
-            );
         }
         if cause.is::<TargetError>() {
             return (Exit::Configuration, "redis.url is \"embedded\", redis://, rediss:// or redis+unix://".into());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::allowed;
+use super::parts::Refused;
 use super::tree::Place;
 
 /// Why the configuration can't be used. The text names the thing and the place, [`ConfigError::hint`] what is allowed.
@@ -62,6 +63,9 @@ pub enum ConfigError {
         /// What is wrong.
         problem: String,
     },
+    /// A part has refused a setting that it judges itself: what a file holds, say.
+    #[error(transparent)]
+    Refused(Refused),
 }
 
 impl ConfigError {
@@ -90,14 +94,18 @@ impl ConfigError {
             }
             Self::Value { path, .. } => match allowed::of(path) {
                 Some(allowed) => format!("{} takes {allowed}", key(path)),
-                None => "`quotabell check-config --offline` shows the settings in effect".to_owned(),
+                None => IN_EFFECT.to_owned(),
             },
+            Self::Refused(refused) => refused.hint().unwrap_or_else(|| IN_EFFECT.to_owned()),
         }
     }
 }
 
+/// Where nothing better is known.
+const IN_EFFECT: &str = "`quotabell check-config --offline` shows the settings in effect";
+
 /// `plans.free.thresholds[0]`.
-fn key(path: &[String]) -> String {
+pub(super) fn key(path: &[String]) -> String {
     let mut key = String::new();
     for segment in path {
         if !key.is_empty() && !segment.starts_with('[') {
