@@ -52,6 +52,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
+    // Before anything is bound or connected, so that a mistake in a setting is told as one.
+    let target = config.target()?;
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     let mut signals = Signals::listen().context("listen to signals")?;
 
@@ -78,7 +80,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     });
 
-    let start = Start { config: &config, keys: &keys, plans: &plans };
+    let start = Start { config: &config, keys: &keys, plans: &plans, target: &target };
     let embedded = start.embedded().await?;
     let reached = tokio::select! {
         reached = start.reach() => reached,

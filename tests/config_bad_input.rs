@@ -251,6 +251,26 @@ fn a_variable_that_is_not_utf8_is_an_error() {
     insta::assert_snapshot!(told);
 }
 
+/// The address in use would hide a mistake that the next start shows, and exit 1 makes a supervisor try again for ever.
+#[test]
+fn every_setting_is_judged_before_the_daemon_listens() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listen = taken.local_addr().expect("an address").to_string();
+    for (name, value) in [
+        ("QUOTABELL__REDIS__URL", "redis://:topsecret@h:99999"),
+        ("QUOTABELL__REDIS__URL_FILE", "/absent"),
+        ("QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent"),
+        ("QUOTABELL__EMAIL__TEMPLATES", "/absent"),
+        ("QUOTABELL__WEBHOOK__CA_FILE", "/absent"),
+    ] {
+        let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).env(name, value).run();
+        assert_eq!(run.code, 78, "{name}: {}", run.stderr);
+        assert!(run.stderr.contains(&format!("(variable {name})")), "{}", run.stderr);
+    }
+    let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).run();
+    assert!(run.code == 1 && run.stderr.contains("Address already in use"), "{}", run.stderr);
+}
+
 /// No error may show a password, whatever is wrong around it.
 #[test]
 fn no_error_shows_a_password() {

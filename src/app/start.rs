@@ -24,6 +24,8 @@ pub struct Start<'a> {
     pub keys: &'a Keys,
     /// The plans.
     pub plans: &'a Plans,
+    /// Where Redis is.
+    pub target: &'a Target,
 }
 
 /// Redis has been reached and found fit.
@@ -61,7 +63,7 @@ impl Start<'_> {
     ///
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
-        let target = self.config.target()?;
+        let target = self.target;
         let link = Arc::new(Link::new(target.client()?));
         let terms = terms(self.config, self.plans);
         let mut retries = Retries::new(Schedule::RECONNECT);
@@ -70,7 +72,7 @@ impl Start<'_> {
             match self.examine(&link, &terms).await {
                 Ok(server) => {
                     warn_about(&server);
-                    return Ok(Ready { target, link, terms });
+                    return Ok(Ready { target: target.clone(), link, terms });
                 }
                 Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {
