@@ -114,6 +114,22 @@ fn a_server_that_will_not_do_is_refused() {
     snapshot("replica", &check(&replica.url()).run());
 }
 
+/// A database that the server does not have is no trouble of its version: what is wrong is one digit of the URL.
+#[test]
+fn a_database_that_the_server_lacks_is_named() {
+    let server = RedisServer::start();
+    let url = format!("{}/99", server.url().trim_end_matches('/'));
+    snapshot("no_such_database", &check(&url).run());
+    let run = |verb: &str| quotabell(verb.split(' ')).redis(&url).env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0").run();
+    for verb in ["run", "subject list"] {
+        let finished = run(verb);
+        assert_eq!(finished.code, 1, "{}", finished.stderr);
+        for said in [url.as_str(), "the server has no database 99", "/0 to /15"] {
+            assert!(finished.stderr.contains(said), "{verb}: {}", finished.stderr);
+        }
+    }
+}
+
 /// One failure must not hide the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_connection_is_tried() {
