@@ -16,14 +16,17 @@ FROM docker.io/library/debian:${DEBIAN}-slim
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
- && useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin quotabell
+ && useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin quotabell \
+ && mkdir /etc/quotabell \
+ && printf '[redis]\nurl = "redis://redis:6379"\n' > /etc/quotabell/quotabell.toml
 COPY --from=build /src/target/release/quotabell /usr/local/bin/quotabell
 COPY --from=build /src/packaging/healthcheck /usr/local/bin/quotabell-healthcheck
 COPY LICENSE LICENSE-APACHE LICENSE-MIT /usr/share/doc/quotabell/
 
-# The embedded server is for one machine: in a container Redis is always another one. Every other setting is as in
-# config/default.toml; a file can be mounted and named in QUOTABELL_CONFIG.
-ENV QUOTABELL__REDIS__URL=redis://redis:6379 \
+# The embedded server is for one machine: in a container Redis is always another one. Its URL stands in a file, so that any
+# variable, redis.url_file's too, and any file that is mounted in its place win over it. Every other setting is as in
+# config/default.toml.
+ENV QUOTABELL_CONFIG=/etc/quotabell/quotabell.toml \
     QUOTABELL__HTTP__LISTEN=0.0.0.0:9464 \
     QUOTABELL__LOG__FORMAT=json
 USER 10001:10001

@@ -52,11 +52,13 @@ const GOODBYE: Duration = Duration::from_secs(1);
 ///
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let sender = Arc::new(Sender::new(&config.webhook, &config.email, config.retry.clone())?);
+    let sender = Arc::new(config.sender()?);
     for warning in sender.warnings() {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
+    // Before anything is bound or connected, so that a mistake in a setting is told as one.
+    let target = config.target()?;
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     let mut signals = Signals::listen().context("listen to signals")?;
 
@@ -83,7 +85,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     });
 
-    let start = Start { config: &config, keys: &keys, plans: &plans };
+    let start = Start { config: &config, keys: &keys, plans: &plans, target: &target };
     let mut keeper = Keeper::begin(&config.redis).await?;
     let reached = tokio::select! {
         reached = start.reach() => reached,

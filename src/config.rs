@@ -2,7 +2,7 @@
 //!
 //! Layers, each over the one before: `config/default.toml` (embedded, the one place where defaults stand), the file named with
 //! `--config` or `QUOTABELL_CONFIG`, and variables `QUOTABELL__SECTION__KEY`. Every error names the key, the place where it was
-//! written and what is allowed. Connects nowhere and reads no other file. Read next: `tree`.
+//! written and what is allowed. Connects nowhere; other files are read only where `parts` builds what needs them. Read next: `tree`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,11 +24,14 @@ mod allowed;
 mod check;
 mod error;
 mod mask;
+mod parts;
 mod read;
 mod tree;
+mod twin;
 
 pub use error::{ConfigError, nearest};
 pub use mask::{masked_contact, masked_url};
+pub use parts::Refused;
 pub use tree::Place;
 
 /// `config/default.toml`.
@@ -64,6 +67,9 @@ pub struct Config {
     pub log: LogConfig,
     /// `[shutdown]`.
     pub shutdown: ShutdownConfig,
+    /// Where each key was written, for the parts that judge their own settings.
+    #[serde(skip)]
+    places: parts::Places,
 }
 
 /// The section `[log]`.
@@ -142,10 +148,11 @@ impl Config {
             tree.lay_over(tree::from_toml(&text, &tree::Origin::File(path.into()))?);
         }
         tree.lay_variables_over(environment)?;
+        twin::settle(&mut tree)?;
         refuse_lists_of_urls(&tree)?;
         let config: Self = read::read(&tree)?;
         check::check(&config, &tree)?;
-        Ok(config)
+        Ok(Self { places: parts::Places::of(&tree), ..config })
     }
 
     /// The defaults alone.

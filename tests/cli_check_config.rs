@@ -114,6 +114,22 @@ fn a_server_that_will_not_do_is_refused() {
     snapshot("replica", &check(&replica.url()).run());
 }
 
+/// A database that the server does not have is no trouble of its version: what is wrong is one digit of the URL.
+#[test]
+fn a_database_that_the_server_lacks_is_named() {
+    let server = RedisServer::start();
+    let url = format!("{}/99", server.url().trim_end_matches('/'));
+    snapshot("no_such_database", &check(&url).run());
+    let run = |verb: &str| quotabell(verb.split(' ')).redis(&url).env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0").run();
+    for verb in ["run", "subject list"] {
+        let finished = run(verb);
+        assert_eq!(finished.code, 1, "{}", finished.stderr);
+        for said in [url.as_str(), "the server has no database 99", "/0 to /15"] {
+            assert!(finished.stderr.contains(said), "{verb}: {}", finished.stderr);
+        }
+    }
+}
+
 /// One failure must not hide the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_connection_is_tried() {
@@ -150,6 +166,37 @@ fn the_embedded_server_needs_a_binary() {
     let server = RedisServer::start();
     let runs = quotabell(["check-config"]).env("QUOTABELL__REDIS__EMBEDDED_PORT", server.port().to_string()).run();
     assert!(runs.code == 0 && runs.stderr.contains("ok: Redis answers"), "{}", runs.stderr);
+}
+
+/// The example is what people copy first, and what the steps to install packaging/quotabell.service copy: it must start as it is.
+#[test]
+fn the_example_and_the_unit_start_as_they_are() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let example = || quotabell(["check-config", "--offline", "--config", "config/example.toml"]).within(root);
+    let unit = std::fs::read_to_string(root.join("packaging/quotabell.service")).expect("the unit is there");
+    assert!(unit.contains("config/example.toml /etc/quotabell/quotabell.toml"), "the unit installs the example");
+    let variables = |start: &str| -> Vec<(String, String)> {
+        let lines = unit.lines().filter_map(|line| line.strip_prefix(start));
+        lines.filter_map(|line| line.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let with =
+        |variables: &[(String, String)]| variables.iter().fold(example(), |run, (name, value)| run.env(name, value));
+    for run in [example(), with(&variables("Environment="))] {
+        let finished = run.run();
+        assert_eq!(finished.code, 0, "{}", finished.stderr);
+    }
+    // The credentials that the unit has in comments: uncommented, they win over the file.
+    let credentials = tempfile::tempdir().expect("a folder");
+    std::fs::write(credentials.path().join("redis_url"), "redis://:pw@127.0.0.1:6379").expect("written");
+    std::fs::write(credentials.path().join("smtp_url"), "smtps://u:pw@mail.example.com").expect("written");
+    let mut uncommented = variables("Environment=");
+    let folder = credentials.path().to_str().expect("UTF-8");
+    uncommented.extend(variables("#Environment=").into_iter().map(|(name, value)| (name, value.replace("%d", folder))));
+    let finished = with(&uncommented).run();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    for name in ["redis_url", "smtp_url"] {
+        assert!(finished.stdout.contains(&format!("{folder}/{name}")), "{}", finished.stdout);
+    }
 }
 
 /// What stands in files is judged before anything is connected to: exit 78.

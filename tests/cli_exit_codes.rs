@@ -131,6 +131,20 @@ fn the_url_can_come_from_a_file() {
     assert!(absent.code == 78 && absent.stderr.contains("/absent"), "{}", absent.stderr);
 }
 
+/// A folder that can't be written is mended by naming another one, not only by naming a server.
+#[test]
+fn a_data_folder_that_can_not_be_used_is_named_in_the_hint() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "no folder").expect("the folder is writable");
+    let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0");
+    let run = run.env("QUOTABELL__REDIS__EMBEDDED_PORT", free_port().to_string());
+    let finished = run.env("QUOTABELL__REDIS__DATA_DIR", file.join("data")).run();
+    assert_eq!(finished.code, 1, "{}", finished.stderr);
+    let hint = finished.stderr.lines().last().unwrap_or_default();
+    assert!(hint.starts_with("hint: redis.data_dir ") && hint.contains("redis.url"), "{}", finished.stderr);
+}
+
 /// The embedded server is not running before `run` starts it: that is no fault of the configuration.
 #[test]
 fn check_config_does_not_miss_the_embedded_server() {

@@ -120,6 +120,32 @@ wrong_files! {
     a_list_of_urls_is_not_supported_yet: "[redis]\nurl = [\"redis://a\", \"redis://b\"]\n";
     /// Somebody else's data base. The password is not shown.
     a_url_of_another_scheme_is_an_error: "[redis]\nurl = \"postgres://u:topsecret@host\"\n";
+    /// Which of the two was meant?
+    a_url_beside_its_file_is_an_error: "[redis]\nurl = \"redis://:topsecret@h\"\nurl_file = \"/run/secrets/redis_url\"\n";
+    /// As above.
+    a_mail_server_beside_its_file_is_an_error: "[email]\nsmtp_url_file = \"/run/secrets/smtp_url\"\nsmtp_url = \"smtp://localhost\"\n";
+    /// A typing error in the URL. The password is not shown, here and below.
+    a_mail_server_that_is_no_url_is_an_error: "[email]\nfrom = \"a@b.test\"\nsmtp_url = \"smtps:/u:topsecret@:465\"\n";
+    /// A password that anybody on the way could read.
+    a_mail_server_with_a_password_in_plain_text_is_an_error: "[email]\nsmtp_url = \"smtp://u:topsecret@mail.example.com\"\n";
+    /// A secret that was not mounted.
+    a_file_of_the_mail_server_that_is_missing_is_an_error: "[email]\nsmtp_url_file = \"absent\"\n";
+    /// A folder that is somewhere else.
+    a_folder_of_templates_that_is_missing_is_an_error: "[email]\ntemplates = \"absent\"\n";
+    /// Authorities that are somewhere else.
+    authorities_for_webhooks_that_are_missing_are_an_error: "[webhook]\ntimeout = \"15s\"\nca_file = \"absent.pem\"\n";
+    /// The file is there, but holds no certificate.
+    authorities_that_are_none_are_an_error: "[email]\nca_file = \"quotabell.toml\"\n";
+    /// A port that is none.
+    a_url_with_a_port_above_65535_is_an_error: "[redis]\nurl = \"redis://:topsecret@h:99999\"\n";
+    /// A secret that was not mounted.
+    a_file_of_redis_that_is_missing_is_an_error: "[redis]\nurl_file = \"absent\"\n";
+    /// A file that holds something else: itself, here.
+    a_file_of_redis_without_a_url_is_an_error: "[redis] # topsecret\nurl_file = \"quotabell.toml\"\n";
+    /// Authorities that are somewhere else.
+    authorities_for_redis_that_are_missing_are_an_error: "[redis]\nurl = \"rediss://h\"\nca_file = \"absent.pem\"\n";
+    /// Authorities that nobody is asked about.
+    authorities_for_redis_without_tls_are_an_error: "[redis]\nurl = \"redis://h\"\nca_file = \"absent.pem\"\n";
     /// A From header that no server takes.
     a_sender_that_is_no_mailbox_is_an_error: "[email]\nfrom = \"alerts\"\n";
     /// A level that is none.
@@ -156,8 +182,32 @@ wrong_variables! {
     a_variable_with_the_wrong_json_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS", "[5000]";
     /// A key below a value that is no table.
     a_variable_below_a_value_is_an_error: "QUOTABELL__REDIS__URL__HOST", "x";
+    /// A port that is none.
+    a_variable_with_a_bad_url_is_an_error: "QUOTABELL__REDIS__URL", "redis://:topsecret@h:99999";
+    /// A file that was not mounted.
+    a_variable_with_a_file_that_is_missing_is_an_error: "QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent";
     /// A cluster.
     a_variable_with_a_list_of_urls_is_not_supported_yet: "QUOTABELL__REDIS__URL", "[\"redis://a\"]";
+}
+
+/// A mistake in a template has two places: its own, and the setting that names the folder.
+#[test]
+fn a_broken_template_is_an_error_with_both_places() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("the folder is writable");
+    write("alert.txt", "{{ subject }}\n{{ useed }}\n");
+    write("quotabell.toml", "[email]\ntemplates = \".\"\n");
+    for verb in [&["check-config", "--offline"][..], &["preview", "text"], &["send-test", "--email", "a@b.test"]] {
+        let run = quotabell(verb.iter().copied()).env("QUOTABELL_CONFIG", "quotabell.toml").within(folder.path());
+        insta::assert_snapshot!("a_broken_template", run.run().told());
+    }
+}
+
+/// Two variables that contradict each other: neither is later.
+#[test]
+fn a_variable_beside_that_of_its_file_is_an_error() {
+    let run = quotabell(["check-config", "--offline"]).env("QUOTABELL__REDIS__URL_FILE", "/run/secrets/redis_url");
+    insta::assert_snapshot!(run.redis("redis://:topsecret@h").run().told());
 }
 
 /// The default of `retry.first` stays; the file breaks the relation, and the place must be the file's.
@@ -199,6 +249,26 @@ fn a_variable_that_is_not_utf8_is_an_error() {
     let value = std::ffi::OsStr::from_bytes(b"\xff");
     let told = quotabell(["check-config", "--offline"]).env("QUOTABELL__DEFAULT_PLAN", value).run().told();
     insta::assert_snapshot!(told);
+}
+
+/// The address in use would hide a mistake that the next start shows, and exit 1 makes a supervisor try again for ever.
+#[test]
+fn every_setting_is_judged_before_the_daemon_listens() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listen = taken.local_addr().expect("an address").to_string();
+    for (name, value) in [
+        ("QUOTABELL__REDIS__URL", "redis://:topsecret@h:99999"),
+        ("QUOTABELL__REDIS__URL_FILE", "/absent"),
+        ("QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent"),
+        ("QUOTABELL__EMAIL__TEMPLATES", "/absent"),
+        ("QUOTABELL__WEBHOOK__CA_FILE", "/absent"),
+    ] {
+        let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).env(name, value).run();
+        assert_eq!(run.code, 78, "{name}: {}", run.stderr);
+        assert!(run.stderr.contains(&format!("(variable {name})")), "{}", run.stderr);
+    }
+    let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).run();
+    assert!(run.code == 1 && run.stderr.contains("Address already in use"), "{}", run.stderr);
 }
 
 /// No error may show a password, whatever is wrong around it.

@@ -117,3 +117,48 @@ fn the_settings_in_effect_are_a_configuration() {
     let again = quotabell(["check-config", "--offline", "--config", "quotabell.toml"]).within(folder.path()).run();
     assert_eq!(again.expect_done(), shown);
 }
+
+const URL_AND_FILE: [(&str, &str); 2] = [("redis", "url"), ("email", "smtp_url")];
+
+fn section(section: &str, key: &str, value: &str) -> String {
+    format!("[{section}]\n{key} = {value:?}\n")
+}
+
+/// An operator who sets a variable over a file's `_file` must get the variable, not a server that the file names.
+#[test]
+fn of_a_value_and_its_file_the_later_layer_wins() {
+    for (name, key) in URL_AND_FILE {
+        let (file_key, url) = (format!("{key}_file"), if name == "redis" { "redis://h:1" } else { "smtp://h:1" });
+        let variable = |key: &str| format!("QUOTABELL__{}__{}", name.to_uppercase(), key.to_uppercase());
+        let secret = tempfile::NamedTempFile::new().expect("a temporary file");
+        let (path, shown) = (secret.path(), secret.path().to_str().expect("UTF-8"));
+        fs::write(path, url).expect("the file is writable");
+
+        let file_names_a_file = folder_with(&section(name, &file_key, "/absent"));
+        let over_file = settings(check(file_names_a_file.path()).env(&variable(key), url));
+        assert_eq!((&over_file[name][key], &over_file[name][&file_key]), (&json!(url), &Value::Null));
+        let file_names_a_url = folder_with(&section(name, key, "nonsense"));
+        let over_url = settings(check(file_names_a_url.path()).env(&variable(&file_key), path));
+        assert_eq!((&over_url[name][key], &over_url[name][&file_key]), (&Value::Null, &json!(shown)));
+        // The defaults hold a URL: that is no contradiction.
+        let file_names_our_file = folder_with(&section(name, &file_key, shown));
+        let over_default = settings(check(file_names_our_file.path()));
+        assert_eq!((&over_default[name][key], &over_default[name][&file_key]), (&Value::Null, &json!(shown)));
+        // Compose files write `${NAME:-}` for what is not set: an empty variable wins over nothing.
+        let empty = settings(check(file_names_our_file.path()).env(&variable(key), ""));
+        assert_eq!(empty[name][&file_key], shown);
+        let both = check(file_names_a_url.path()).env(&variable(key), "").env(&variable(&file_key), path);
+        assert_eq!(settings(both)[name][&file_key], shown);
+    }
+}
+
+/// What is printed goes back in with --config; a URL beside its file would be refused there.
+#[test]
+fn settings_with_a_url_from_a_file_are_a_configuration() {
+    let folder = folder_with("[redis]\nurl_file = \"url\"\n");
+    fs::write(folder.path().join("url"), "redis://h:1\n").expect("the folder is writable");
+    let shown = quotabell(["check-config", "--offline", "--config", "quotabell.toml"]).within(folder.path()).run();
+    fs::write(folder.path().join("again.toml"), shown.expect_done()).expect("the folder is writable");
+    let again = quotabell(["check-config", "--offline", "--config", "again.toml"]).within(folder.path()).run();
+    assert!(again.expect_done().contains("url_file = \"url\""));
+}

@@ -13,6 +13,10 @@ use crate::wire::backoff::{Retries, Schedule};
 use crate::wire::server::{InspectError, Readiness as ServerReadiness};
 use crate::wire::{Fault, Link, ServerInfo, Target, fault_of, inspect};
 
+/// What to do about a database that the server does not have.
+pub const NO_DATABASE_HINT: &str =
+    "a server has 16 databases unless its setting `databases` says otherwise: end redis.url with a number, /0 to /15";
+
 /// Starts, as far as Redis is concerned.
 #[derive(Debug)]
 pub struct Start<'a> {
@@ -22,6 +26,8 @@ pub struct Start<'a> {
     pub keys: &'a Keys,
     /// The plans.
     pub plans: &'a Plans,
+    /// Where Redis is.
+    pub target: &'a Target,
 }
 
 /// Redis has been reached and found fit.
@@ -59,7 +65,7 @@ impl Start<'_> {
     ///
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
-        let target = Target::from_config(&self.config.redis)?;
+        let target = self.target;
         let link = Arc::new(Link::new(target.client()?));
         let terms = terms(self.config, self.plans);
         let mut retries = Retries::new(Schedule::RECONNECT);
@@ -68,7 +74,7 @@ impl Start<'_> {
             match self.examine(&link, &terms).await {
                 Ok(server) => {
                     warn_about(&server);
-                    return Ok(Ready { target, link, terms });
+                    return Ok(Ready { target: target.clone(), link, terms });
                 }
                 Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {
@@ -84,7 +90,7 @@ impl Start<'_> {
 
     async fn examine(&self, link: &Link, terms: &Terms) -> Result<ServerInfo, Trouble> {
         let info = inspect(link).await.map_err(|error| match &error {
-            InspectError::Redis(source) => trouble_of(source, &error),
+            InspectError::Redis(source) => self.trouble_of(source, &error),
             _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
         })?;
         fit(&info).map_err(Trouble::Lasting)?;
@@ -93,7 +99,7 @@ impl Start<'_> {
             other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
         }
         let reading = || format!("read {}", self.keys.checkpoint());
-        let stored = probe::stored(link, self.keys).await.map_err(|error| trouble_of(&error, &reading()))?;
+        let stored = probe::stored(link, self.keys).await.map_err(|error| self.trouble_of(&error, &reading()))?;
         compare(self.keys, &stored, terms.partitions).map_err(Trouble::Lasting)?;
         if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
             tracing::info!(
@@ -102,7 +108,7 @@ impl Start<'_> {
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
         probe::rehearse(link, self.keys, terms, &nonce).await.map_err(|error| match &error {
-            ProbeError::Redis { source, .. } => trouble_of(source, &error),
+            ProbeError::Redis { source, .. } => self.trouble_of(source, &error),
             ProbeError::Refused { .. } => lasting(
                 &error,
                 "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"",
@@ -117,6 +123,27 @@ impl Start<'_> {
             }
         }
         Ok(info)
+    }
+
+    /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
+    fn trouble_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trouble {
+        let hint = match fault_of(source) {
+            Fault::Away | Fault::NotReady | Fault::ReadOnly | Fault::Full => {
+                return Trouble::Passing(source.to_string());
+            }
+            Fault::Login => "check user and password in redis.url or in the file of redis.url_file",
+            Fault::Denied => {
+                "grant the user what docs/operations.md lists: the keys quota_* and the stream, and their commands"
+            }
+            Fault::Database => {
+                let problem =
+                    format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db);
+                return lasting(&problem, NO_DATABASE_HINT);
+            }
+            Fault::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
+            Fault::Other => "docs/operations.md says which servers are supported",
+        };
+        lasting(&format!("{whole} ({}): {source}", self.target), hint)
     }
 }
 
@@ -189,17 +216,4 @@ pub fn terms(config: &Config, plans: &Plans) -> Terms {
 
 fn lasting(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> Trouble {
     Trouble::Lasting(CannotStart { problem: problem.to_string(), hint: hint.to_owned() })
-}
-
-fn trouble_of(source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trouble {
-    let hint = match fault_of(source) {
-        Fault::Away | Fault::NotReady | Fault::ReadOnly | Fault::Full => return Trouble::Passing(source.to_string()),
-        Fault::Login => "check user and password in redis.url",
-        Fault::Denied => {
-            "grant the user what docs/operations.md lists: the keys quota_* and the stream, and their commands"
-        }
-        Fault::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
-        Fault::Other => "docs/operations.md says which servers are supported",
-    };
-    Trouble::Lasting(CannotStart { problem: format!("{whole}: {source}"), hint: hint.to_owned() })
 }

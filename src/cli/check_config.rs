@@ -42,9 +42,9 @@ pub struct CheckConfigArgs {
 /// The first thing that is wrong with the configuration or a template; else the connections that failed.
 pub async fn run(args: CheckConfigArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
     let config = surroundings.config()?;
-    let sender = Sender::new(&config.webhook, &config.email, config.retry.clone())?;
+    let sender = config.sender()?;
     // Reads the files that [redis] names.
-    let _: Target = Target::from_config(&config.redis)?;
+    let _: Target = config.target()?;
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&config.masked())?,

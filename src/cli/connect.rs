@@ -16,6 +16,8 @@ pub struct Redis {
     link: Link,
     /// The URL as it may be shown.
     shown: String,
+    /// The number of the database.
+    db: u32,
     embedded: bool,
 }
 
@@ -23,11 +25,11 @@ pub struct Redis {
 ///
 /// # Errors
 ///
-/// [`TargetError`](crate::wire::TargetError): a file of `[redis]` that can't be read, or a URL that is none.
+/// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let target = Target::from_config(&config.redis)?;
+    let target = config.target()?;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
-    Ok(Redis { link: Link::new(target.client()?), shown: shown(&target, &config.redis), embedded })
+    Ok(Redis { link: Link::new(target.client()?), shown: shown(&target, &config.redis), db: target.db, embedded })
 }
 
 /// The URL with its user, without its password. One from a file is shown as what it was understood to be.
@@ -98,6 +100,10 @@ impl Redis {
             }
             Some(fault) => hint::of_fault(fault),
             None => "",
+        };
+        let reply = match fault {
+            Some(Fault::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
+            _ => reply.map_err(Into::into),
         };
         reply.with_context(|| format!("{what} ({})", self.shown)).hint(advice)
     }

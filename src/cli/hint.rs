@@ -3,9 +3,8 @@
 use std::fmt;
 use std::io;
 
-use crate::app::start::CannotStart;
+use crate::app::start::{CannotStart, NO_DATABASE_HINT};
 use crate::config::ConfigError;
-use crate::sender::SenderError;
 use crate::wire::{EmbeddedError, Fault, TargetError, fault_of};
 
 /// How the program ends.
@@ -146,14 +145,13 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
         if let Some(cannot) = cause.downcast_ref::<CannotStart>() {
             return (Exit::Failed, cannot.hint.clone());
         }
+        if let Some(EmbeddedError::DataDir { .. }) = cause.downcast_ref::<EmbeddedError>() {
+            let hint = "redis.data_dir takes the path of a directory that quotabell may write to; instead of a server of its own, \
+                        redis.url can name one that runs already, as redis://127.0.0.1:6379";
+            return (Exit::Failed, hint.into());
+        }
         if cause.is::<EmbeddedError>() {
             return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
-        }
-        if cause.is::<SenderError>() {
-            return (
-                Exit::Configuration,
-                "mend the template, [webhook] or [email], then try `quotabell check-config --offline`".into(),
-            );
         }
         if cause.is::<TargetError>() {
             return (Exit::Configuration, "redis.url is \"embedded\", redis://, rediss:// or redis+unix://".into());
@@ -178,6 +176,7 @@ pub const fn of_fault(fault: Fault) -> &'static str {
             "Redis is at its maxmemory: free memory or raise maxmemory; the daemon frees what it has counted"
         }
         Fault::Login => "check user and password in redis.url or in the file of redis.url_file",
+        Fault::Database => NO_DATABASE_HINT,
         Fault::Denied => "give the Redis user the right to the command and the key (ACL SETUSER)",
         Fault::WrongType => {
             "a key of quotabell's holds something else: look at it with `redis-cli TYPE KEY`, and rename or delete it"

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use super::Surroundings;
 use super::output::Output;
 use crate::sender::render::SAMPLE_AT;
-use crate::sender::{SenderError, preview, sample_alert};
+use crate::sender::sample_alert;
 use crate::types::{Alert, AlertId, Metric, Percent, Subject, Units};
 
 /// Arguments of `preview`.
@@ -57,7 +57,7 @@ pub enum Part {
 pub async fn run(args: PreviewArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
     let config = surroundings.config()?;
     let part = args.part;
-    let rendered = preview(&config.email, &sample(args)).map_err(SenderError::from)?;
+    let rendered = config.preview(&sample(args))?;
     let text = match part {
         Part::Subject => rendered.mail.subject_line,
         Part::Text => rendered.mail.text,

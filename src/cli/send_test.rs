@@ -7,7 +7,6 @@ use super::output::{Format, FormatArgs, Output, or_dash, say};
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use super::{Surroundings, clock, connect, hint};
 use crate::config::{Config, masked_url};
-use crate::sender::Sender;
 use crate::subjects::contacts::{ContactBook, Contacts, Found};
 use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Outcome, Subject, UnixMs};
 
@@ -66,7 +65,7 @@ struct Shown<'a> {
 pub async fn run(args: SendTestArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
     let format = args.format.format();
     let config = surroundings.config()?;
-    let sender = Sender::new(&config.webhook, &config.email, config.retry.clone())?;
+    let sender = config.sender()?;
     let Addressee { contact, secret, now } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => named(&args)?,

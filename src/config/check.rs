@@ -65,7 +65,9 @@ fn redis(config: &Config) -> Checked {
         Some(scheme) => format!("scheme {scheme:?} is not one of Redis"),
         None => "is neither \"embedded\" nor a URL".to_owned(),
     };
-    let known = url == "embedded" || matches!(scheme, Some("redis" | "rediss" | "redis+unix" | "unix"));
+    let known = config.redis.url_file.is_some()
+        || url == "embedded"
+        || matches!(scheme, Some("redis" | "rediss" | "redis+unix" | "unix"));
     holds(known, &["redis", "url"], problem)?;
     holds(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0")
 }

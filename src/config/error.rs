@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::allowed;
+use super::parts::Refused;
 use super::tree::Place;
 
 /// Why the configuration can't be used. The text names the thing and the place, [`ConfigError::hint`] what is allowed.
@@ -40,6 +41,18 @@ pub enum ConfigError {
         /// The keys that exist beside it.
         allowed: &'static [&'static str],
     },
+    /// A value and the key that names a file with it, both set in one layer.
+    #[error("{} ({place}) and {} ({other_place}) are both set, and neither is later", key(path), key(other))]
+    Both {
+        /// The segments of the value's key.
+        path: [String; 2],
+        /// Where that is.
+        place: Place,
+        /// The segments of the file's key.
+        other: [String; 2],
+        /// Where that is.
+        other_place: Place,
+    },
     /// The value has the wrong type, or breaks a rule.
     #[error("{}: {problem} ({place})", key(path))]
     Value {
@@ -50,6 +63,9 @@ pub enum ConfigError {
         /// What is wrong.
         problem: String,
     },
+    /// A part has refused a setting that it judges itself: what a file holds, say.
+    #[error(transparent)]
+    Refused(Refused),
 }
 
 impl ConfigError {
@@ -69,16 +85,27 @@ impl ConfigError {
             }
             Self::NotUtf8 { .. } => "write the value as UTF-8 text".to_owned(),
             Self::UnknownKey { path, allowed, .. } => unknown_hint(path, allowed),
+            Self::Both { path, other, .. } => {
+                format!(
+                    "set one of {} and {}; a variable wins over the file, whichever of the two it sets",
+                    key(path),
+                    key(other)
+                )
+            }
             Self::Value { path, .. } => match allowed::of(path) {
                 Some(allowed) => format!("{} takes {allowed}", key(path)),
-                None => "`quotabell check-config --offline` shows the settings in effect".to_owned(),
+                None => IN_EFFECT.to_owned(),
             },
+            Self::Refused(refused) => refused.hint().unwrap_or_else(|| IN_EFFECT.to_owned()),
         }
     }
 }
 
+/// Where nothing better is known.
+const IN_EFFECT: &str = "`quotabell check-config --offline` shows the settings in effect";
+
 /// `plans.free.thresholds[0]`.
-fn key(path: &[String]) -> String {
+pub(super) fn key(path: &[String]) -> String {
     let mut key = String::new();
     for segment in path {
         if !key.is_empty() && !segment.starts_with('[') {

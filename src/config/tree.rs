@@ -53,6 +53,23 @@ impl Place {
     pub(super) const fn is_own(&self) -> bool {
         !matches!(self, Self::Embedded { .. })
     }
+
+    /// The layer that it belongs to; a later one is greater.
+    pub(super) const fn layer(&self) -> Layer {
+        match self {
+            Self::Embedded { .. } => Layer::Defaults,
+            Self::File { .. } => Layer::File,
+            Self::Variable(_) => Layer::Variables,
+        }
+    }
+}
+
+/// The layers, each over the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layer {
+    Defaults,
+    File,
+    Variables,
 }
 
 /// A value and its place.
@@ -258,6 +275,15 @@ impl Node {
     /// The value at this path.
     pub(super) fn get(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, segment| node.child(segment))
+    }
+
+    /// Takes a key out of a section.
+    pub(super) fn remove(&mut self, section: &str, key: &str) {
+        if let Value::Table(sections) = &mut self.value
+            && let Some(Self { value: Value::Table(keys), .. }) = sections.get_mut(section)
+        {
+            keys.remove(key);
+        }
     }
 
     /// Where the value at this path was written; for a path that is not there (a field left out), where its nearest table was.

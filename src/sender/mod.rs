@@ -81,6 +81,23 @@ pub enum SenderError {
     Template(#[from] TemplateError),
 }
 
+impl SenderError {
+    /// The setting that is wrong; `None` where the machine is at fault.
+    #[must_use]
+    pub const fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Transport(error) => error.setting(),
+            Self::Template(_) => Some("email.templates"),
+        }
+    }
+
+    /// Whether a template itself is wrong, and not where it lies.
+    #[must_use]
+    pub const fn is_of_a_template(&self) -> bool {
+        matches!(self, Self::Template(TemplateError::Template { .. }))
+    }
+}
+
 /// What `preview` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {

@@ -15,6 +15,9 @@ use super::smtp_url::SmtpServer;
 use super::{TransportError, authorities};
 use crate::types::{Class, Outcome};
 
+/// The setting that names a file with the URL.
+const URL_FILE: &str = "email.smtp_url_file";
+
 /// One mail to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Mail<'a> {
@@ -50,9 +53,11 @@ impl Mailer {
     ///
     /// [`TransportError`], naming the setting and what is allowed, never a password.
     pub fn new(config: &EmailConfig) -> Result<Self, TransportError> {
+        let parse =
+            |setting, url: &str| SmtpServer::parse(url).map_err(|problem| TransportError::SmtpUrl { setting, problem });
         let server = match &config.smtp_url_file {
-            Some(path) => SmtpServer::parse(&first_line(path)?)?,
-            None => SmtpServer::parse(&config.smtp_url)?,
+            Some(path) => parse(URL_FILE, &first_line(path)?)?,
+            None => parse("email.smtp_url", &config.smtp_url)?,
         };
         let warnings = server.warning().into_iter().collect();
         let authorities = authorities_of(config)?;
@@ -121,7 +126,7 @@ enum Failure {
 }
 
 fn first_line(path: &Path) -> Result<String, TransportError> {
-    let read = |source| TransportError::Read { setting: "email.smtp_url_file", path: path.to_path_buf(), source };
+    let read = |source| TransportError::Read { setting: URL_FILE, path: path.to_path_buf(), source };
     let text = std::fs::read_to_string(path).map_err(read)?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
@@ -129,8 +134,9 @@ fn first_line(path: &Path) -> Result<String, TransportError> {
 fn authorities_of(config: &EmailConfig) -> Result<Vec<Certificate>, TransportError> {
     const SETTING: &str = "email.ca_file";
     let Some(path) = &config.ca_file else { return Ok(Vec::new()) };
+    let broken = |_| TransportError::BadCertificate { setting: SETTING, path: path.clone() };
     authorities::read(SETTING, path)?
         .into_iter()
-        .map(|der| Certificate::from_der(der.to_vec()).map_err(TransportError::SmtpTls))
+        .map(|der| Certificate::from_der(der.to_vec()).map_err(broken))
         .collect()
 }

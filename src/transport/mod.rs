@@ -53,9 +53,14 @@ pub enum TransportError {
         /// The file.
         path: PathBuf,
     },
-    /// `email.smtp_url` says something that is not allowed. The URL itself may hold a password and is never shown.
-    #[error("email.smtp_url: {0}")]
-    SmtpUrl(#[from] SmtpUrlError),
+    /// The mail server's URL says something that is not allowed. It may hold a password and is never shown.
+    #[error("{setting}: {problem}")]
+    SmtpUrl {
+        /// The setting that holds the URL or names its file.
+        setting: &'static str,
+        /// What is wrong.
+        problem: SmtpUrlError,
+    },
     /// `email.from` is not a mailbox.
     #[error("email.from: {0:?} is not a mailbox, allowed are \"alerts@example.com\" and \"Name <alerts@example.com>\"")]
     From(String),
@@ -68,4 +73,19 @@ pub enum TransportError {
     /// TLS for webhooks does not start.
     #[error("build TLS for webhooks")]
     WebhookTls(#[source] rustls::Error),
+}
+
+impl TransportError {
+    /// The setting that is wrong; `None` where the machine is at fault.
+    #[must_use]
+    pub const fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Read { setting, .. }
+            | Self::NoCertificate { setting, .. }
+            | Self::BadCertificate { setting, .. }
+            | Self::SmtpUrl { setting, .. } => Some(setting),
+            Self::From(_) => Some("email.from"),
+            Self::HttpClient(_) | Self::SmtpTls(_) | Self::WebhookTls(_) => None,
+        }
+    }
 }

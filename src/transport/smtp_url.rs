@@ -54,8 +54,10 @@ pub enum SmtpUrlError {
     /// A user without a password, or the other way round.
     #[error("user and password belong together, as in \"smtps://user:pass@host:465\"")]
     HalfCredentials,
-    /// `%` without two hex digits, or bytes that are not UTF-8.
-    #[error("user or password is not percent-encoded UTF-8: write \"%40\" for \"@\" and \"%25\" for \"%\"")]
+    /// `%` without two hex digits, bytes that are not UTF-8, or a character that ends the password too early.
+    #[error(
+        "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %"
+    )]
     Encoding,
     /// A control character in user, password, host or greeting.
     #[error("holds a control character")]
@@ -73,6 +75,10 @@ impl SmtpServer {
     /// [`SmtpUrlError`].
     pub(super) fn parse(text: &str) -> Result<Self, SmtpUrlError> {
         let url = Url::parse(text.trim()).map_err(|_| SmtpUrlError::Malformed)?;
+        // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be shown.
+        if text.split(['?', '#']).skip(1).any(|rest| rest.contains('@')) || url.path().contains('@') {
+            return Err(SmtpUrlError::Encoding);
+        }
         let tls = tls_parameter(&url)?;
         let (protection, default_port) = match (url.scheme(), tls.as_deref()) {
             ("smtp", None) => (Protection::Plain, SMTP_PORT),
@@ -220,6 +226,11 @@ mod tests {
         }
         for url in ["smtp://u:hunter2@h?tls=none", "http://u:hunter2@h", "smtp://u:hunter2@h"] {
             assert!(!error(url).contains("hunter2"), "{url}");
+        }
+        // A password whose first half reads as a port: the rest moves behind the host, which is the user's name then.
+        for url in ["smtp://u:1?hunter2@h", "smtp://u:1?tls=hunter2@h", "smtp://u:1#hunter2@h", "smtp://u:1/hunter2@h"]
+        {
+            assert!(error(url).contains("percent-encoded") && !error(url).contains("hunter2"), "{url}");
         }
     }
 

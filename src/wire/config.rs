@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
     /// `embedded`, or a URL: `redis://`, `rediss://`, `redis+unix://`, with user, password and database number. A secret, since
-    /// it may hold a password; whoever prints it masks it.
+    /// it may hold a password; whoever prints it masks it. Empty where a file is named later than any URL.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// A file whose first line is the URL; wins over `url`.
+    /// A file whose first line is the URL; wins over `url`, of which the configuration leaves none beside it.
     pub url_file: Option<PathBuf>,
     /// Where the embedded server keeps its data.
     pub data_dir: PathBuf,

@@ -17,6 +17,8 @@ pub enum Fault {
     Login,
     /// The user may not run the command or touch the key.
     Denied,
+    /// The server has no database of the number that the URL names.
+    Database,
     /// A key of ours holds another type, or a value that is not ours.
     WrongType,
     /// Something else: a bug or a server that is not what we take it for.
@@ -31,9 +33,11 @@ impl Fault {
     }
 }
 
-/// What a client beyond `maxclients` is told before the server hangs up. It and the next have no code of their own, so their
+/// What a client beyond `maxclients` is told before the server hangs up. It and the next two have no code of their own, so their
 /// first words are looked at; without it a crowded server would look like one that will never do.
 const CROWDED: &str = "max number of clients";
+/// What SELECT answers for a number that is too high.
+const NO_DATABASE: &str = "DB index is out of range";
 /// What is answered for a script that does what the user may not: by Redis 7.0, and by later ones and Valkey.
 const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
@@ -67,6 +71,7 @@ pub(super) fn fault_of_reply(code: &str, text: &str) -> Fault {
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => Fault::NotReady,
         "READONLY" | "UNBLOCKED" => Fault::ReadOnly,
         "ERR" if text.starts_with(CROWDED) => Fault::Away,
+        "ERR" if text.starts_with(NO_DATABASE) => Fault::Database,
         "ERR" if DENIED_IN_SCRIPT.iter().any(|start| text.starts_with(start)) => Fault::Denied,
         _ => Fault::Other,
     }

@@ -13,6 +13,7 @@ use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
     TlsCertificates,
 };
+use rustls::pki_types::ServerName;
 
 use super::config::RedisConfig;
 use super::redis_url::{self, RedisUrl, Security, UrlProblem};
@@ -120,14 +121,30 @@ pub enum TargetError {
     #[error("this system has no certificate authorities to trust; install ca-certificates or set redis.ca_file")]
     NoSystemRoots,
     /// The host can't stand in a certificate.
-    #[error("the host of the rediss:// URL is neither a DNS name nor an IP address")]
-    ServerName,
+    #[error("{origin}: the host of the rediss:// URL is neither a DNS name nor an IP address")]
+    ServerName {
+        /// Where the URL was given.
+        origin: Origin,
+    },
     /// rustls refused the settings.
     #[error("prepare TLS for redis")]
     Tls(#[source] rustls::Error),
     /// The redis crate refused the settings.
     #[error("prepare the redis client")]
     Client(#[source] RedisError),
+}
+
+impl TargetError {
+    /// The setting that is wrong; `None` where the machine is at fault.
+    #[must_use]
+    pub const fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::UrlFile { .. } => Some(Origin::URL_FILE),
+            Self::Url { origin, .. } | Self::Empty { origin } | Self::ServerName { origin } => Some(origin.setting()),
+            Self::CaFileWithoutTls { .. } | Self::CaFile { .. } | Self::NoCertificate { .. } => Some("redis.ca_file"),
+            Self::NoSystemRoots | Self::Tls(_) | Self::Client(_) => None,
+        }
+    }
 }
 
 /// Where a URL was given.
@@ -139,11 +156,22 @@ pub enum Origin {
     File(PathBuf),
 }
 
+impl Origin {
+    const URL_FILE: &str = "redis.url_file";
+
+    const fn setting(&self) -> &'static str {
+        match self {
+            Self::Setting => "redis.url",
+            Self::File(_) => Self::URL_FILE,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Setting => f.write_str("redis.url"),
-            Self::File(path) => write!(f, "redis.url_file {}", path.display()),
+            Self::Setting => f.write_str(self.setting()),
+            Self::File(path) => write!(f, "{} {}", self.setting(), path.display()),
         }
     }
 }
@@ -171,7 +199,10 @@ impl Target {
         };
         let ca_file = config.ca_file.as_deref();
         let tls = match (&address, security) {
-            (Address::Tcp { host, .. }, Security::Tls) => Some(Tls::new(host, ca_file)?),
+            (Address::Tcp { host, .. }, Security::Tls) => {
+                let name = ServerName::try_from(host.clone()).map_err(|_| TargetError::ServerName { origin })?;
+                Some(Tls::new(name, ca_file)?)
+            }
             _ if ca_file.is_some() => return Err(TargetError::CaFileWithoutTls { origin }),
             _ => None,
         };

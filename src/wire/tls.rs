@@ -33,13 +33,12 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// For the server `host`, trusting the authorities in `ca_file` or, without one, the system's.
+    /// For the server of this name, trusting the authorities in `ca_file` or, without one, the system's.
     ///
     /// # Errors
     ///
-    /// No usable authority, or `host` is neither a name nor an address.
-    pub fn new(host: &str, ca_file: Option<&Path>) -> Result<Self, TargetError> {
-        let server_name = ServerName::try_from(host.to_owned()).map_err(|_| TargetError::ServerName)?;
+    /// No usable authority.
+    pub fn new(server_name: ServerName<'static>, ca_file: Option<&Path>) -> Result<Self, TargetError> {
         let (roots, roots_pem) = match ca_file {
             Some(path) => {
                 let pem =

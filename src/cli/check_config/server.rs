@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::ledger::probe;
 use crate::types::Keys;
 use crate::wire::server::{InspectError, Readiness};
-use crate::wire::{Embedded, EmbeddedError, Fault, Link, ServerInfo, Target, fault_of, inspect};
+use crate::wire::{Embedded, EmbeddedError, Fault, Link, ServerInfo, fault_of, inspect};
 
 /// Rights that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
@@ -42,7 +42,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     }
     let keys = Keys::new(&config.stream.key);
     findings.note("the books", books(&redis, &keys, config).await);
-    let target = Target::from_config(&config.redis)?;
+    let target = config.target()?;
     let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());
     // A connection of its own: it is inside a transaction meanwhile.
     let rights = rights::check(&Link::new(target.client()?), &keys, config.stream.trim).await;
