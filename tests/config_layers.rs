@@ -109,6 +109,15 @@ fn secrets_are_not_shown() {
     }
 }
 
+/// A duration that was written as 3d and is shown as 3days makes people doubt which of them is understood.
+#[test]
+fn durations_are_shown_as_they_are_written() {
+    let folder = folder_with("[retry]\ngive_up_after = \"8d\"\nmax_interval = \"36h\"\n[webhook]\ntimeout = \"90s\"\n");
+    let settings = settings(check(folder.path()));
+    assert_eq!(settings["retry"]["give_up_after"], "8d");
+    assert_eq!((&settings["retry"]["max_interval"], &settings["webhook"]["timeout"]), (&json!("36h"), &json!("90s")));
+}
+
 /// What is printed is a configuration: it can be saved and named with --config.
 #[test]
 fn the_settings_in_effect_are_a_configuration() {

@@ -186,7 +186,7 @@ async fn a_wrong_missing_or_needless_login_is_a_login_fault() {
         assert_eq!(faults(&target(&url)).await, [Fault::Login; 2], "{url}");
     }
     assert_eq!(faults(&target(&format!("redis://alice:a@{at}/1"))).await, [Fault::Denied; 2]);
-    assert_eq!(faults(&target(&format!("redis://:s3cret@{at}/99"))).await, [Fault::Other; 2]);
+    assert_eq!(faults(&target(&format!("redis://:s3cret@{at}/99"))).await, [Fault::Database; 2]);
     let error = StreamReader::connect(&target(&format!("redis://:wr0ng@{at}")), "usage").await.expect_err("wrong");
     assert!(!format!("{error} {error:?}").contains("wr0ng"), "{error:?}");
 }

@@ -9,6 +9,7 @@ use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
 use crate::subjects::contact_check;
+use crate::types::duration::Written;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -79,7 +80,7 @@ fn stream(config: &Config) -> Checked {
     holds(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key))?;
     let partitions = format!("{} partitions are not supported yet", stream.partitions);
     holds(stream.partitions == 1, &["stream", "partitions"], partitions)?;
-    let late = format!("{} is longer than 7 days", humantime::format_duration(stream.late_max));
+    let late = format!("{} is longer than {}", Written(stream.late_max), Written(LATE_MAX));
     holds(stream.late_max <= LATE_MAX, &["stream", "late_max"], late)?;
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
     holds((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch)
@@ -114,10 +115,9 @@ fn fallback(config: &Config) -> Checked {
 
 fn retry(config: &Config) -> Checked {
     let retry = &config.retry;
-    let words = |duration| humantime::format_duration(duration);
     holds(!retry.first.is_zero(), &["retry", "first"], "is 0")?;
     let order =
-        format!("retry.first = {} is above retry.max_interval = {}", words(retry.first), words(retry.max_interval));
+        format!("retry.first = {} is above retry.max_interval = {}", Written(retry.first), Written(retry.max_interval));
     holds(retry.first <= retry.max_interval, &["retry", "max_interval"], order)
         .map_err(|fault| Fault { other: Some(owned(&["retry", "first"])), ..fault })?;
     let factor = format!("{} is not a number of 1 or more", retry.factor);
@@ -131,8 +131,7 @@ fn timeouts(config: &Config) -> Checked {
     for (section, timeout, max) in limits {
         let path = [section, "timeout"];
         holds(!timeout.is_zero(), &path, "is 0")?;
-        let words = |duration| humantime::format_duration(duration);
-        holds(timeout <= max, &path, format!("{} is longer than {}", words(timeout), words(max)))?;
+        holds(timeout <= max, &path, format!("{} is longer than {}", Written(timeout), Written(max)))?;
     }
     Ok(())
 }

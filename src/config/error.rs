@@ -42,16 +42,18 @@ pub enum ConfigError {
         allowed: &'static [&'static str],
     },
     /// A value and the key that names a file with it, both set in one layer.
-    #[error("{} ({place}) and {} ({other_place}) are both set, and neither is later", key(path), key(other))]
+    #[error("{section}.{value} ({value_place}) and {section}.{file} ({file_place}) are both set, and neither is later")]
     Both {
-        /// The segments of the value's key.
-        path: [String; 2],
+        /// Their section.
+        section: &'static str,
+        /// The value's key.
+        value: &'static str,
         /// Where that is.
-        place: Place,
-        /// The segments of the file's key.
-        other: [String; 2],
+        value_place: Place,
+        /// The file's key.
+        file: &'static str,
         /// Where that is.
-        other_place: Place,
+        file_place: Place,
     },
     /// The value has the wrong type, or breaks a rule.
     #[error("{}: {problem} ({place})", key(path))]
@@ -85,13 +87,9 @@ impl ConfigError {
             }
             Self::NotUtf8 { .. } => "write the value as UTF-8 text".to_owned(),
             Self::UnknownKey { path, allowed, .. } => unknown_hint(path, allowed),
-            Self::Both { path, other, .. } => {
-                format!(
-                    "set one of {} and {}; a variable wins over the file, whichever of the two it sets",
-                    key(path),
-                    key(other)
-                )
-            }
+            Self::Both { section, value, file, .. } => format!(
+                "set one of {section}.{value} and {section}.{file}; a variable wins over the file, whichever of the two it sets"
+            ),
             Self::Value { path, .. } => match allowed::of(path) {
                 Some(allowed) => format!("{} takes {allowed}", key(path)),
                 None => IN_EFFECT.to_owned(),

@@ -29,7 +29,6 @@ pub(super) fn settle(tree: &mut Node) -> Result<(), ConfigError> {
 
 impl Twins {
     fn settle(&self, tree: &mut Node) -> Result<(), ConfigError> {
-        let path = |key: &str| [self.section.to_owned(), key.to_owned()];
         let set = |key: &str| tree.get(&[self.section, key]).filter(|node| is_set(node)).map(|node| &node.place);
         let dropped = match (set(self.value), set(self.file)) {
             (_, None) => self.file,
@@ -38,10 +37,11 @@ impl Twins {
             (Some(value), Some(file)) if value.layer() < file.layer() => self.value,
             (Some(value), Some(file)) => {
                 return Err(ConfigError::Both {
-                    path: path(self.value),
-                    place: value.clone(),
-                    other: path(self.file),
-                    other_place: file.clone(),
+                    section: self.section,
+                    value: self.value,
+                    value_place: value.clone(),
+                    file: self.file,
+                    file_place: file.clone(),
                 });
             }
         };

@@ -76,7 +76,8 @@ impl SmtpServer {
     pub(super) fn parse(text: &str) -> Result<Self, SmtpUrlError> {
         let url = Url::parse(text.trim()).map_err(|_| SmtpUrlError::Malformed)?;
         // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be shown.
-        if text.split(['?', '#']).skip(1).any(|rest| rest.contains('@')) || url.path().contains('@') {
+        let behind = [Some(url.path()), url.query(), url.fragment()];
+        if url.has_host() && behind.into_iter().flatten().any(|part| part.contains('@')) {
             return Err(SmtpUrlError::Encoding);
         }
         let tls = tls_parameter(&url)?;

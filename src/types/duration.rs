@@ -39,5 +39,62 @@ impl Visitor<'_> for DurationText {
 ///
 /// Those of the serializer.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&humantime::format_duration(*duration))
+    serializer.collect_str(&Written(*duration))
+}
+
+/// A duration as people write it in a configuration: one number and the largest unit that leaves no rest, `3d`, `36h`, `90s`.
+/// Humantime's own form, `3days`, is one that nobody writes.
+#[derive(Debug, Clone, Copy)]
+pub struct Written(pub Duration);
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let unit = UNITS.iter().find(|unit| nanos.is_multiple_of(unit.nanos));
+        match unit {
+            Some(Unit { name, nanos: in_one }) if nanos > 0 => write!(f, "{}{name}", nanos / in_one),
+            _ => f.write_str("0s"),
+        }
+    }
+}
+
+struct Unit {
+    name: &'static str,
+    nanos: u128,
+}
+
+/// Largest first. Weeks, months and years are left out: limits and defaults are in days.
+const UNITS: [Unit; 7] = [
+    Unit { name: "d", nanos: 86_400_000_000_000 },
+    Unit { name: "h", nanos: 3_600_000_000_000 },
+    Unit { name: "m", nanos: 60_000_000_000 },
+    Unit { name: "s", nanos: 1_000_000_000 },
+    Unit { name: "ms", nanos: 1_000_000 },
+    Unit { name: "us", nanos: 1000 },
+    Unit { name: "ns", nanos: 1 },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What is printed as a setting is compared with what was written.
+    #[test]
+    fn durations_are_written_as_people_write_them() {
+        for text in ["0s", "300ms", "5s", "90s", "5h", "36h", "3d", "7d", "365d", "1us", "7ns"] {
+            assert_eq!(Written(humantime::parse_duration(text).expect(text)).to_string(), text);
+        }
+        assert_eq!(Written(Duration::from_secs(60)).to_string(), "1m");
+    }
+
+    proptest! {
+        /// Settings that are printed go back in.
+        #[test]
+        fn any_duration_reads_back(seconds in 0_u64..1_000_000_000_000, nanos in 0_u32..1_000_000_000) {
+            for duration in [Duration::from_secs(seconds), Duration::new(seconds % 1_000_000, nanos)] {
+                prop_assert_eq!(humantime::parse_duration(&Written(duration).to_string()), Ok(duration));
+            }
+        }
+    }
 }
