@@ -307,6 +307,41 @@ fn show_names_unreadable_fields_and_shows_the_rest() {
     assert_eq!((&shown["plan"], &shown["timezone"]), (&json!("free"), &Value::Null));
 }
 
+/// What makes alerts wait or die must be seen where people look, and not first in the daemon's log. Shows no secret.
+#[test]
+fn show_and_list_warn_about_what_no_alert_can_use() {
+    let server = RedisServer::start();
+    let stored = json!([
+        {"id": "c_1", "channel": "webhook", "url": "https://x.test", "secret": "hidden"},
+        {"id": "c_2", "channel": "webhook", "url": "x.test:80/hook", "secret": SECRET},
+        {"id": "c_3", "channel": "email", "address": "nobody"},
+        {"id": "c_4", "channel": "email", "address": "a@b.test"},
+    ]);
+    hset(&server, "alice", &[("plan", b"fere"), ("contacts", stored.to_string().as_bytes())]);
+    let shown = subject(&server, &["show", "alice"]);
+    insta::assert_snapshot!(shown.told());
+    let listed = subject(&server, &["list"]);
+    assert_eq!((listed.code, &listed.stderr), (0, &shown.stderr));
+}
+
+/// A key of another type stops its subject's alerts: a list that leaves it out in silence hides that.
+#[test]
+fn list_names_a_key_of_another_type_and_shows_the_rest() {
+    let server = RedisServer::start();
+    let mut connection = server.client().get_connection().expect("it runs");
+    let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
+    for name in ["alice", "carol"] {
+        hset(&server, name, &[("plan", b"free")]);
+    }
+    let listed = subject(&server, &["list", "--limit", "2", "--json"]);
+    assert_eq!(
+        listed.stderr,
+        "warning: key \"quota_subject:bob\" is not a hash: nothing of this subject can be read\n"
+    );
+    let names: Vec<Value> = listed.expect_json().into_iter().map(|subject| subject["subject"].clone()).collect();
+    assert_eq!(names, ["alice", "carol"]);
+}
+
 /// A misspelt name must not look like a subject without settings.
 #[test]
 fn show_of_an_unknown_subject_fails() {
