@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use crate::app::EndedEarly;
 use crate::app::start::CannotStart;
 use crate::config::ConfigError;
 use crate::sender::SenderError;
@@ -145,6 +146,10 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
         }
         if let Some(cannot) = cause.downcast_ref::<CannotStart>() {
             return (Exit::Failed, cannot.hint.clone());
+        }
+        if cause.is::<EndedEarly>() {
+            let hint = "what was not settled is sent again by the next daemon, under the same id: receivers drop what they have";
+            return (Exit::Failed, hint.to_owned());
         }
         if cause.is::<EmbeddedError>() {
             return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
