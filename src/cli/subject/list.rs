@@ -6,7 +6,7 @@ use redis::RedisResult;
 use super::show::{HEADING, RawField, Shown};
 use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
-use crate::cli::output::{Format, FormatArgs, Output, Table, lossless, say};
+use crate::cli::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
 use crate::config::Config;
 use crate::types::keys::SUBJECT_PREFIX;
 use crate::wire::{Fault, fault_of};
@@ -46,16 +46,21 @@ pub async fn run(args: ListArgs, surroundings: &Surroundings) -> anyhow::Result<
     let keys = scan(&redis).await?;
     let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut keys = keys.as_slice();
+    let mut printed = 0;
     let mut output = Output::stdout();
     let mut table = Table::new(&HEADING);
     while left > 0 && !keys.is_empty() {
         let (chunk, rest) = keys.split_at(keys.len().min(CHUNK).min(left));
         let shown = read(&redis, chunk, &config).await?;
-        (keys, left) = (rest, left - shown.len());
+        (keys, left, printed) = (rest, left - shown.len(), printed + shown.len());
         match args.format.format() {
             Format::Json => shown.iter().try_for_each(|shown| output.json(shown))?,
+            Format::Table if shown.is_empty() => {}
             Format::Table => output.rows(&mut table, &shown.iter().map(Shown::row).collect::<Vec<_>>())?,
         }
+    }
+    if printed == 0 && args.format.format() == Format::Table {
+        say_empty("no subjects");
     }
     output.finish()
 }
