@@ -46,11 +46,17 @@ const SETTLED: Duration = Duration::from_secs(60);
 /// How long idle connections to the mail server may take to part.
 const GOODBYE: Duration = Duration::from_secs(1);
 
+/// The daemon was told twice to end.
+#[derive(Debug, thiserror::Error)]
+#[error("ended by a second signal before the drain was over")]
+pub struct EndedEarly;
+
 /// Runs the daemon until a signal ends it.
 ///
 /// # Errors
 ///
-/// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user.
+/// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
+/// after a second signal.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let sender = Arc::new(config.sender()?);
     for warning in sender.warnings() {
@@ -129,7 +135,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         () = signals.stop() => {
             tracing::warn!("ended by a second signal; what was under way is taken up at the next start");
             keeper.end().await;
-            anyhow::bail!("ended by a second signal before the drain was over");
+            return Err(EndedEarly.into());
         }
     }
     // A mail server is told goodbye where one is connected; one that hangs is not waited for.

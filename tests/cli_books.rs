@@ -211,6 +211,47 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     assert_eq!(run(&server, "alerts --subject nobody --json").told(), "exit 0");
 }
 
+/// Whoever sees nothing wonders whether it works; a program that reads an empty list knows.
+#[test]
+fn an_empty_list_is_told_to_a_terminal() {
+    let server = RedisServer::start();
+    for (line, told) in [
+        ("alerts", "no alerts\r\n"),
+        ("deliveries list", "no deliveries\r\n"),
+        ("refused list", "no refused events\r\n"),
+        ("refused list --limit 3", "no refused events\r\n"),
+        ("subject list", "no subjects\r\n"),
+        ("alerts --json", ""),
+        ("deliveries list --json", ""),
+        ("refused list --json", ""),
+        ("subject list --json", ""),
+    ] {
+        let arguments = || quotabell(line.split_whitespace()).redis(&server.url());
+        assert_eq!(arguments().run_on_terminal(), told, "{line}");
+        assert_eq!(arguments().run().told(), "exit 0", "{line}");
+    }
+}
+
+/// One event that crosses both thresholds raises both in one moment: 80 % comes before 100 %.
+#[tokio::test]
+async fn alerts_of_one_moment_are_in_the_order_of_their_thresholds() {
+    let server = RedisServer::start();
+    let link = server.link();
+    let now = server_time(&link).await;
+    let day = Day::in_utc(now).expect("a day");
+    for name in ["alice", "bob"] {
+        for percent in [100, 80, 90, 50] {
+            let facts = alert(&subject(name), percent);
+            let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
+            record(&link, &Alert { id, day, raised_at_ms: now, ..facts }).await;
+        }
+    }
+    let listed = run(&server, "alerts --json").expect_json();
+    let thresholds: Vec<u64> = listed.iter().filter_map(|alert| alert["threshold_percent"].as_u64()).collect();
+    assert_eq!(thresholds, [50, 80, 90, 100, 50, 80, 90, 100]);
+    assert!(listed[..4].iter().all(|alert| alert["subject"] == "alice"), "{listed:?}");
+}
+
 /// A list that ends at a page's end would hide the rest; --limit takes the newest.
 #[tokio::test]
 async fn the_list_of_deliveries_is_complete_and_in_order() {

@@ -2,6 +2,8 @@
 
 mod support;
 
+use clap::CommandFactory as _;
+use quotabell::cli::Cli;
 use support::binary::quotabell;
 
 /// Every verb, and every verb within one.
@@ -58,6 +60,34 @@ fn every_verb_takes_the_configuration() {
     }
 }
 
+/// A line that is broken by hand in mid-sentence is broken again where the terminal wraps it.
+#[test]
+fn no_sentence_of_the_help_is_broken_by_hand() {
+    fn judge(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let goes_on = help.lines().find(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+        assert_eq!(goes_on, None, "{}", command.get_name());
+        command.get_subcommands().for_each(judge);
+    }
+    judge(&Cli::command());
+}
+
+/// An example is copied: a manual page that fills it into the text joins and breaks its lines.
+#[test]
+fn manual_pages_keep_the_lines_of_examples() {
+    for verb in VERBS.iter().filter(|verb| !["subject", "deliveries"].contains(verb)) {
+        let page = quotabell(["man"].into_iter().chain(verb.split_whitespace())).run().expect_done();
+        assert!(!page.contains(".SH EXTRA"), "{verb}");
+        let (_, examples) = page.split_once("\n.SH EXAMPLES\n.nf\n").unwrap_or_else(|| panic!("{verb}: {page}"));
+        let (examples, _) = examples.split_once("\n.fi\n").unwrap_or_else(|| panic!("{verb}: {page}"));
+        assert!(examples.starts_with("quotabell") || examples.starts_with("printf"), "{verb}: {examples}");
+        assert!(
+            page.lines().any(|line| line.starts_with(".TH ") && line.contains(env!("CARGO_PKG_VERSION"))),
+            "{verb}"
+        );
+    }
+}
+
 /// Packagers ask for these.
 #[test]
 fn completions_and_manual_pages_are_printed() {
@@ -66,6 +96,10 @@ fn completions_and_manual_pages_are_printed() {
     }
     let page = quotabell(["man"]).run().expect_done();
     assert!(page.contains(".TH quotabell 1") && page.contains("check\\-config"), "{page}");
+    let page = quotabell(["man", "check-config"]).run().expect_done();
+    insta::with_settings!({filters => vec![(r"quotabell \d+\.\d+\.\d+", "quotabell VERSION")]}, {
+        insta::assert_snapshot!("man_check_config", page);
+    });
     let page = quotabell(["man", "subject", "set"]).run().expect_done();
     assert!(page.contains(".TH quotabell-subject-set 1") && page.contains("webhook\\-secret"), "{page}");
 }

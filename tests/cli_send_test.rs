@@ -109,6 +109,31 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     assert_eq!(keys, ["quota_subject:alice"], "nothing is written");
 }
 
+/// An operator tries out what this customer will read: another's name beside its own time zone would only confuse.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_message_to_a_subject_is_about_that_subject() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contacts = json!([{"channel": "webhook", "url": receiver.url("/"), "secret": SECRET}]).to_string();
+    let fields = ["timezone", "Asia/Tokyo", "limit:tokens", "7", "contacts", &contacts];
+    let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
+    let mut command = redis::cmd("HSET");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
+    run().run().expect_done();
+    let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    let said = |field: &str| body["data"][field].clone();
+    assert_eq!((said("subject"), said("plan"), said("timezone")), (json!("alice"), json!("free"), json!("Asia/Tokyo")));
+    assert_eq!((said("metric"), said("limit"), said("used")), (json!("tokens"), json!(7), json!(6)), "{body}");
+
+    // What can't be read is told, as `usage` tells it, and the message goes out.
+    let mut command = redis::cmd("HSET");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg(&["plan", "gold"])).await.expect("set");
+    let unknown = run().run();
+    assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
+    let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    assert_eq!(body["data"]["plan"], "gold");
+}
+
 /// Exit codes of what can't be sent at all.
 #[test]
 fn failures_have_their_codes() {

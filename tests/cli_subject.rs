@@ -4,6 +4,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
+use quotabell::cli::subject::change::{self, Change, NamedWebhook};
+use quotabell::cli::subject::store::{self, Stored};
 use serde_json::{Value, json};
 use support::binary::{Finished, quotabell};
 use support::redis_server::RedisServer;
@@ -148,6 +150,78 @@ fn a_missing_secret_is_generated_and_printed() {
     assert_eq!(printed["webhook_secrets"][0]["url"], "https://b.test");
 }
 
+/// A new secret in place of the stored one breaks a receiver that still checks with the old one.
+#[test]
+fn a_webhook_that_is_stored_keeps_its_secret() {
+    let server = RedisServer::start();
+    let first = subject(&server, &["set", "alice", "--webhook", "https://a.test"]).expect_done();
+    let secret = first.split_whitespace().next().expect("a secret").to_owned();
+    let again = ["set", "alice", "--email", "a@b.test", "--webhook", "https://a.test", "--webhook", "https://b.test"];
+    let printed = subject(&server, &again).expect_done();
+    let now = contacts(&hash(&server, "alice"));
+    assert_eq!((&now[0]["address"], &now[1]["secret"]), (&json!("a@b.test"), &json!(secret)));
+    // Only what is new can be unknown to the receiver.
+    assert_eq!(printed, format!("{}  https://b.test\n", now[2]["secret"].as_str().expect("text")));
+    // What is named replaces it.
+    subject(&server, &["set", "alice", "--webhook", "https://a.test", "--webhook-secret", SECRET]).expect_done();
+    assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
+    // `--clear` removes first, so that the webhook is new.
+    let printed =
+        subject(&server, &["set", "alice", "--clear", "contacts", "--webhook", "https://a.test"]).expect_done();
+    assert!(printed.starts_with("whsec_") && !printed.contains(SECRET), "{printed}");
+}
+
+/// Between the look at the stored secret and the write another client may store one: it must not be overwritten.
+#[tokio::test]
+async fn contacts_that_change_meanwhile_are_read_again() {
+    let server = RedisServer::start();
+    let link = server.link();
+    let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
+    let mut change = Change::of("alice".parse().expect("legal"));
+    change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
+    let prepared = store::prepare(&link, [&change]).await.expect("read");
+    let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
+    hset(&server, "alice", &[("contacts", stored.as_bytes())]);
+    assert_eq!(store::write(&link, prepared).await.expect("answered"), [Stored::Changed]);
+    assert_eq!(hash(&server, "alice")["contacts"], stored);
+    // Read again, it is there to be kept.
+    assert_eq!(store::one(&link, &change).await.expect("written"), Stored::Written(Vec::new()));
+    assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
+}
+
+/// A write whose answer was lost is written again: its secret is stored by then, but nobody has seen it.
+#[tokio::test]
+async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
+    let server = RedisServer::start();
+    let link = server.link();
+    let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
+    let mut change = Change::of("alice".parse().expect("legal"));
+    change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
+    for _ in 0..2 {
+        let stored = store::one(&link, &change).await.expect("written");
+        assert_eq!(stored, Stored::Written(change.generated.clone()));
+    }
+}
+
+/// The platform writes contacts too: with an id of its own, beside others that can't be read, with a list of secrets.
+#[test]
+fn secrets_that_the_platform_wrote_are_kept_unless_they_cannot_sign() {
+    let server = RedisServer::start();
+    let list = format!("{SECRET} {SECRET}");
+    let stored = json!([
+        {"channel": "sms"},
+        {"id": "mine", "channel": "webhook", "url": "https://a.test", "secret": list},
+        {"channel": "webhook", "url": "https://b.test", "secret": "whsec_AAAA"},
+    ]);
+    hset(&server, "alice", &[("contacts", stored.to_string().as_bytes())]);
+    let options = ["set", "alice", "--webhook", "https://a.test", "--webhook", "https://b.test", "--plan", "free"];
+    let printed = subject(&server, &options).expect_done();
+    let hash = hash(&server, "alice");
+    let now = contacts(&hash);
+    assert_eq!((&now[0]["secret"], hash["plan"].as_str()), (&json!(list), "free"));
+    assert_eq!(printed, format!("{}  https://b.test\n", now[1]["secret"].as_str().expect("text")));
+}
+
 /// A refused change must change nothing.
 #[test]
 fn a_bad_value_writes_nothing() {
@@ -231,6 +305,41 @@ fn show_names_unreadable_fields_and_shows_the_rest() {
     }
     let shown = finished.expect_json().remove(0);
     assert_eq!((&shown["plan"], &shown["timezone"]), (&json!("free"), &Value::Null));
+}
+
+/// What makes alerts wait or die must be seen where people look, and not first in the daemon's log. Shows no secret.
+#[test]
+fn show_and_list_warn_about_what_no_alert_can_use() {
+    let server = RedisServer::start();
+    let stored = json!([
+        {"id": "c_1", "channel": "webhook", "url": "https://x.test", "secret": "hidden"},
+        {"id": "c_2", "channel": "webhook", "url": "x.test:80/hook", "secret": SECRET},
+        {"id": "c_3", "channel": "email", "address": "nobody"},
+        {"id": "c_4", "channel": "email", "address": "a@b.test"},
+    ]);
+    hset(&server, "alice", &[("plan", b"fere"), ("contacts", stored.to_string().as_bytes())]);
+    let shown = subject(&server, &["show", "alice"]);
+    insta::assert_snapshot!(shown.told());
+    let listed = subject(&server, &["list"]);
+    assert_eq!((listed.code, &listed.stderr), (0, &shown.stderr));
+}
+
+/// A key of another type stops its subject's alerts: a list that leaves it out in silence hides that.
+#[test]
+fn list_names_a_key_of_another_type_and_shows_the_rest() {
+    let server = RedisServer::start();
+    let mut connection = server.client().get_connection().expect("it runs");
+    let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
+    for name in ["alice", "carol"] {
+        hset(&server, name, &[("plan", b"free")]);
+    }
+    let listed = subject(&server, &["list", "--limit", "2", "--json"]);
+    assert_eq!(
+        listed.stderr,
+        "warning: key \"quota_subject:bob\" is not a hash: nothing of this subject can be read\n"
+    );
+    let names: Vec<Value> = listed.expect_json().into_iter().map(|subject| subject["subject"].clone()).collect();
+    assert_eq!(names, ["alice", "carol"]);
 }
 
 /// A misspelt name must not look like a subject without settings.

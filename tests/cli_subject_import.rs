@@ -88,6 +88,40 @@ fn empty_cells_leave_settings_alone() {
     assert!(field(&server, "alice", "contacts").is_some());
 }
 
+/// The hint after a bad line says to import again: that must not change the secrets that receivers check with.
+#[test]
+fn importing_again_keeps_the_secrets_of_webhooks() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = "subject,email,webhook,webhook_secret\nalice,,https://a.test,\nbob,b@b.test,,\ncarol,,https://c.test,\n";
+    let first = import(&server, folder.path(), text, &[]).run().expect_done();
+    assert_eq!(first.lines().count(), 2, "{first}");
+    let before = [field(&server, "alice", "contacts"), field(&server, "carol", "contacts")];
+    let again = import(&server, folder.path(), text, &[]).run().expect_done();
+    assert_eq!(again, "");
+    assert_eq!([field(&server, "alice", "contacts"), field(&server, "carol", "contacts")], before);
+    // Also where a broken key makes each line be written by itself.
+    let mut connection = server.client().get_connection().expect("it runs");
+    let () = redis::cmd("SET").arg("quota_subject:dave").arg("x").query(&mut connection).expect("set");
+    let more = format!("{text}dave,,https://d.test,\nerin,,https://e.test,\n");
+    let broken = import(&server, folder.path(), &more, &[]).run();
+    assert_eq!((broken.code, broken.stdout.lines().count()), (1, 1), "{}{}", broken.stdout, broken.stderr);
+    assert!(broken.stdout.starts_with("erin  whsec_"), "{}", broken.stdout);
+    assert_eq!([field(&server, "alice", "contacts"), field(&server, "carol", "contacts")], before);
+}
+
+/// A subject that stands in the file twice has one secret: the one that is printed.
+#[test]
+fn a_subject_twice_in_a_file_has_the_secret_that_is_printed() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = "subject,webhook\nalice,https://a.test\nalice,https://a.test\n";
+    let printed = import(&server, folder.path(), text, &[]).run().expect_done();
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    let secret = printed.split_whitespace().nth(1).expect("a secret");
+    assert!(field(&server, "alice", "contacts").is_some_and(|contacts| contacts.contains(secret)), "{printed}");
+}
+
 /// A key of another type spoils its own line, not the five hundred that are written with it.
 #[test]
 fn a_key_of_another_type_spoils_only_its_line() {

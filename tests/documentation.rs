@@ -283,6 +283,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     for arguments in [
         &["subject", "set", "dave", "--limit", "requests=7", "--email", "d@b.test"][..],
         &["subject", "set", "dave", "--clear", "limits"],
+        &["subject", "set", "dave", "--webhook", "https://d.test"],
         &["subject", "show", "dave"],
         &["subject", "list"],
         &["subject", "remove", "dave"],
@@ -301,6 +302,26 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     served.total("delivered", 3).await;
     ends_well(daemon).await;
     served.expect_nothing_refused().await;
+}
+
+/// An operator who tries the configuration as the wrong user must hear that it is the wrong one, and not widen its rights.
+#[tokio::test]
+async fn check_config_is_to_be_run_as_the_daemons_user() {
+    let served = Served::start().await;
+    let checked = async |user| {
+        let output = served.quotabell(user, &["check-config"]).output().await.expect("the verb runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    let (code, told) = checked("operator").await;
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("no right to XREAD") && told.contains("run this as the daemon's user"), "{told}");
+    let (code, told) = checked("quotabell").await;
+    assert!(code == Some(0) && told.contains("its rights could not be checked"), "{told}");
+    let mut command = redis::cmd("ACL");
+    let () =
+        served.server.link().query(command.arg(&["SETUSER", "quotabell", "+multi", "+discard"])).await.expect("set");
+    let (code, told) = checked("quotabell").await;
+    assert!(code == Some(0) && told.contains("may do what the daemon does"), "{told}");
 }
 
 /// The test above must be able to fail: a user without one command is noticed.

@@ -76,7 +76,9 @@ async fn a_second_signal_ends_at_once_and_the_send_is_taken_up_at_the_next_start
         daemon.signal(Signal::SIGTERM);
         daemon.says("draining").await;
         daemon.signal(second);
-        daemon.ended().await.expect_code(1, &["ended by a second signal", "error: ", "hint: "]);
+        let error = "error: ended by a second signal before the drain was over";
+        let hint = "hint: what was not settled is sent again by the next daemon, under the same id";
+        daemon.ended().await.expect_code(1, &[error, hint]);
         let totals = outbox.assert_balanced().await;
         assert_eq!((totals.delivered, totals.pending), (0, 1), "the delivery is still due");
         gate.cancel();

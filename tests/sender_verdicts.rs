@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use quotabell::cli::catcher::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
-use quotabell::sender::{Due, RetryConfig, Sender, Verdict, sample_alert};
+use quotabell::sender::{Due, RetryConfig, Sample, Sender, Verdict, sample_alert};
 use quotabell::transport::{EmailConfig, WebhookConfig};
 use quotabell::types::{Alert, Channel, Class, Contact, DeliveryId, Percent, Secret, UnixMs};
 use support::mail_server::ParsedMail;
@@ -205,7 +205,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let sender = sender(&server.url());
     let contact = Contact { muted: true, ..webhook(&receiver.url("/")) };
     for now in [RAISED, RAISED.plus(1)] {
-        assert_eq!(sender.send_test(&contact, now).await.class, Class::Delivered);
+        assert_eq!(sender.send_test(&contact, &Sample::made_up(), now).await.class, Class::Delivered);
     }
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!(
@@ -214,7 +214,10 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     );
     assert!(first.body.starts_with(br#"{"type":"quota.test","timestamp":"2026-11-21T08:37:00.123Z""#));
 
-    assert_eq!(sender.send_test(&Contact::email("bob@example.com"), RAISED).await.class, Class::Delivered);
+    assert_eq!(
+        sender.send_test(&Contact::email("bob@example.com"), &Sample::made_up(), RAISED).await.class,
+        Class::Delivered
+    );
     let mail = ParsedMail::parse(&server.next().await.text());
     assert!(mail.header("Subject").starts_with("[test] "));
     assert!(mail.parts[0].content.starts_with("This is a test message"));

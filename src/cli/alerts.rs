@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Format, FormatArgs, Output, Table};
+use super::output::{Format, FormatArgs, Output, Table, say_empty};
 use super::{Surroundings, clock, connect};
 use crate::ledger::query;
 use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};
@@ -66,8 +66,10 @@ pub async fn run(args: AlertsArgs, surroundings: &Surroundings) -> anyhow::Resul
         alerts.extend(redis.judged(format_args!("read the alerts of {day}"), of_day)?);
     }
     alerts.retain(|alert| args.subject.as_ref().is_none_or(|subject| *subject == alert.subject));
-    // Days of different zones overlap.
-    alerts.sort_by(|a, b| (a.raised_at_ms, &a.id).cmp(&(b.raised_at_ms, &b.id)));
+    // Days of different zones overlap, and one event may reach several thresholds in one moment.
+    let place =
+        |alert: &Alert| (alert.raised_at_ms, alert.subject.clone(), alert.metric.clone(), alert.threshold_percent);
+    alerts.sort_by_cached_key(place);
     if let Some(limit) = args.limit {
         let surplus = alerts.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         alerts.drain(..surplus);
@@ -86,7 +88,7 @@ fn print(alerts: &[Alert], format: Format) -> anyhow::Result<()> {
     let mut shown = alerts.iter().map(Shown::of);
     match format {
         Format::Json => shown.try_for_each(|alert| output.json(&alert))?,
-        Format::Table if alerts.is_empty() => {}
+        Format::Table if alerts.is_empty() => say_empty("no alerts"),
         Format::Table => output.rows(&mut Table::new(&HEADING), &shown.map(Shown::row).collect::<Vec<_>>())?,
     }
     output.finish()

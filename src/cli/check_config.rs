@@ -18,8 +18,9 @@ mod server;
 /// Arguments of `check-config`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names the first thing that is wrong with them; exit 1
-says that a connection failed, after all were tried. Sends no mail, calls no webhook, writes nothing to Redis.
+    after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names the first thing that is wrong with them; \
+    exit 1 says that a connection failed or that the user of redis.url may not do what the daemon does, after all were \
+    tried: run it as the daemon's user. Sends no mail, calls no webhook, writes nothing to Redis.
 
 Examples:
   quotabell check-config

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 
 use super::connect::{self, Redis};
-use super::output::{Format, FormatArgs, Output, Table, say};
+use super::output::{Format, FormatArgs, Output, Table, say, say_empty};
 use super::progress::{self, Counted};
 use super::{Surroundings, hint};
 use crate::outbox::replay::REPLAY_MAX;
@@ -156,7 +156,7 @@ async fn run_list(args: ListArgs, books: &Books) -> anyhow::Result<()> {
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => shown.try_for_each(|delivery| output.json(&delivery))?,
-        Format::Table if deliveries.is_empty() => {}
+        Format::Table if deliveries.is_empty() => say_empty("no deliveries"),
         Format::Table => {
             let rows: Vec<Vec<String>> = shown.map(Listed::row).collect();
             output.rows(&mut Table::new(&rows::LIST_HEADING), &rows)?;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use crate::app::EndedEarly;
 use crate::app::start::{CannotStart, NO_DATABASE_HINT};
 use crate::config::ConfigError;
 use crate::wire::{EmbeddedError, Fault, TargetError, fault_of};
@@ -149,6 +150,10 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
             let hint = "redis.data_dir takes the path of a directory that quotabell may write to; instead of a server of its own, \
                         redis.url can name one that runs already, as redis://127.0.0.1:6379";
             return (Exit::Failed, hint.into());
+        }
+        if cause.is::<EndedEarly>() {
+            let hint = "what was not settled is sent again by the next daemon, under the same id: receivers drop what they have";
+            return (Exit::Failed, hint.to_owned());
         }
         if cause.is::<EmbeddedError>() {
             return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());

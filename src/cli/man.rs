@@ -1,10 +1,16 @@
 //! `man`: the manual pages, made from the same words as `--help`.
 
 use anyhow::Context as _;
+use clap::builder::Resettable;
 use clap::{Args, Command, CommandFactory as _};
 
 use super::output::Output;
 use super::{Cli, hint};
+
+/// What the examples in a verb's help begin with.
+const EXAMPLES: &str = "Examples:\n";
+/// What the exit codes in the program's help begin with.
+const EXIT_CODES: &str = "Exit codes: ";
 
 /// Arguments of `man`.
 #[derive(Debug, Args)]
@@ -24,12 +30,41 @@ pub struct ManArgs {
 pub fn run(args: &ManArgs) -> anyhow::Result<()> {
     let mut root = Cli::command();
     root.build();
-    let page = clap_mangen::Man::new(find(root, &args.verb)?);
-    let mut text = Vec::new();
-    page.render(&mut text).context("render the manual page")?;
+    let page = page(find(root, &args.verb)?).context("render the manual page")?;
     let mut output = Output::stdout();
-    output.bytes(&text)?;
+    output.bytes(&page)?;
     output.finish()
+}
+
+/// The page of a verb. The text behind the options is parted into sections of its own: the renderer would fill the lines of the
+/// examples into running text.
+fn page(command: Command) -> std::io::Result<Vec<u8>> {
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let mut prose = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let mut sections = String::new();
+    for part in after.split("\n\n") {
+        if let Some(examples) = part.strip_prefix(EXAMPLES) {
+            let lines: Vec<String> = examples.lines().map(|line| escaped(line.trim_start())).collect();
+            sections.push_str(&format!(".SH EXAMPLES\n.nf\n{}\n.fi\n", lines.join("\n")));
+        } else if let Some(codes) = part.strip_prefix(EXIT_CODES) {
+            sections.push_str(&format!(".SH \"EXIT STATUS\"\n{}\n", escaped(codes.trim_end())));
+        } else if !part.is_empty() {
+            prose.push_str("\n\n");
+            prose.push_str(part);
+        }
+    }
+    let command = command.after_help(Resettable::Reset).long_about(prose);
+    let version = concat!("quotabell ", env!("CARGO_PKG_VERSION"));
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).source(version).render(&mut page)?;
+    page.extend(sections.as_bytes());
+    Ok(page)
+}
+
+/// A line as roff takes it literally: no escape, no request, no hyphen in place of a minus, no quote in place of an apostrophe.
+fn escaped(line: &str) -> String {
+    let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\*(Aq").replace('`', "\\(ga");
+    if text.starts_with(['.', '\\']) { format!("\\&{text}") } else { text }
 }
 
 fn find(root: Command, verbs: &[String]) -> anyhow::Result<Command> {

@@ -132,6 +132,13 @@ pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// Says on a terminal that a list is empty. A program that reads the list sees that by itself.
+pub fn say_empty(what: &str) {
+    if io::stderr().is_terminal() {
+        say(what);
+    }
+}
+
 const WRITE: &str = "write to stdout";
 
 /// Columns of a list.

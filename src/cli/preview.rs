@@ -4,9 +4,9 @@ use clap::{Args, ValueEnum};
 
 use super::Surroundings;
 use super::output::Output;
+use crate::sender::Sample;
 use crate::sender::render::SAMPLE_AT;
-use crate::sender::sample_alert;
-use crate::types::{Alert, AlertId, Metric, Percent, Subject, Units};
+use crate::types::{Alert, Metric, Percent, Subject, Units};
 
 /// Arguments of `preview`.
 #[derive(Debug, Args)]
@@ -73,14 +73,5 @@ pub async fn run(args: PreviewArgs, surroundings: &Surroundings) -> anyhow::Resu
 /// two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
     let PreviewArgs { part: _, subject, metric, threshold, limit } = args;
-    let alert = sample_alert(threshold, SAMPLE_AT);
-    Alert {
-        id: AlertId::of(&subject, &metric, threshold, alert.day),
-        subject,
-        metric,
-        limit: limit.get(),
-        // Ten times the largest limit is still below 2^64.
-        used: u64::try_from(threshold.threshold_units(limit)).unwrap_or(u64::MAX),
-        ..alert
-    }
+    Sample { metric, limit, ..Sample::of(subject) }.alert(threshold, SAMPLE_AT)
 }

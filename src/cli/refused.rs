@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Surroundings;
 use super::connect::{self, Redis};
-use super::output::{Format, FormatArgs, Output, Table, lossless};
+use super::output::{Format, FormatArgs, Output, Table, lossless, say_empty};
 use crate::types::{Keys, StreamId};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
@@ -69,11 +69,12 @@ pub async fn run(args: RefusedArgs, surroundings: &Surroundings) -> anyhow::Resu
         format: format.format(),
         table: Table::new(&["ENTRY", "REASON", "DETAIL", "FIELDS"]),
         output: Output::stdout(),
+        printed: 0,
     };
     let mut from = match limit {
         Some(limit) => match oldest_of_newest(&redis, &key, limit).await? {
             Some(id) => id,
-            None => return printer.output.finish(),
+            None => return printer.finish(),
         },
         None => StreamId::ZERO.to_string(),
     };
@@ -85,7 +86,7 @@ pub async fn run(args: RefusedArgs, surroundings: &Surroundings) -> anyhow::Resu
         match page.last() {
             // An exclusive start: the next page begins after the last entry of this one.
             Some((last, _)) if page.len() == PAGE => from = format!("({last}"),
-            _ => return printer.output.finish(),
+            _ => return printer.finish(),
         }
     }
 }
@@ -117,10 +118,13 @@ struct Printer {
     format: Format,
     table: Table,
     output: Output,
+    /// How many so far.
+    printed: usize,
 }
 
 impl Printer {
     fn print(&mut self, page: &[RawEntry]) -> anyhow::Result<()> {
+        self.printed += page.len();
         let refused = page.iter().map(|(_, values)| refused_of(values));
         match self.format {
             Format::Json => refused.into_iter().try_for_each(|refused| self.output.json(&refused)),
@@ -135,6 +139,13 @@ impl Printer {
                 if rows.is_empty() { Ok(()) } else { self.output.rows(&mut self.table, &rows) }
             }
         }
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        if self.printed == 0 && self.format == Format::Table {
+            say_empty("no refused events");
+        }
+        self.output.finish()
     }
 }
 

@@ -3,12 +3,16 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::connect::{self, Redis};
 use super::output::{Format, FormatArgs, Output, or_dash, say};
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
-use super::{Surroundings, clock, connect, hint};
+use super::usage::{RawField, Settings};
+use super::{Surroundings, clock, hint};
 use crate::config::{Config, masked_url};
+use crate::sender::Sample;
+use crate::subjects::Plans;
 use crate::subjects::contacts::{ContactBook, Contacts, Found};
-use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Outcome, Subject, UnixMs};
+use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Outcome, Subject, UnixMs, keys};
 
 /// Arguments of `send-test`.
 #[derive(Debug, Args)]
@@ -66,14 +70,14 @@ pub async fn run(args: SendTestArgs, surroundings: &Surroundings) -> anyhow::Res
     let format = args.format.format();
     let config = surroundings.config()?;
     let sender = config.sender()?;
-    let Addressee { contact, secret, now } = match &args.subject {
+    let Addressee { contact, secret, sample, now } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => named(&args)?,
     };
     if contact.channel() == Channel::Email {
         sender.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
-    let outcome = sender.send_test(&contact, now).await;
+    let outcome = sender.send_test(&contact, &sample, now).await;
     sender.close().await;
     print(&Shown::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
     judge(&outcome, &contact)
@@ -84,6 +88,8 @@ struct Addressee {
     contact: Contact,
     /// Its secret, where one had to be made.
     secret: Option<String>,
+    /// What the message is about.
+    sample: Sample,
     now: UnixMs,
 }
 
@@ -96,7 +102,7 @@ fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
     let NamedContacts { contacts, generated } = judged;
     let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL");
     let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
-    Ok(Addressee { contact, secret, now: own_time() })
+    Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time() })
 }
 
 /// This machine's clock: no Redis is asked whose clock could be read, and nothing is stored.
@@ -124,7 +130,27 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
     if contact.muted {
         say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
     }
-    Ok(Addressee { contact, secret: None, now: clock::server_time(&redis).await? })
+    let sample = sample_of(subject, &redis, config).await?;
+    Ok(Addressee { contact, secret: None, sample, now: clock::server_time(&redis).await? })
+}
+
+/// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One
+/// without any limit gets no alerts; its message shows a made-up one.
+async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
+    let mut command = redis::cmd("HGETALL");
+    command.arg(keys::subject(subject));
+    let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let (Settings { plan, zone, limits }, unreadable) = Settings::read(&fields, &plans);
+    for error in unreadable {
+        say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
+    }
+    let sample = Sample { plan, zone, ..Sample::of(subject.clone()) };
+    let limit = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value());
+    Ok(match limit {
+        Some((metric, limit)) => Sample { metric: metric.clone(), limit: *limit, ..sample },
+        None => sample,
+    })
 }
 
 fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Result<Contact> {

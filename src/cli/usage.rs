@@ -96,19 +96,22 @@ pub async fn run(args: UsageArgs, surroundings: &Surroundings) -> anyhow::Result
 }
 
 /// A field and its value, as HGETALL gives them.
-type RawField = (Vec<u8>, Vec<u8>);
+pub(super) type RawField = (Vec<u8>, Vec<u8>);
 
 /// What a subject's hash amounts to, as far as it can be read.
 #[derive(Debug, PartialEq, Eq)]
-struct Settings {
-    plan: String,
-    zone: Tz,
-    limits: BTreeMap<Metric, Units>,
+pub(super) struct Settings {
+    /// The plan's name, also of one that is not configured.
+    pub(super) plan: String,
+    /// The zone of its days.
+    pub(super) zone: Tz,
+    /// The limits that hold.
+    pub(super) limits: BTreeMap<Metric, Units>,
 }
 
 impl Settings {
     /// Reads the hash. A limit that can't be known is none here: neither the default plan's nor the plan's own stands in for it.
-    fn read(fields: &[RawField], plans: &Plans) -> (Self, Vec<FieldError>) {
+    pub(super) fn read(fields: &[RawField], plans: &Plans) -> (Self, Vec<FieldError>) {
         let (profile, errors) = Profile::read(fields, plans, None);
         let mut settings = Self { plan: profile.plan().to_string(), zone: profile.zone(), limits: profile.limits() };
         let unreadable: BTreeSet<&str> = errors.iter().map(|error| error.field.as_str()).collect();

@@ -73,7 +73,11 @@ impl Error for Broken {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("found {}, expected {}", Found(found), in_words(&expected.to_string())))
+        let expected = in_words(&expected.to_string());
+        if expected == WHOLE && matches!(found, Unexpected::Unsigned(_) | Unexpected::Signed(_)) {
+            return Self::custom(format_args!("{} is out of range", Found(found)));
+        }
+        Self::custom(format_args!("found {}, expected {expected}", Found(found)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -115,14 +119,16 @@ impl fmt::Display for Found<'_> {
     }
 }
 
+/// A number of any integer type.
+const WHOLE: &str = "a whole number";
+
 /// What serde expects, in the same words.
 fn in_words(expected: &str) -> String {
     let words = match expected {
         "a string" => "text in quotes",
         "a boolean" => "true or false",
-        "u16" => "a whole number, 0 to 65535",
-        "u32" => "a whole number, 0 to 4294967295",
-        "u64" | "usize" => "a whole number, 0 or more",
+        // Which ones is the setting's own to say, in the hint: its range is narrower than that of the type.
+        "u16" | "u32" | "u64" | "usize" => WHOLE,
         "f64" => "a number",
         "a sequence" => "a list",
         "path string" => "a path in quotes",

@@ -117,13 +117,16 @@ impl OutboxError {
     }
 }
 
-/// An error and its causes on one line, for the log.
+/// An error and its causes on one line, for the log. Some errors say their cause in their own text: it is not said again.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
         cause = error.source();
     }
     text

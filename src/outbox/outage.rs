@@ -30,7 +30,7 @@ impl Outage {
             if fault == Fault::Full {
                 tracing::error!(error, "redis memory is full: nothing is sent until there is room; trying again");
             } else {
-                tracing::error!(error, ?fault, "redis does not serve deliveries; trying again");
+                tracing::error!(error, fault = fault.as_str(), "redis does not serve deliveries; trying again");
             }
         }
         self.retries.failed()

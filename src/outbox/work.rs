@@ -276,7 +276,8 @@ fn say_settled(leased: &Leased, alert: &Alert, settlement: &Settlement, now: Uni
         Settlement::Delivered(outcome) => {
             let seconds = (now.0 - alert.raised_at_ms.0).max(0) as f64 / 1000.0;
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel_name).record(seconds);
-            let took_ms = outcome.took.as_millis();
+            // A u128 would stand in JSON as text.
+            let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
             tracing::info!(%subject, alert = %alert_id, %delivery, attempt, channel = channel_name, status = outcome.status, took_ms, "delivered");
         }
         Settlement::Retry(outcome, wait) => {

@@ -16,7 +16,7 @@ pub mod render;
 pub mod sample;
 
 pub use config::RetryConfig;
-pub use sample::sample_alert;
+pub use sample::{Sample, sample_alert};
 
 use next_due::{Ended, Next, next_due};
 use render::{Rendered, TemplateError, Templates};
@@ -173,13 +173,13 @@ impl Sender {
         }
     }
 
-    /// Sends a test message to one contact, muted or not, and says how it ended. It is not recorded and not repeated.
+    /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and not repeated.
     ///
     /// A mail is marked as a test in its subject line and text, a webhook has the type `quota.test`. Each test has an id of its
     /// own, `test_` and the time in milliseconds: a receiver that drops what it has seen would otherwise take only the first.
-    pub async fn send_test(&self, contact: &Contact, now: UnixMs) -> Outcome {
+    pub async fn send_test(&self, contact: &Contact, sample: &Sample, now: UnixMs) -> Outcome {
         let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
-        let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample_alert(percent, now) };
+        let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
         let delivery = &DeliveryId::of(&alert.id, &contact.id);
         self.attempt(Message { delivery, alert: &alert, contact, now, purpose: Purpose::Test }).await
     }

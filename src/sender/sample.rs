@@ -2,33 +2,67 @@
 
 use chrono_tz::Tz;
 
-use crate::types::{Alert, AlertId, DaySpan, Metric, Percent, Subject, UnixMs};
+use crate::types::{Alert, AlertId, DaySpan, Metric, Percent, Subject, Units, UnixMs};
 
-/// The limit of every sample: large enough to show a separator.
+/// The limit of a made-up subject: large enough to show a separator.
 const LIMIT: u64 = 5000;
-/// The sample's time zone: one with an offset, so that times of day are seen to be local.
+/// The time zone of a made-up subject: one with an offset, so that times of day are seen to be local.
 const ZONE: Tz = Tz::Europe__Berlin;
 
-/// An alert of a made-up subject that has just reached `threshold_percent` at `raised_at`.
-///
-/// Pure. Its id is that of a real alert of the same facts.
+/// Whom a sample is about, and what its limit is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Who.
+    pub subject: Subject,
+    /// Its plan.
+    pub plan: String,
+    /// The zone of its days.
+    pub zone: Tz,
+    /// What is limited.
+    pub metric: Metric,
+    /// Units a day.
+    pub limit: Units,
+}
+
+impl Sample {
+    /// A customer that does not exist.
+    #[must_use]
+    pub fn made_up() -> Self {
+        Self::of(Subject::parse(b"example-customer").expect("a legal subject"))
+    }
+
+    /// This subject, with the plan, zone and limit of one that does not exist.
+    #[must_use]
+    pub fn of(subject: Subject) -> Self {
+        let limit = Units::new(LIMIT).expect("legal units");
+        Self { subject, plan: "free".to_owned(), zone: ZONE, metric: Metric::default(), limit }
+    }
+
+    /// An alert that has just reached `threshold_percent` at `raised_at`. Pure. Its id is that of a real alert of the same facts.
+    #[must_use]
+    pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
+        let Self { subject, plan, zone, metric, limit } = self.clone();
+        let epoch = DaySpan::containing(zone, UnixMs(0)).expect("1970 has days");
+        let span = DaySpan::containing(zone, raised_at).unwrap_or(epoch);
+        Alert {
+            id: AlertId::of(&subject, &metric, threshold_percent, span.day),
+            subject,
+            metric,
+            threshold_percent,
+            limit: limit.get(),
+            plan,
+            day: span.day,
+            timezone: zone.name().to_owned(),
+            resets_at_ms: span.end,
+            // Ten times the largest limit is still below 2^64.
+            used: u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX),
+            raised_at_ms: raised_at,
+        }
+    }
+}
+
+/// An alert of a made-up subject that has just reached `threshold_percent` at `raised_at`. Pure.
 #[must_use]
 pub fn sample_alert(threshold_percent: Percent, raised_at: UnixMs) -> Alert {
-    let subject = Subject::parse(b"example-customer").expect("a legal subject");
-    let metric = Metric::default();
-    let epoch = DaySpan::containing(ZONE, UnixMs(0)).expect("1970 has days");
-    let span = DaySpan::containing(ZONE, raised_at).unwrap_or(epoch);
-    Alert {
-        id: AlertId::of(&subject, &metric, threshold_percent, span.day),
-        subject,
-        metric,
-        threshold_percent,
-        limit: LIMIT,
-        plan: "free".to_owned(),
-        day: span.day,
-        timezone: ZONE.name().to_owned(),
-        resets_at_ms: span.end,
-        used: LIMIT * u64::from(threshold_percent.get()) / 100,
-        raised_at_ms: raised_at,
-    }
+    Sample::made_up().alert(threshold_percent, raised_at)
 }

@@ -26,6 +26,22 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The fault as a field of the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::NotReady => "not_ready",
+            Self::ReadOnly => "read_only",
+            Self::Full => "full",
+            Self::Login => "login",
+            Self::Denied => "denied",
+            Self::Database => "database",
+            Self::WrongType => "wrong_type",
+            Self::Other => "other",
+        }
+    }
+
     /// Whether waiting and trying again can mend it.
     #[must_use]
     pub const fn is_passing(self) -> bool {

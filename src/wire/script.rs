@@ -64,6 +64,12 @@ impl Call<'_> {
 }
 
 impl Script {
+    /// The source, for callers that load it by themselves.
+    #[must_use]
+    pub const fn source(&self) -> &'static str {
+        self.source
+    }
+
     /// The hash, for callers that write `EVALSHA` by themselves.
     #[must_use]
     pub fn sha1(&self) -> &str {

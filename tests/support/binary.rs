@@ -1,8 +1,11 @@
 //! The real binary, run to its end with an environment of its own.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use nix::pty::{OpenptyResult, openpty};
 
 /// What one run left behind.
 #[derive(Debug)]
@@ -69,6 +72,20 @@ impl Quotabell {
     pub fn stdin(mut self, text: &str) -> Self {
         text.clone_into(&mut self.stdin);
         self
+    }
+
+    /// Runs it to its end with its stderr on a terminal, and gives what that shows.
+    pub fn run_on_terminal(mut self) -> String {
+        let OpenptyResult { master, slave } = openpty(None, None).expect("a terminal");
+        self.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(slave);
+        let mut child = self.command.spawn().expect("the binary starts");
+        // The command holds our end of its side; the terminal ends once nobody does.
+        drop(self.command);
+        let mut shown = Vec::new();
+        // How a terminal ends is an error, not an end of file.
+        let _ = File::from(master).read_to_end(&mut shown);
+        assert!(child.wait().expect("the binary ends").success());
+        String::from_utf8(shown).expect("the terminal shows UTF-8")
     }
 
     /// Runs it to its end.

@@ -100,6 +100,7 @@ fn judge(user: &str, rights: Rights) -> anyhow::Result<String> {
     };
     Err(hint::failed(
         format_args!("user {user:?} has no right to {named}{more}"),
-        "give the user the right to these commands, and to the keys quota_* and the stream (ACL SETUSER)",
+        "run this as the daemon's user, and give that one the right to these commands, to the keys quota_* and to the stream (ACL \
+         SETUSER)",
     ))
 }

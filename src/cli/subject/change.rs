@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use redis::Pipeline;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, nearest};
 use crate::subjects::contact_check::{self, ContactFault};
 use crate::subjects::record;
 use crate::transport::secret::generate;
-use crate::types::{Contact, Metric, Percent, Secret, Subject, Units, keys};
+use crate::types::{Channel, Contact, ContactId, Endpoint, Metric, Percent, Secret, Subject, Units, keys};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,6 +38,20 @@ pub struct Change {
     pub thresholds: Setting<Vec<Percent>>,
     /// The whole list of contacts.
     pub contacts: Setting<Vec<Contact>>,
+    /// Those secrets in it that were made here, because none was named.
+    pub generated: Vec<GeneratedSecret>,
+    /// What becomes of the secrets that are stored for the same webhooks.
+    pub stored_secrets: StoredSecrets,
+}
+
+/// What becomes of a stored secret whose webhook is named again, without a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StoredSecrets {
+    /// It is kept: the receiver checks with it.
+    #[default]
+    Keep,
+    /// It goes with all contacts, which are cleared first.
+    Clear,
 }
 
 impl Change {
@@ -51,7 +65,48 @@ impl Change {
             limits: BTreeMap::new(),
             thresholds: Setting::Keep,
             contacts: Setting::Keep,
+            generated: Vec::new(),
+            stored_secrets: StoredSecrets::Keep,
         }
+    }
+
+    /// Takes contacts as named; none leaves those that are there.
+    pub fn name_contacts(&mut self, named: NamedContacts) {
+        if !named.contacts.is_empty() {
+            self.contacts = Setting::Set(named.contacts);
+            self.generated = named.generated;
+        }
+    }
+
+    /// Whether a stored secret may take the place of one that was made here.
+    #[must_use]
+    pub fn depends_on_stored(&self) -> bool {
+        !self.generated.is_empty() && self.stored_secrets == StoredSecrets::Keep
+    }
+
+    /// The change where `stored` is the field of contacts: each webhook without a named secret keeps the one that is stored for its
+    /// URL. One that can't sign is no secret: no receiver ever checked with it. Pure.
+    #[must_use]
+    pub fn keeping(&self, stored: &[u8]) -> Self {
+        let mut kept = self.clone();
+        let Setting::Set(contacts) = &mut kept.contacts else { return kept };
+        let stored = StoredWebhook::read(stored);
+        kept.generated.retain(|generated| {
+            let Some(secret) = StoredWebhook::secret_of(&stored, &generated.url) else { return true };
+            // Our own, from a try whose answer was lost: nobody has seen it yet.
+            if secret == generated.secret {
+                return true;
+            }
+            for contact in contacts.iter_mut() {
+                if let Endpoint::Webhook { url, secret: made } = &mut contact.endpoint
+                    && *url == generated.url
+                {
+                    *made = Secret::new(secret.to_owned());
+                }
+            }
+            false
+        });
+        kept
     }
 
     /// The names of the fields that change, in words for people.
@@ -77,7 +132,8 @@ impl Change {
         }
     }
 
-    fn fields(&self) -> Fields {
+    /// The fields as they are written.
+    pub(super) fn fields(&self) -> Fields {
         let mut fields = Fields::default();
         fields.take(record::PLAN, &self.plan, Clone::clone);
         fields.take(record::TIMEZONE, &self.timezone, Clone::clone);
@@ -90,10 +146,39 @@ impl Change {
     }
 }
 
+/// A webhook among stored contacts. Read by itself: another contact that can't be read must not cost its secret.
+#[derive(Debug, Deserialize)]
+struct StoredWebhook {
+    id: Option<ContactId>,
+    url: String,
+    secret: String,
+}
+
+impl StoredWebhook {
+    fn read(contacts: &[u8]) -> Vec<Self> {
+        let contacts: Vec<serde_json::Value> = serde_json::from_slice(contacts).unwrap_or_default();
+        let webhooks = contacts.into_iter().filter(|contact| contact["channel"] == Channel::Webhook.as_str());
+        webhooks.filter_map(|webhook| serde_json::from_value(webhook).ok()).collect()
+    }
+
+    /// The secret that signs for this URL. The platform may have given the contact an id of its own; among several for one URL the
+    /// one with our id is ours.
+    fn secret_of<'a>(stored: &'a [Self], url: &str) -> Option<&'a str> {
+        let ours = Contact::webhook(url, Secret::new(String::new())).id;
+        let of_url = stored.iter().filter(|webhook| webhook.url == url);
+        let signing = of_url.filter(|webhook| contact_check::check_secret(&webhook.secret).is_ok());
+        let first = signing.min_by_key(|webhook| webhook.id.as_ref().is_some_and(|id| *id != ours));
+        first.map(|webhook| webhook.secret.as_str())
+    }
+}
+
+/// The fields of a change: those with a value, and those that are removed.
 #[derive(Debug, Default)]
-struct Fields {
-    set: Vec<(String, String)>,
-    cleared: Vec<String>,
+pub(super) struct Fields {
+    /// Each with its value.
+    pub(super) set: Vec<(String, String)>,
+    /// Their names.
+    pub(super) cleared: Vec<String>,
 }
 
 impl Fields {
@@ -106,7 +191,7 @@ impl Fields {
     }
 }
 
-/// A webhook as it was named: without a secret, one is generated.
+/// A webhook as it was named: without a secret, the stored one is kept, or one is generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedWebhook {
     /// The receiver.

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting};
 use super::rows::{Line, Row, Rows, RowsFormat};
+use super::store::{self, Stored};
 use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
 use crate::cli::hint::{self, Hint as _};
@@ -32,7 +33,8 @@ const CHUNK: usize = 500;
 Each line changes what it names, as `subject set` does: an empty cell \
     leaves its setting alone, `none` removes a limit.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
-    webhook_secret belongs to the nth webhook, one is generated and printed where it is absent.
+    webhook_secret belongs to the nth webhook. Where it is absent, the stored one is kept, and for a new webhook one is \
+    generated and printed.
 Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
 
 Examples:
@@ -83,7 +85,6 @@ struct Summary {
 struct Judged {
     line: u64,
     change: Change,
-    generated: Vec<GeneratedSecret>,
 }
 
 /// Imports the file.
@@ -138,7 +139,13 @@ impl Import<'_> {
         let mut rows = Rows::new(input, format).hint(format_hint)?;
         while let Some(Line { number, row }) = rows.next_line().hint(format_hint)? {
             match row.and_then(|row| judge(row, self.config)) {
-                Ok((change, generated)) => self.waiting.push(Judged { line: number, change, generated }),
+                Ok(change) => {
+                    // One that another client delays is written after its neighbours: never after a later line of its own subject.
+                    if self.waiting.iter().any(|judged| judged.change.subject == change.subject) {
+                        self.write_waiting().await?;
+                    }
+                    self.waiting.push(Judged { line: number, change });
+                }
                 Err(error) => self.report(number, error),
             }
             if self.waiting.len() >= CHUNK {
@@ -148,7 +155,7 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Writes what waits, all of it in one MULTI; where that fails by one subject's fault, each by itself.
+    /// Writes what waits, all of it in one MULTI; what that could not write by one subject's fault, each by itself.
     async fn write_waiting(&mut self) -> anyhow::Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         let Some(redis) = &self.redis else {
@@ -158,27 +165,33 @@ impl Import<'_> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let mut pipeline = redis::pipe();
-        pipeline.atomic();
-        waiting.iter().for_each(|judged| judged.change.write(&mut pipeline));
-        let all: redis::RedisResult<()> = redis.link().pipe(&pipeline).await;
+        let link = redis.link();
+        let all = match store::prepare(link, waiting.iter().map(|judged| &judged.change)).await {
+            Ok(prepared) => store::write(link, prepared).await,
+            Err(error) => Err(error),
+        };
+        let mut all = all.unwrap_or_default().into_iter();
         let what = |judged: &Judged| format!("write line {}, subject {}", judged.line, judged.change.subject);
         let mut failures = Vec::new();
         for judged in waiting {
-            if all.is_err() {
-                let mut pipeline = redis::pipe();
-                judged.change.write(pipeline.atomic());
-                match redis.link().pipe::<()>(&pipeline).await.map_err(connect::first_failure) {
+            let stored = match all.next() {
+                Some(Stored::Written(generated)) => Stored::Written(generated),
+                _ => match store::one(link, &judged.change).await.map_err(connect::first_failure) {
                     Err(error) if fault_of(&error) == Fault::WrongType => {
                         failures.push((judged.line, format!("subject {}: {error}", judged.change.subject)));
                         continue;
                     }
                     reply => redis.judged(what(&judged), reply)?,
-                }
-            }
-            self.summary.imported += 1;
+                },
+            };
             let subject = judged.change.subject;
-            let secrets = judged.generated.into_iter();
+            let Stored::Written(generated) = stored else {
+                let why = format!("subject {subject}: another client changes its contacts all the time");
+                failures.push((judged.line, why));
+                continue;
+            };
+            self.summary.imported += 1;
+            let secrets = generated.into_iter();
             self.summary
                 .webhook_secrets
                 .extend(secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated }));
@@ -227,7 +240,7 @@ impl Import<'_> {
 }
 
 /// Judges what a line names.
-fn judge(row: Row, config: &Config) -> Result<(Change, Vec<GeneratedSecret>), String> {
+fn judge(row: Row, config: &Config) -> Result<Change, String> {
     let subject = row.subject.ok_or("no subject")?;
     let mut change = Change::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
     if let Some(plan) = row.plan {
@@ -244,14 +257,11 @@ fn judge(row: Row, config: &Config) -> Result<(Change, Vec<GeneratedSecret>), St
     if let Some(thresholds) = row.thresholds {
         change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);
     }
-    let contacts = change::contacts(&row.emails, webhooks_of(row.webhooks, row.webhook_secrets)?)?;
-    if !contacts.contacts.is_empty() {
-        change.contacts = Setting::Set(contacts.contacts);
-    }
+    change.name_contacts(change::contacts(&row.emails, webhooks_of(row.webhooks, row.webhook_secrets)?)?);
     if change.named().is_empty() {
         return Err(format!("nothing to set for {}", change.subject));
     }
-    Ok((change, contacts.generated))
+    Ok(change)
 }
 
 fn webhooks_of(urls: Vec<Option<String>>, secrets: Vec<Option<String>>) -> Result<Vec<NamedWebhook>, String> {

@@ -1,12 +1,15 @@
 //! `subject list`: every subject for which something is set.
 
 use clap::Args;
+use redis::RedisResult;
 
 use super::show::{HEADING, RawField, Shown};
 use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
-use crate::cli::output::{Format, FormatArgs, Output, Table};
+use crate::cli::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
+use crate::config::Config;
 use crate::types::keys::SUBJECT_PREFIX;
+use crate::wire::{Fault, fault_of};
 
 /// Keys that one SCAN looks at: short enough that other clients notice nothing.
 const SCAN_COUNT: usize = 1000;
@@ -40,18 +43,24 @@ pub struct ListArgs {
 pub async fn run(args: ListArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
     let config = surroundings.config()?;
     let redis = connect::redis(&config)?;
-    let mut keys = scan(&redis).await?;
-    if let Some(limit) = args.limit {
-        keys.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-    }
+    let keys = scan(&redis).await?;
+    let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut keys = keys.as_slice();
+    let mut printed = 0;
     let mut output = Output::stdout();
     let mut table = Table::new(&HEADING);
-    for keys in keys.chunks(CHUNK) {
-        let shown = read(&redis, keys).await?;
+    while left > 0 && !keys.is_empty() {
+        let (chunk, rest) = keys.split_at(keys.len().min(CHUNK).min(left));
+        let shown = read(&redis, chunk, &config).await?;
+        (keys, left, printed) = (rest, left - shown.len(), printed + shown.len());
         match args.format.format() {
             Format::Json => shown.iter().try_for_each(|shown| output.json(shown))?,
+            Format::Table if shown.is_empty() => {}
             Format::Table => output.rows(&mut table, &shown.iter().map(Shown::row).collect::<Vec<_>>())?,
         }
+    }
+    if printed == 0 && args.format.format() == Format::Table {
+        say_empty("no subjects");
     }
     output.finish()
 }
@@ -64,7 +73,6 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
     loop {
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(format!("{SUBJECT_PREFIX}*")).arg("COUNT").arg(SCAN_COUNT);
-        command.arg("TYPE").arg("hash");
         let (next, page): (u64, Vec<Vec<u8>>) = redis.query("list subjects", &command).await?;
         keys.extend(page);
         cursor = next;
@@ -77,12 +85,28 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
     Ok(keys)
 }
 
-async fn read(redis: &Redis, keys: &[Vec<u8>]) -> anyhow::Result<Vec<Shown>> {
+/// The subjects of these keys, without those that are gone meanwhile; names on stderr each key that is no hash.
+async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Result<Vec<Shown>> {
     let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
     for key in keys {
         pipeline.cmd("HGETALL").arg(key);
     }
-    let hashes: Vec<Vec<RawField>> = redis.pipe("read subjects", &pipeline).await?;
-    let present = keys.iter().zip(&hashes).filter(|(_, fields)| !fields.is_empty());
-    Ok(present.map(|(key, fields)| Shown::of(&key[SUBJECT_PREFIX.len()..], fields)).collect())
+    let hashes: Vec<RedisResult<Vec<RawField>>> = redis.pipe("read subjects", &pipeline).await?;
+    let mut shown = Vec::with_capacity(keys.len());
+    for (key, fields) in keys.iter().zip(hashes) {
+        match fields {
+            Err(error) if fault_of(&error) == Fault::WrongType => {
+                let key = lossless(key);
+                say(format_args!("warning: key {key:?} is not a hash: nothing of this subject can be read"));
+            }
+            fields => {
+                let fields = redis.judged("read subjects", fields)?;
+                if !fields.is_empty() {
+                    shown.push(Shown::of(&key[SUBJECT_PREFIX.len()..], &fields, config));
+                }
+            }
+        }
+    }
+    Ok(shown)
 }

@@ -11,6 +11,7 @@ pub mod remove;
 pub mod rows;
 pub mod set;
 pub mod show;
+pub mod store;
 
 /// Arguments of `subject`.
 #[derive(Debug, Args)]

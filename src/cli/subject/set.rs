@@ -7,7 +7,8 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting};
+use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting, StoredSecrets};
+use super::store::{self, Stored};
 use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
 use crate::cli::hint;
@@ -20,7 +21,8 @@ use crate::types::{Metric, Percent, Subject, Units, keys};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Changes only what is named. Naming any contact replaces the whole list; what --clear names is removed first. \
-    The nth --webhook-secret belongs to the nth --webhook; where there is none, one is generated and printed.
+    The nth --webhook-secret belongs to the nth --webhook; where there is none, the stored one is kept, and for a new webhook \
+    one is generated and printed.
 
 Examples:
   quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh
@@ -111,16 +113,18 @@ pub async fn run(args: SetArgs, surroundings: &Surroundings) -> anyhow::Result<(
     let format = args.format.format();
     let clear = args.clear.clone();
     let config = surroundings.config()?;
-    let (mut change, generated) = change_of(args, &config)?;
+    let mut change = change_of(args, &config)?;
     let redis = connect::redis(&config)?;
     if clear.contains(&Clearable::Limits) {
         clear_limits(&mut change, &redis).await?;
     }
-    let mut pipeline = redis::pipe();
-    change.write(pipeline.atomic());
-    if pipeline.cmd_iter().next().is_some() {
-        let () = redis.pipe(format_args!("set subject {}", change.subject), &pipeline).await?;
-    }
+    let what = format!("set subject {}", change.subject);
+    let Stored::Written(generated) = redis.judged(&what, store::one(redis.link(), &change).await)? else {
+        return Err(hint::failed(
+            format_args!("{what}: another client changes its contacts all the time"),
+            "nothing was written: try again, or find out who writes its contacts",
+        ));
+    };
     for warning in change::warnings(&change, &config) {
         say(format_args!("warning: {warning}"));
     }
@@ -139,7 +143,7 @@ pub async fn run(args: SetArgs, surroundings: &Surroundings) -> anyhow::Result<(
     output.finish()
 }
 
-fn change_of(args: SetArgs, config: &Config) -> anyhow::Result<(Change, Vec<GeneratedSecret>)> {
+fn change_of(args: SetArgs, config: &Config) -> anyhow::Result<Change> {
     let options = "`quotabell subject set --help` lists the options, with examples";
     let bad = |message: String| hint::usage(message, options);
     let cleared = |what| args.clear.contains(&what);
@@ -167,16 +171,15 @@ fn change_of(args: SetArgs, config: &Config) -> anyhow::Result<(Change, Vec<Gene
         true => Setting::Keep,
     };
     let webhooks = webhooks_of(args.webhooks, args.webhook_secrets).map_err(bad)?;
-    let contacts = change::contacts(&args.emails, webhooks).map_err(bad)?;
-    change.contacts = match contacts.contacts.is_empty() {
-        false => Setting::Set(contacts.contacts),
-        true if cleared(Clearable::Contacts) => Setting::Clear,
-        true => Setting::Keep,
-    };
+    if cleared(Clearable::Contacts) {
+        change.contacts = Setting::Clear;
+        change.stored_secrets = StoredSecrets::Clear;
+    }
+    change.name_contacts(change::contacts(&args.emails, webhooks).map_err(bad)?);
     if change.named().is_empty() && !cleared(Clearable::Limits) {
         return Err(bad(format!("nothing to set for {}", change.subject)));
     }
-    Ok((change, contacts.generated))
+    Ok(change)
 }
 
 fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, Setting<Units>>, String> {

@@ -5,20 +5,22 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde::Serialize;
 
+use super::change;
 use crate::cli::Surroundings;
 use crate::cli::connect;
 use crate::cli::hint;
-use crate::cli::output::{Format, FormatArgs, Output, lossless, say};
-use crate::config::masked_contact;
-use crate::subjects::SubjectRecord;
-use crate::subjects::record::{Parsed, write_thresholds};
+use crate::cli::output::{Format, FormatArgs, Output, lossless, printable, say};
+use crate::config::{Config, masked_contact};
+use crate::subjects::record::{FieldError, PLAN, Parsed, write_thresholds};
+use crate::subjects::{SubjectRecord, contact_check};
 use crate::types::{Contact, Metric, Percent, Subject, Units, keys};
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Shows what is set for the subject itself; what is not set comes from its plan, the default plan and the \
-    fallback contacts. Secrets are shown as ***. A field that can't be read is named on stderr.
+    fallback contacts. Secrets are shown as ***. What can't be read or used \
+    is named on stderr.
 
 Examples:
   quotabell subject show alice
@@ -47,12 +49,21 @@ pub(super) struct Shown {
 pub(super) type RawField = (Vec<u8>, Vec<u8>);
 
 impl Shown {
-    /// Reads the hash of a subject; names on stderr what can't be read.
-    pub(super) fn of(subject: &[u8], fields: &[RawField]) -> Self {
+    /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
+    pub(super) fn of(subject: &[u8], fields: &[RawField], config: &Config) -> Self {
         let subject = lossless(subject);
-        let Parsed { record, errors } = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
+        let Parsed { record, mut errors } = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
+        if let Some(Err(why)) = record.plan.as_deref().map(|plan| change::plan(config, plan)) {
+            errors.push(FieldError { field: PLAN.to_owned(), why });
+        }
         for error in errors {
             say(format_args!("warning: subject {subject:?}: {error}"));
+        }
+        for contact in &record.contacts {
+            if let Err(fault) = contact_check::check(contact) {
+                let id = printable(contact.id.as_str());
+                say(format_args!("warning: subject {subject:?}: contact {id}: {fault}"));
+            }
         }
         let SubjectRecord { plan, timezone, limits, thresholds, contacts } = record;
         Self { subject, plan, timezone, limits, thresholds, contacts: contacts.iter().map(masked_contact).collect() }
@@ -111,7 +122,7 @@ pub async fn run(args: ShowArgs, surroundings: &Surroundings) -> anyhow::Result<
             ),
         ));
     }
-    let shown = Shown::of(args.subject.as_str().as_bytes(), &fields);
+    let shown = Shown::of(args.subject.as_str().as_bytes(), &fields, &config);
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&shown)?,
