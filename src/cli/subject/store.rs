@@ -108,7 +108,7 @@ fn write_if(change: &Change, read: &[u8], pipeline: &mut Pipeline) {
 ///
 /// # Errors
 ///
-/// As [`prepare`] and [`write`].
+/// As [`prepare`] and [`write()`].
 pub async fn one(link: &Link, change: &Change) -> RedisResult<Stored> {
     for _ in 0..TRIES_MAX {
         let stored = write(link, prepare(link, [change]).await?).await?;
