@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod outbox;
 pub mod sender;
 pub mod subjects;
+pub mod throttle;
 pub mod transport;
 pub mod types;
 pub mod wire;

@@ -28,7 +28,7 @@ pub use entries::{Entry, EntryId, Field};
 pub use fault::{Fault, fault_of};
 pub use link::Link;
 pub use raw::ReadError;
-pub use script::Script;
+pub use script::{Function, Script};
 pub use server::{ServerInfo, inspect};
 pub use target::{Target, TargetError};
 pub use tls::install_crypto;

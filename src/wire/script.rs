@@ -1,5 +1,7 @@
 //! Calling Lua scripts: by hash, with the source sent when the server does not know it yet.
 
+use std::borrow::Cow;
+
 use redis::{Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 
 use super::link::Link;
@@ -7,15 +9,41 @@ use super::link::Link;
 /// A script and the hash under which the server knows it.
 #[derive(Debug)]
 pub struct Script {
-    source: &'static str,
+    source: Cow<'static, str>,
     sha1: String,
+}
+
+/// Another script that a script calls as a function: `name(KEYS, ARGV)`, tables as the other's header lists them, returns its reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Function {
+    /// Its name in Lua.
+    pub name: &'static str,
+    /// The other script, as it would be loaded by itself.
+    pub source: &'static str,
 }
 
 impl Script {
     /// Takes the source, usually by `include_str!`.
     #[must_use]
     pub fn new(source: &'static str) -> Self {
-        Self { sha1: redis::Script::new(source).get_hash().to_owned(), source }
+        Self::of(Cow::Borrowed(source))
+    }
+
+    /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its rule.
+    #[must_use]
+    pub fn with_functions(source: &'static str, functions: &[Function]) -> Self {
+        let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
+        let mut text = format!("{flags}\n");
+        for Function { name, source } in functions {
+            let (_flags, body) = source.split_once('\n').unwrap_or((source, ""));
+            text.push_str(&format!("local function {name}(KEYS, ARGV)\n{body}\nend\n"));
+        }
+        text.push_str(body);
+        Self::of(Cow::Owned(text))
+    }
+
+    fn of(source: Cow<'static, str>) -> Self {
+        Self { sha1: redis::Script::new(&source).get_hash().to_owned(), source }
     }
 
     /// Begins a call. Keys first, then arguments.
@@ -66,8 +94,8 @@ impl Call<'_> {
 impl Script {
     /// The source, for callers that load it by themselves.
     #[must_use]
-    pub const fn source(&self) -> &'static str {
-        self.source
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// The hash, for callers that write `EVALSHA` by themselves.
@@ -85,7 +113,7 @@ impl Script {
 pub async fn run<T: FromRedisValue>(link: &Link, script: &Script, command: &Cmd) -> RedisResult<T> {
     match link.query(command).await {
         Err(error) if error.code() == Some("NOSCRIPT") => {
-            let () = link.query(redis::cmd("SCRIPT").arg("LOAD").arg(script.source)).await?;
+            let () = link.query(redis::cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await?;
             link.query(command).await
         }
         reply => reply,

@@ -1,0 +1,65 @@
+#!lua
+-- sliding_window: take units where the last window, ending now, has room for them.
+--
+-- KEYS[1] calls admitted, zset    ARGV[1] limit, units, 1..100000
+--                                 ARGV[2] window, us, 1000..
+--                                 ARGV[3] units to take, 0..2^53-1; 0 asks and takes nothing
+--
+-- Returns {admitted, used, reset, retry}  admitted: 1 or 0; used: units of the calls in the window, this one's included;
+--                                         reset: us until all of them have left; retry: us until a call refused now would be
+--                                         admitted, -1 if never
+--         an error                        a key of another type: nothing written
+--
+-- One member a call that was admitted, scored by server time in us; calls as old as the window are removed. A member is
+-- '<sum>:<units>', where sum is that of all units up to this call, padded to one width: members of one microsecond stay in
+-- order, and the units of any stretch are a difference of two sums, so nothing is added up. A call that is refused adds nothing.
+-- Run twice it takes twice: a call that is sent again counts against its caller, never for it.
+
+local key = KEYS[1]
+local limit, window, units = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- The sum and the units of the call of this rank, and when it was admitted.
+local function call_at(rank)
+  local found = redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')
+  if #found == 0 then return nil end
+  local sum, own = string.match(found[1], '^(%d+):(%d+)$')
+  return {sum = tonumber(sum), units = tonumber(own), at = tonumber(found[2])}
+end
+
+local last = call_at(-1)
+if last and last.at > now + window then
+  -- The server's clock was set back by more than a window: nothing of what is stored says anything about now.
+  redis.call('UNLINK', key)
+  last = nil
+elseif last then
+  -- Set back by less: time stands still until it has caught up, so that calls stay in order.
+  now = math.max(now, last.at)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
+  if last.at <= now - window then last = nil end
+end
+
+local first = last and call_at(0)
+local base = first and first.sum - first.units or 0
+local used = last and last.sum - base or 0
+local admitted = units > 0 and used + units <= limit
+if admitted then
+  local sum = base + used + units
+  redis.call('ZADD', key, string.format('%.0f', now), string.format('%016.0f:%.0f', sum, units))
+  redis.call('PEXPIRE', key, math.ceil(window / 1000))
+  return {1, used + units, window, 0}
+end
+
+local reset = last and last.at + window - now or 0
+if units == 0 and used < limit then return {1, used, reset, 0} end
+if units > limit then return {0, used, reset, -1} end
+
+-- The first call with which enough will have left, for one unit where none was asked for: sums ascend with the rank.
+local enough = base + used + math.max(units, 1) - limit
+local low, high = 0, redis.call('ZCARD', key) - 1
+while low < high do
+  local middle = math.floor((low + high) / 2)
+  if call_at(middle).sum >= enough then high = middle else low = middle + 1 end
+end
+return {0, used, reset, call_at(low).at + window - now}
