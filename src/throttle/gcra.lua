@@ -6,8 +6,8 @@
 --                                     ARGV[3], ARGV[4] what the units cost: whole us, and the rest as parts of 1/limit us;
 --                                     both 0 ask and take nothing
 --
--- Returns {admitted, ahead, rest}  admitted: 1 or 0; ahead, rest: how long the bucket needs to drain after this call: whole us,
---                                  and parts of 1/limit us
+-- Returns {admitted, ahead, rest}  admitted: 1 or 0, always 1 for a call that only asks; ahead, rest: how long the bucket needs to
+--                                  drain after this call: whole us, and parts of 1/limit us
 --         an error                 a key of another type, or a value that is none of ours: nothing written
 --
 -- The value is '<us>:<rest>:<limit>': the moment at which the bucket will be empty, exact to 1/limit us. So no sum of many calls
@@ -38,7 +38,7 @@ if stored then
 end
 
 if cost == 0 and cost_rest == 0 then
-  return {empty - now < window and 1 or 0, empty - now, rest}
+  return {1, empty - now, rest}
 end
 local after, after_rest = empty + cost, rest + cost_rest
 if after_rest >= limit then

@@ -81,8 +81,10 @@ impl Gcra {
         let remaining = u64::try_from(free / self.cost(1)).unwrap_or(u64::MAX).min(limit.get());
         let until =
             |parts_of: Parts| Duration::from_micros(u64::try_from(parts_of.div_ceil(parts)).unwrap_or(u64::MAX));
+        // A call for nothing asks for one unit, which only we can weigh: the script does not know what one costs.
+        let admitted = if units == 0 { remaining > 0 } else { admitted == 1 };
         let verdict = match admitted {
-            1 => Verdict::Admitted,
+            true => Verdict::Admitted,
             _ if units > limit.get() => Verdict::Rejected { retry_after: None },
             _ => Verdict::Rejected { retry_after: Some(until(self.cost(units.max(1)).saturating_sub(free))) },
         };
