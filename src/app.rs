@@ -20,7 +20,7 @@ use crate::events::Worker;
 use crate::events::worker::Parts;
 use crate::ledger::Committer;
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
-use crate::sender::Sender;
+use crate::sender::{Sender, Throttle};
 use crate::subjects::Plans;
 use crate::subjects::contacts::ContactBook;
 use crate::subjects::watch::{Changes, Watch};
@@ -58,7 +58,7 @@ pub struct EndedEarly;
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
 /// after a second signal.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let sender = Arc::new(config.sender()?);
+    let sender = config.sender()?;
     for warning in sender.warnings() {
         tracing::warn!("{warning}");
     }
@@ -110,6 +110,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     };
     let _ = link_slot.set(Arc::clone(&ready.link));
+    let throttle = Throttle::new(Arc::clone(&ready.link), keys.clone(), &config.webhook, &config.email)?;
+    let sender = Arc::new(sender.throttled_by(throttle));
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,

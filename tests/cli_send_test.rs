@@ -106,7 +106,9 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     assert_eq!(receiver.next().await.uri.path(), "/two");
     assert!(receiver.try_next().is_none(), "a refused choice sends nothing");
     let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works");
-    assert_eq!(keys, ["quota_subject:alice"], "nothing is written");
+    let (cooldowns, others): (Vec<String>, Vec<String>) =
+        keys.into_iter().partition(|key| key.starts_with("quota_cooldown:{usage}:send-test:c_"));
+    assert_eq!((cooldowns.len(), others), (2, vec!["quota_subject:alice".to_owned()]), "nothing else is written");
 }
 
 /// An operator tries out what this customer will read: another's name beside its own time zone would only confuse.
@@ -119,7 +121,12 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
     let mut command = redis::cmd("HSET");
     let () = redis.link().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
+    let cooled = async || {
+        let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+        let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    };
     run().run().expect_done();
+    cooled().await;
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     let said = |field: &str| body["data"][field].clone();
     assert_eq!((said("subject"), said("plan"), said("timezone")), (json!("alice"), json!("free"), json!("Asia/Tokyo")));
@@ -132,6 +139,48 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     assert_eq!(body["data"]["plan"], "gold");
+}
+
+/// A verb in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    for (subject, path) in [("alice", "/shared"), ("bob", "/own"), ("carol", "/shared")] {
+        let contact = json!([{"id": "w", "channel": "webhook", "url": receiver.url(path), "secret": SECRET}]);
+        let mut command = redis::cmd("HSET");
+        command.arg(format!("quota_subject:{subject}")).arg("contacts").arg(contact.to_string());
+        let () = redis.link().query(&command).await.expect("set");
+    }
+    let run = |subject| send(&["--subject", subject]).redis(&redis.url()).run();
+    // One that did not arrive left all the same.
+    assert_eq!(run("alice").code, 1);
+    assert_eq!(receiver.next().await.uri.path(), "/shared");
+    let again = run("alice");
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"\b\d+ s\b", "N s");
+    settings.bind(|| snapshot("cooling_down", &again.told()));
+    assert_eq!(run("carol").code, 1, "the same receiver");
+    assert_eq!(run("bob").code, 0, "the same id, another receiver");
+    assert_eq!(receiver.next().await.uri.path(), "/own");
+    assert!(receiver.try_next().is_none(), "what cools down is not sent");
+
+    let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+    for key in &keys {
+        let left_ms: i64 = redis.link().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
+        assert!((1..=10_000).contains(&left_ms), "{key}: {left_ms}");
+    }
+    let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    assert_eq!(run("alice").code, 0);
+    // Somebody else's key is no leave to send.
+    let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    for key in &keys {
+        let () = redis.link().query(redis::cmd("SADD").arg(key).arg("x")).await.expect("a key of another type");
+    }
+    let broken = run("alice");
+    assert!(broken.code == 1 && broken.stderr.contains("\nhint: a key of quotabell's holds"), "{}", broken.told());
+    assert_eq!(receiver.next().await.uri.path(), "/shared");
+    assert!(receiver.try_next().is_none());
 }
 
 /// Exit codes of what can't be sent at all.

@@ -112,6 +112,22 @@ wrong_files! {
     an_unknown_word_is_an_error: "[stream]\ntrim = \"always\"\n";
     /// Deliveries that never start.
     a_concurrency_of_0_is_an_error: "[delivery]\nconcurrency = 0\n";
+    /// A word where a rate stands.
+    a_cap_that_is_no_rate_is_an_error: "[webhook]\nper_destination = \"lots\"\n";
+    /// A cap of nothing would hold everything back for ever.
+    a_cap_of_0_is_an_error: "[webhook]\nper_destination = \"0/1m\"\n";
+    /// A cap without time.
+    a_cap_without_a_window_is_an_error: "[webhook]\nper_destination = 30\n";
+    /// A window beyond a month.
+    a_cap_of_a_year_is_an_error: "[webhook]\nper_destination = \"30/365d\"\n";
+    /// A member of a sorted set for each attempt: too many.
+    a_cap_above_100000_is_an_error: "[webhook]\nper_destination = \"200000/1m\"\n";
+    /// As above, of mails.
+    a_cap_of_0_mails_is_an_error: "[email]\nper_minute = 0\n";
+    /// Less than nothing.
+    a_negative_cap_is_an_error: "[email]\nper_minute = -1\n";
+    /// A window where there is none to choose.
+    a_cap_of_mails_with_a_window_is_an_error: "[email]\nper_minute = \"60/1m\"\n";
     /// A name must be looked up, and may change.
     a_host_name_to_listen_on_is_an_error: "[http]\nlisten = \"localhost:9464\"\n";
     /// A port that is none.

@@ -17,7 +17,7 @@ const RAISED: UnixMs = UnixMs(1_795_250_220_123);
 const HOUR_MS: i64 = 3_600_000;
 
 fn webhook_config() -> WebhookConfig {
-    WebhookConfig { timeout: Duration::from_secs(20), allow_http: true, allow_private_networks: true, ca_file: None }
+    WebhookConfig { timeout: Duration::from_secs(20), allow_http: true, allow_private_networks: true, ca_file: None, per_destination: None }
 }
 
 fn email_config(smtp_url: &str) -> EmailConfig {
@@ -28,6 +28,7 @@ fn email_config(smtp_url: &str) -> EmailConfig {
         timeout: Duration::from_secs(30),
         templates: None,
         ca_file: None,
+        per_minute: None,
     }
 }
 

@@ -32,6 +32,7 @@ fn config(url: &str) -> EmailConfig {
         timeout: Duration::from_secs(20),
         templates: None,
         ca_file: None,
+        per_minute: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::types::{Reason, meters};
+use crate::types::{Channel, Reason, meters};
 
 /// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
 const COMMIT_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
@@ -36,6 +36,9 @@ fn describe() {
     counter!(meters::COUNTED).absolute(0);
     counter!(meters::DUPLICATES).absolute(0);
     counter!(meters::GAP).absolute(0);
+    for channel in [Channel::Email, Channel::Webhook] {
+        counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
+    }
     for reason in Reason::ALL {
         counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
     }

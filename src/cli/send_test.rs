@@ -1,5 +1,7 @@
 //! `send-test`: one real message to one contact.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -12,13 +14,19 @@ use crate::config::{Config, masked_url};
 use crate::sender::Sample;
 use crate::subjects::Plans;
 use crate::subjects::contacts::{ContactBook, Contacts, Found};
-use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Outcome, Subject, UnixMs, keys};
+use crate::throttle::{Cooldown, Passage};
+use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Keys, Outcome, Subject, UnixMs, keys};
+
+/// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
+/// verb in a loop is written quickly.
+const COOLDOWN: Duration = Duration::from_secs(10);
 
 /// Arguments of `send-test`.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("to").required(true).args(["subject", "email", "webhook"]),
-    after_help = "Sends at once, with the settings in effect, and prints what the other side said. Writes nothing to Redis.
+    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10
+seconds; the caps of the configuration neither hold it back nor count it.
 
 Examples:
   quotabell send-test --email a@b.test
@@ -70,12 +78,15 @@ pub async fn run(args: SendTestArgs, surroundings: &Surroundings) -> anyhow::Res
     let format = args.format.format();
     let config = surroundings.config()?;
     let sender = config.sender()?;
-    let Addressee { contact, secret, sample, now } = match &args.subject {
+    let Addressee { contact, secret, sample, now, redis } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => named(&args)?,
     };
     if contact.channel() == Channel::Email {
         sender.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    }
+    if let Some(redis) = &redis {
+        cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
     }
     let outcome = sender.send_test(&contact, &sample, now).await;
     sender.close().await;
@@ -91,6 +102,8 @@ struct Addressee {
     /// What the message is about.
     sample: Sample,
     now: UnixMs,
+    /// Where its cooldown is kept; `None` for an address that is named, for which no Redis is needed.
+    redis: Option<Redis>,
 }
 
 fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
@@ -102,7 +115,7 @@ fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
     let NamedContacts { contacts, generated } = judged;
     let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL");
     let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
-    Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time() })
+    Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
 }
 
 /// This machine's clock: no Redis is asked whose clock could be read, and nothing is stored.
@@ -131,7 +144,25 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
     }
     let sample = sample_of(subject, &redis, config).await?;
-    Ok(Addressee { contact, secret: None, sample, now: clock::server_time(&redis).await? })
+    let now = clock::server_time(&redis).await?;
+    Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
+}
+
+/// Lets one message to a contact through in [`COOLDOWN`], however many runs ask at once. The contact is known by its address: two
+/// subjects may share one mailbox, or the ids of two.
+async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
+    let key = keys.send_test_cooldown(&contact.derived_id());
+    let passage = Cooldown::new(COOLDOWN).pass(redis.link(), &key).await;
+    match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
+        Passage::Through => Ok(()),
+        Passage::Cooling { retry_after } => {
+            let left_s = retry_after.as_millis().div_ceil(1000).max(1);
+            Err(hint::failed(
+                format_args!("contact {} got a test message just now: the next one may leave in {left_s} s", contact.id),
+                format_args!("wait {left_s} s; only test messages to this contact wait, alerts do not"),
+            ))
+        }
+    }
 }
 
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One

@@ -9,6 +9,7 @@ use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
 use crate::subjects::contact_check;
+use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::Written;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
@@ -31,7 +32,7 @@ type Checked = Result<(), Fault>;
 
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
-    let parts = [redis, stream, plans, fallback, retry, timeouts, rest];
+    let parts = [redis, stream, plans, fallback, retry, timeouts, caps, rest];
     parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
 }
 
@@ -134,6 +135,13 @@ fn timeouts(config: &Config) -> Checked {
         holds(timeout <= max, &path, format!("{} is longer than {}", Written(timeout), Written(max)))?;
     }
     Ok(())
+}
+
+/// The sliding window holds a member for each attempt, so it is bounded; the fixed window of `email.per_minute` counts in one number.
+fn caps(config: &Config) -> Checked {
+    let Some(rate) = config.webhook.per_destination else { return Ok(()) };
+    let problem = format!("{rate} is more than {MEMBERS_MAX} attempts in a window");
+    holds(rate.limit().get() <= MEMBERS_MAX, &["webhook", "per_destination"], problem)
 }
 
 fn rest(config: &Config) -> Checked {

@@ -112,6 +112,13 @@ impl Contact {
         }
     }
 
+    /// The id that follows from channel and address, whatever id the contact bears: the same for every subject that it belongs to,
+    /// while ids that a platform gives may be the same for two subjects' contacts.
+    #[must_use]
+    pub fn derived_id(&self) -> ContactId {
+        derived_id(self.channel(), self.address())
+    }
+
     /// The channel of the endpoint.
     #[must_use]
     pub const fn channel(&self) -> Channel {

@@ -53,6 +53,8 @@ meters! {
     ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
     /// Attempts; labels `channel` and `outcome`.
     ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
+    /// Deliveries put off by a cap; label `channel`.
+    THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap had no room, by channel";
     /// From crossing to delivered; label `channel`.
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
     /// Events behind.
