@@ -122,7 +122,8 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     let mut command = redis::cmd("HSET");
     let () = redis.link().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
     let cooled = async || {
-        let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+        let keys: Vec<String> =
+            redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
         let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
     };
     run().run().expect_done();

@@ -158,7 +158,10 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
         Passage::Cooling { retry_after } => {
             let left_s = retry_after.as_millis().div_ceil(1000).max(1);
             Err(hint::failed(
-                format_args!("contact {} got a test message just now: the next one may leave in {left_s} s", contact.id),
+                format_args!(
+                    "contact {} got a test message just now: the next one may leave in {left_s} s",
+                    contact.id
+                ),
                 format_args!("wait {left_s} s; only test messages to this contact wait, alerts do not"),
             ))
         }

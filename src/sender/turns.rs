@@ -164,7 +164,9 @@ mod tests {
         let mut turns = Turns::default();
         let now = Instant::now();
         let mut wait = |ms| {
-            turns.wait(Refused { key: "a", rate: rate("1/31d"), retry_after: Duration::from_millis(ms), now }).as_millis()
+            turns
+                .wait(Refused { key: "a", rate: rate("1/31d"), retry_after: Duration::from_millis(ms), now })
+                .as_millis()
         };
         assert_eq!(wait(0), 10);
         assert_eq!(wait(86_400_000), 300_000);
