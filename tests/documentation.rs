@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::cli::catcher::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::config::DEFAULTS;
 use quotabell::types::meters::{self, Kind};
 use quotabell::types::{Keys, Reason};
@@ -214,6 +214,10 @@ impl Served {
 
     async fn set(&self, subject: &str, url: &str) {
         let contacts = format!(r#"[{{"channel":"webhook","url":"{url}","secret":"{SECRET}"}}]"#);
+        self.set_contacts(subject, &contacts).await;
+    }
+
+    async fn set_contacts(&self, subject: &str, contacts: &str) {
         let mut command = redis::cmd("HSET");
         command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX)).arg("contacts").arg(contacts);
         let () = self.link("platform").query(&command).await.expect("the platform may set subjects");
@@ -257,7 +261,14 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     let gone = HttpCatcher::start([Answer::status(410)]).await.expect("a receiver");
     served.set("alice", &receiver.url("/hook")).await;
     served.set("carol", &gone.url("/hook")).await;
-    let daemon = served.quotabell("quotabell", &["run"]).stderr(Stdio::null()).spawn().expect("the daemon starts");
+    let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let frank = r#"[{"channel":"email","address":"frank@b.test"}]"#;
+    served.set_contacts("frank", frank).await;
+    // With caps, since counting them takes commands of its own.
+    let mut run = served.quotabell("quotabell", &["run"]);
+    run.env("QUOTABELL__EMAIL__SMTP_URL", mailbox.url()).env("QUOTABELL__EMAIL__PER_MINUTE", "9");
+    run.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
+    let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
 
     // Another group with an entry that it has not acknowledged: trimming has to ask about it.
     let admin = served.server.link();
@@ -270,14 +281,14 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     let _: redis::Value = admin.query(&read).await.expect("an entry");
 
     // Delivered, dead, and without a contact until one appears; a repeated id and a bad event.
-    for subject in ["carol", "bob", "bob", ""] {
+    for subject in ["carol", "frank", "bob", "bob", ""] {
         served.append(subject).await;
     }
-    served.total("delivered", 1).await;
-    served.total("dead", 1).await;
-    served.total("made", 3).await;
-    served.set("bob", &receiver.url("/hook")).await;
     served.total("delivered", 2).await;
+    served.total("dead", 1).await;
+    served.total("made", 4).await;
+    served.set("bob", &receiver.url("/hook")).await;
+    served.total("delivered", 3).await;
     receiver.next().await;
 
     for arguments in [
@@ -295,11 +306,12 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         &["deliveries", "list"],
         &["deliveries", "list", "--state", "dead", "--limit", "1"],
         &["deliveries", "replay", "--all"],
+        &["send-test", "--subject", "alice"],
     ] {
         let output = served.quotabell("operator", arguments).output().await.expect("the verb runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    served.total("delivered", 3).await;
+    served.total("delivered", 4).await;
     ends_well(daemon).await;
     served.expect_nothing_refused().await;
 }

@@ -25,8 +25,7 @@ const COOLDOWN: Duration = Duration::from_secs(10);
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("to").required(true).args(["subject", "email", "webhook"]),
-    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10
-seconds; the caps of the configuration neither hold it back nor count it.
+    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10 s; caps neither hold it back nor count it.
 
 Examples:
   quotabell send-test --email a@b.test
