@@ -322,8 +322,11 @@ fn script_faults(script: &Source, neighbours: &[Source]) -> Vec<String> {
     }
     let wrapper = script.path.replace(".lua", ".rs");
     let include = format!("include_str!(\"{name}.lua\")");
+    // A file of another folder means another script of this name.
+    let folder = Path::new(&script.path).parent();
+    let beside = neighbours.iter().filter(|file| Path::new(&file.path).parent() == folder);
     let including: Vec<&str> =
-        neighbours.iter().filter(|file| file.text.contains(&include)).map(|file| file.path.as_str()).collect();
+        beside.filter(|file| file.text.contains(&include)).map(|file| file.path.as_str()).collect();
     expect(including == [wrapper.as_str()], &format!("is not included by {wrapper} alone, but by {including:?}"));
     faults
 }
