@@ -27,6 +27,7 @@ use crate::wire::{Link, Target};
 use super::closing::Closing;
 use super::config::StreamConfig;
 use super::fold::{Entry, Fold, Folded, Headroom, Hint};
+use super::lease::{PartitionLease, Turn};
 use super::pace::Pace;
 use super::report::Report;
 use super::room::Room;
@@ -44,6 +45,7 @@ const RESTARTS_AT_ONCE: u32 = 3;
 pub struct Worker {
     target: Target,
     link: Arc<Link>,
+    lease: Option<PartitionLease>,
     keys: Keys,
     committer: Arc<Committer>,
     seen: SeenBefore,
@@ -68,6 +70,8 @@ pub struct Parts {
     pub target: Target,
     /// For everything but reading.
     pub link: Arc<Link>,
+    /// Who reads where there are several workers; without it all do, and each batch is a race.
+    pub lease: Option<PartitionLease>,
     /// The partition's keys.
     pub keys: Keys,
     /// How to read.
@@ -97,7 +101,7 @@ impl Worker {
     /// A worker that has not read anything yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { target, link, keys, config, committer, plans, cache_entries, changes, raised } = parts;
+        let Parts { target, link, lease, keys, config, committer, plans, cache_entries, changes, raised } = parts;
         Self {
             seen: SeenBefore::new(keys.clone()),
             audit: Audit::new(keys.clone()),
@@ -112,18 +116,35 @@ impl Worker {
             room: Room::default(),
             target,
             link,
+            lease,
             keys,
             plans,
             changes,
         }
     }
 
-    /// Reads and commits until stopped; a commit that is under way is finished first. Never gives up: an outage is waited out.
+    /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Never gives up: an
+    /// outage is waited out.
     pub async fn run(mut self, stop: CancellationToken) {
+        let mut lease = self.lease.take();
+        self.read(lease.as_mut(), &stop).await;
+        if let Some(lease) = lease {
+            lease.release(&self.link).await;
+        }
+    }
+
+    async fn read(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
         let mut retries = Retries::new(Schedule::RECONNECT);
         loop {
             let before = self.report.commits();
-            let Err(error) = self.session(&stop).await else { return };
+            let error = match self.turn(lease.as_deref_mut(), stop).await {
+                Ok(Turn::Stopped) => return,
+                Ok(Turn::Ours | Turn::Others) => {
+                    retries.worked();
+                    continue;
+                }
+                Err(error) => error,
+            };
             if self.report.commits() > before {
                 retries.worked();
                 self.restarts = 0;
@@ -150,6 +171,20 @@ impl Worker {
                 () = tokio::time::sleep(delay) => {}
             }
         }
+    }
+
+    /// Waits until the lease is ours, and works on one connection while it is.
+    async fn turn(
+        &mut self,
+        lease: Option<&mut PartitionLease>,
+        stop: &CancellationToken,
+    ) -> Result<Turn, SessionError> {
+        let Some(lease) = lease else { return self.session(stop).await.map(|()| Turn::Stopped) };
+        if lease.wait(&self.link, &mut self.report, stop).await? == Turn::Stopped {
+            return Ok(Turn::Stopped);
+        }
+        let (link, over) = (Arc::clone(&self.link), stop.child_token());
+        lease.keep_during(&link, &over, self.session(&over)).await
     }
 
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.

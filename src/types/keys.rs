@@ -20,7 +20,7 @@
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
 //! | `quota_deliveries:{tag}`, `quota_dead:{tag}` | zset | delivery ids by creation; dead ones by time | trimmed 14 d after the end |
 //! | `quota_totals:{tag}` | hash | `counted`, `refused`, `duplicates`, `raised`, `made`, and a count per final state | none |
-//! | `quota_lease:{tag}` | string | worker that reads this partition | 5 s |
+//! | `quota_lease:{tag}` | string | the daemon that reads this partition: `<host>/<address>/<number>` | 5 s |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
@@ -180,6 +180,12 @@ impl Keys {
     #[must_use]
     pub fn dead(&self) -> String {
         format!("quota_dead:{}", self.tag)
+    }
+
+    /// `quota_lease:{tag}`.
+    #[must_use]
+    pub fn lease(&self) -> String {
+        format!("quota_lease:{}", self.tag)
     }
 
     /// `quota_totals:{tag}`.

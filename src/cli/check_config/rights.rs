@@ -60,6 +60,7 @@ const DELIVERY: [&str; 8] = [
     "EXISTS KEY",
 ];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
+const LEASE: [&str; 4] = ["GET KEY", "SET KEY x", "PTTL KEY", "DEL KEY"];
 const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
 
 /// What the user may do.
@@ -149,7 +150,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 17] = [
+    let of_keys: [(String, &[&'static str]); 18] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -166,6 +167,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.deliveries(), &SCHEDULE),
         (keys.dead(), &SCHEDULE),
         (keys.totals(), &TOTALS),
+        (keys.lease(), &LEASE),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
