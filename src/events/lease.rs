@@ -90,8 +90,7 @@ impl PartitionLease {
             }
             tokio::select! {
                 () = stop.cancelled() => {}
-                // A lease is over when its last millisecond is.
-                () = tokio::time::sleep((left + Duration::from_millis(1)).min(ASK_EVERY)) => {}
+                () = tokio::time::sleep(left.min(ASK_EVERY)) => {}
             }
         }
     }

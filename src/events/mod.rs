@@ -4,6 +4,7 @@
 //! which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`], one reader at a time.
 
 mod closing;
+mod committing;
 pub mod config;
 pub mod fold;
 mod lease;

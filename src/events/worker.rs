@@ -4,12 +4,9 @@
 //! one after another, because each names the checkpoint that the one before it wrote. Whatever goes wrong, the answer is the same:
 //! drop what was read and start from the stored checkpoint.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::RedisResult;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +22,7 @@ use crate::wire::xread::{Received, StreamReader};
 use crate::wire::{Link, Target};
 
 use super::closing::Closing;
+use super::committing::{Committed, Committing};
 use super::config::StreamConfig;
 use super::fold::{Entry, Fold, Folded, Headroom, Hint};
 use super::lease::{PartitionLease, Turn};
@@ -86,15 +84,6 @@ pub struct Parts {
     pub changes: Changes,
     /// Rung after a commit that raised alerts.
     pub raised: Arc<Notify>,
-}
-
-type Committing = Pin<Box<dyn Future<Output = Committed> + Send>>;
-
-/// A commit that has an answer.
-struct Committed {
-    batch: Batch,
-    answer: RedisResult<Answer>,
-    took: Duration,
 }
 
 impl Worker {
@@ -192,7 +181,7 @@ impl Worker {
         let mut at = self.checkpoint().await?;
         self.fold.set_headroom(self.room.as_of(at));
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
-        let mut committing: Option<Committing> = None;
+        let mut committing = Committing::default();
         reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
         loop {
             let received = match self.receive(&mut reader, &mut committing, stop).await? {
@@ -213,7 +202,7 @@ impl Worker {
             self.add_up(&reader, at, to, &received).await?;
             self.settle(&mut committing).await?;
             let batch = self.finish(at).await?;
-            committing = Some(self.begin_commit(batch));
+            committing = Committing::of(batch, &self.committer, &self.link);
             at = to;
         }
     }
@@ -233,7 +222,7 @@ impl Worker {
     async fn receive(
         &mut self,
         reader: &mut StreamReader,
-        committing: &mut Option<Committing>,
+        committing: &mut Committing,
         stop: &CancellationToken,
     ) -> Result<Option<Received>, SessionError> {
         let receive = reader.receive();
@@ -242,7 +231,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(None),
-                done = finished(committing) => self.judge(done).await?,
+                done = committing.finished() => self.judge(done).await?,
                 received = &mut receive => return Ok(Some(received?)),
             }
         }
@@ -335,19 +324,10 @@ impl Worker {
         Ok(self.fold.finish(&mut self.cache))
     }
 
-    fn begin_commit(&self, batch: Batch) -> Committing {
-        let (committer, link) = (Arc::clone(&self.committer), Arc::clone(&self.link));
-        Box::pin(async move {
-            let began = Instant::now();
-            let answer = committer.commit(&link, &batch).await;
-            Committed { batch, answer, took: began.elapsed() }
-        })
-    }
-
     /// Waits for the commit that is under way, if there is one.
-    async fn settle(&mut self, committing: &mut Option<Committing>) -> Result<(), SessionError> {
-        if committing.is_some() {
-            let done = finished(committing).await;
+    async fn settle(&mut self, committing: &mut Committing) -> Result<(), SessionError> {
+        if committing.is_under_way() {
+            let done = committing.finished().await;
             self.judge(done).await?;
         }
         Ok(())
@@ -393,18 +373,6 @@ impl Worker {
             Finding::Recreated => Err(SessionError::Again("the stream was made again")),
             Finding::Even | Finding::Unread | Finding::Gap(_) | Finding::Rewound(_) => Ok(()),
         }
-    }
-}
-
-/// The answer of the commit that is under way; never, if there is none.
-async fn finished(committing: &mut Option<Committing>) -> Committed {
-    match committing {
-        Some(future) => {
-            let done = future.await;
-            *committing = None;
-            done
-        }
-        None => std::future::pending().await,
     }
 }
 
