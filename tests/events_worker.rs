@@ -513,12 +513,12 @@ async fn two_workers_of_the_same_home_do_not_take_the_lease_from_each_other() {
     }
     // Nothing else asks how long a key will live: the first has noticed, and has asked again and again.
     eventually("the first stands by", || async {
+        assert_eq!(desk.run::<String>(&["GET", &key]).await, holders[1]);
         let stats: String = desk.run(&["INFO", "commandstats"]).await;
         let calls: Option<u64> = stats.split("cmdstat_pttl:calls=").nth(1)?.split(',').next()?.parse().ok();
         calls.filter(|calls| *calls >= 4)
     })
     .await;
-    assert_eq!(desk.run::<String>(&["GET", &key]).await, holders[1]);
     desk.add(&[(b"subject", b"alice")]).await;
     desk.caught_up().await;
 }
