@@ -5,6 +5,7 @@
 //! it can and everything goes on once it is mended. Read next: [`start`], how Redis is reached and judged.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Gauges, Readiness};
 use crate::config::Config;
-use crate::events::Worker;
 use crate::events::worker::Parts;
+use crate::events::{PartitionLease, Worker};
 use crate::ledger::Committer;
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
 use crate::sender::{Sender, Throttle};
@@ -72,7 +73,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         problem: format!("listen on {} (http.listen): {error}", config.http.listen),
         hint: "another program has the address, or it is not this machine's: set http.listen".into(),
     })?;
-    tracing::info!(address = %listener.local_addr()?, "http listens");
+    // The real port, where the configuration leaves it to the system.
+    let address = listener.local_addr().context("ask where http listens")?;
+    tracing::info!(%address, "http listens");
     let keys = Keys::new(&config.stream.key);
     let readiness = Arc::new(Readiness::default());
     let link_slot = Arc::new(OnceLock::new());
@@ -115,7 +118,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,
-        &Work { config: &config, keys: &keys, ready: &ready, stop: &stop },
+        &Work { config: &config, keys: &keys, ready: &ready, stop: &stop, address },
         plans,
         Arc::clone(&sender),
     )?;
@@ -158,10 +161,12 @@ struct Work<'a> {
     keys: &'a Keys,
     ready: &'a start::Ready,
     stop: &'a CancellationToken,
+    /// Where this daemon listens, which tells it from others of its host.
+    address: SocketAddr,
 }
 
 fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Sender>) -> anyhow::Result<()> {
-    let Work { config, keys, ready, stop } = *work;
+    let Work { config, keys, ready, stop, address } = *work;
     let (link, keys) = (Arc::clone(&ready.link), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
@@ -171,10 +176,12 @@ fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Send
     let watch = Watch::new(ready.target.client_resp3()?, vec![for_worker.clone(), for_waker.clone()]);
     tasks.spawn("watch", watch.run(stop.clone()));
 
+    let host = nix::unistd::gethostname().context("ask for this machine's name")?;
     let worker = Worker::new(Parts {
         target: ready.target.clone(),
         // Of its own, so that commits never queue behind other calls.
         link: Arc::new(Link::new(ready.target.client()?)),
+        lease: Some(PartitionLease::new(&keys, &host.to_string_lossy(), address)),
         keys: keys.clone(),
         config: config.stream.clone(),
         committer: Committer::new(keys.clone(), ready.terms.clone()),

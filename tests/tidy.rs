@@ -444,6 +444,7 @@ fn scripts_without_header_or_wrapper_are_found() {
     assert_eq!(faults(good, std::slice::from_ref(&wrapper)), 0);
     assert_eq!(faults(good, &[]), 1);
     assert_eq!(faults(good, &[wrapper.clone(), Source::sample("src/outbox/work.rs", &wrapper.text)]), 1);
+    assert_eq!(faults(good, &[wrapper.clone(), Source::sample("src/sender/settle.rs", &wrapper.text)]), 0);
     for line in
         ["#!lua flags=allow-oom\n", "-- settle: end an attempt.\n", "-- KEYS[1] due\n", "-- Returns 'settled'\n"]
     {

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- lease: hold something alone, for a limited time, or let it go.
 --
 -- KEYS[1] holder, string   ARGV[1] 'hold' | 'release'
@@ -12,6 +12,7 @@
 --         {'not_held'}     release: it did not; nothing written
 --         an error         a key of another type: nothing written
 --
+-- Runs when memory is full too: whoever holds the lease of a partition is the one who frees memory. It writes one small key.
 -- Safe to run twice. Holding it again renews it; a holder whose lease ran out has it back at once if nobody took it.
 
 local holder = redis.call('GET', KEYS[1])
@@ -29,7 +30,7 @@ end
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then
   -- Written by somebody else and for ever: nobody would ever hold it.
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  redis.call('SET', KEYS[1], holder, 'PX', ARGV[3])
   left = tonumber(ARGV[3])
 end
 return {'taken', left}

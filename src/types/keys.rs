@@ -20,7 +20,7 @@
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
 //! | `quota_deliveries:{tag}`, `quota_dead:{tag}` | zset | delivery ids by creation; dead ones by time | trimmed 14 d after the end |
 //! | `quota_totals:{tag}` | hash | `counted`, `refused`, `duplicates`, `raised`, `made`, and a count per final state | none |
-//! | `quota_lease:{tag}` | string | worker that reads this partition | 5 s |
+//! | `quota_lease:{tag}` | string | the daemon that reads this partition: `<host>/<address>/<number>` | 5 s |
 //! | `quota_cap:{tag}:email` | string | attempts to send mail in this minute, while `email.per_minute` is set | 1 min |
 //! | `quota_cap:{tag}:webhook:<origin>` | zset | attempts at this destination in the last window, while `webhook.per_destination` is set | the window |
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
@@ -201,6 +201,12 @@ impl Keys {
     #[must_use]
     pub fn send_test_cooldown(&self, contact: &ContactId) -> String {
         format!("quota_cooldown:{}:send-test:{contact}", self.tag)
+    }
+
+    /// `quota_lease:{tag}`.
+    #[must_use]
+    pub fn lease(&self) -> String {
+        format!("quota_lease:{}", self.tag)
     }
 
     /// `quota_totals:{tag}`.

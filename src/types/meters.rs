@@ -77,6 +77,8 @@ meters! {
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
     /// Counting waits for an operator.
     STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
+    /// Reading or standing by.
+    READING = Gauge "quotabell_reading" "1 while this daemon reads the usage stream, 0 while another does and this one stands by";
     /// Redis errors; label `operation`.
     REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
     /// Whether Redis answers.

@@ -65,6 +65,7 @@ const EMAIL_CAP: [&str; 4] = ["GET KEY", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KE
 /// The members of a sliding window.
 const WEBHOOK_CAP: [&str; 6] =
     ["ZRANGE KEY 0 0", "ZCARD KEY", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIRE KEY 1", "UNLINK KEY"];
+const LEASE: [&str; 4] = ["GET KEY", "SET KEY x", "PTTL KEY", "DEL KEY"];
 const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
 
 /// What the user may do.
@@ -154,7 +155,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 19] = [
+    let of_keys: [(String, &[&'static str]); 20] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -171,6 +172,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.deliveries(), &SCHEDULE),
         (keys.dead(), &SCHEDULE),
         (keys.totals(), &TOTALS),
+        (keys.lease(), &LEASE),
         // Also without a cap: one that is set later is to find the user ready.
         (keys.email_cap(), &EMAIL_CAP),
         (keys.webhook_cap("https://example.com"), &WEBHOOK_CAP),
