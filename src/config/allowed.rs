@@ -15,7 +15,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (&["plans"], "a table for each plan: [plans.NAME] with limits and thresholds"),
-    (&["plans", "*"], "limits = { requests = 5000 } and thresholds = [80, 100]"),
+    (&["plans", "*"], "limits = { requests = 5000 }, thresholds = [80, 100] and rate = { requests = \"60/1m\" }"),
     (&["plans", "*", "limits"], "a limit for each metric, as { requests = 5000 }"),
     (
         &["plans", "*", "limits", "*"],
@@ -23,6 +23,12 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (&["plans", "*", "thresholds"], "distinct whole percentages, 1 to 1000, as [80, 100]"),
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
+    (&["plans", "*", "rate"], r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them"#),
+    (&["plans", "*", "rate", "algorithm"], r#""fixed", "sliding" or "gcra""#),
+    (
+        &["plans", "*", "rate", "*"],
+        r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units"#,
+    ),
     (&["fallback", "contacts"], r#"a list, as [{ channel = "email", address = "ops@example.com" }]"#),
     (
         &["fallback", "contacts", "*"],

@@ -94,6 +94,9 @@ fn plans(config: &Config) -> Checked {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];
             holds(seen.insert(*percent), &path, format!("{percent} stands there twice"))?;
         }
+        if let Err(unlimitable) = plan.rate.limiters() {
+            holds(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable)?;
+        }
     }
     let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
     let problem = format!("there is no plan {:?}, only {}", config.default_plan, known.join(", "));
