@@ -10,16 +10,20 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub mod body;
+mod check;
+pub mod checker;
 pub mod config;
 pub mod gauges;
 pub mod openapi;
 mod pages;
 pub mod problem;
+pub mod rate_limit;
 pub mod ready;
 pub mod recorder;
 pub mod routes;
 pub mod token;
 
+pub use checker::{Checker, Checks};
 pub use gauges::Gauges;
 pub use problem::Problem;
 pub use ready::Readiness;
@@ -36,6 +40,8 @@ pub struct Api {
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// What callers must show, where the operator has set it.
     pub token: Option<Token>,
+    /// What API nodes ask.
+    pub checks: Checks,
 }
 
 /// Serves the routes on a listener that is bound already, until stopped.

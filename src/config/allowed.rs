@@ -23,7 +23,10 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (&["plans", "*", "thresholds"], "distinct whole percentages, 1 to 1000, as [80, 100]"),
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
-    (&["plans", "*", "rate"], r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them"#),
+    (
+        &["plans", "*", "rate"],
+        r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them"#,
+    ),
     (&["plans", "*", "rate", "algorithm"], r#""fixed", "sliding" or "gcra""#),
     (
         &["plans", "*", "rate", "*"],
@@ -52,6 +55,8 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
     (&["http", "token_file"], "the path of a file whose first line is the token"),
+    (&["check", "on_error"], r#""allow" or "deny""#),
+    (&["check", "timeout"], r#"a duration above 0 and up to 5s, as "100ms""#),
     (&["log", "format"], r#""text" or "json""#),
     (&["log", "level"], r#""error", "warn", "info", "debug" or "trace""#),
     (&["shutdown", "drain"], r#"a duration, as "20s""#),

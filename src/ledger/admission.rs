@@ -102,6 +102,12 @@ impl Judgement {
         self.standings().filter_map(Standing::retry_after).max()
     }
 
+    /// Whether a limit refuses that would refuse as much however long one waits.
+    #[must_use]
+    pub fn never_fits(&self) -> bool {
+        self.standings().any(|standing| standing.verdict == Verdict::Rejected { retry_after: None })
+    }
+
     fn standings(&self) -> impl Iterator<Item = &Standing> {
         self.window.iter().chain(&self.day)
     }

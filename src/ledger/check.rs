@@ -113,7 +113,8 @@ impl Check {
                 }
                 Reply::Judged { now, used, window, entry } => {
                     self.clock.shows(now.0);
-                    let day = terms.limit.map(|limit| day_standing(limit, used, question.units, days.containing(now), now));
+                    let day =
+                        terms.limit.map(|limit| day_standing(limit, used, question.units, days.containing(now), now));
                     let denied = day.as_ref().is_some_and(|day| !day.is_admitted());
                     // As the script: a day that says no leaves the window alone.
                     let taken = if denied { 0 } else { question.units.get() };
