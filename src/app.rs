@@ -15,16 +15,16 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api, Gauges, Readiness};
+use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
 use crate::events::worker::Parts;
 use crate::events::{PartitionLease, Worker};
-use crate::ledger::Committer;
+use crate::ledger::{Check, Committer};
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
 use crate::sender::{Sender, Throttle};
-use crate::subjects::Plans;
 use crate::subjects::contacts::ContactBook;
 use crate::subjects::watch::{Changes, Watch};
+use crate::subjects::{Lookup, Plans};
 use crate::types::{Keys, meters};
 use crate::wire::Link;
 use crate::wire::backoff::{Retries, Schedule};
@@ -64,6 +64,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let token = config.token()?;
+    if let Some(warning) = token.as_ref().and_then(Token::warning) {
+        tracing::warn!("{warning}");
+    }
     // Before anything is bound or connected, so that a mistake in a setting is told as one.
     let target = config.target()?;
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
@@ -83,10 +87,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         readiness: Arc::clone(&readiness),
         gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
         recorder: recorder.clone(),
+        token,
+        checks: Checks::new(config.check.clone()),
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    tasks.spawn("http", serve(api, listener, serving.clone()));
+    tasks.spawn("http", serve(Arc::clone(&api), listener, serving.clone()));
     tasks.spawn("upkeep", async move {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;
@@ -118,7 +124,15 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,
-        &Work { config: &config, keys: &keys, ready: &ready, stop: &stop, address },
+        &Work {
+            config: &config,
+            keys: &keys,
+            ready: &ready,
+            stop: &stop,
+            address,
+            checks: &api.checks,
+            serving: &serving,
+        },
         plans,
         Arc::clone(&sender),
     )?;
@@ -163,18 +177,29 @@ struct Work<'a> {
     stop: &'a CancellationToken,
     /// Where this daemon listens, which tells it from others of its host.
     address: SocketAddr,
+    checks: &'a Checks,
+    /// Ends after the work, with the HTTP server.
+    serving: &'a CancellationToken,
 }
 
 fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Sender>) -> anyhow::Result<()> {
-    let Work { config, keys, ready, stop, address } = *work;
+    let Work { config, keys, ready, stop, address, checks, serving } = *work;
     let (link, keys) = (Arc::clone(&ready.link), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
-    let (for_worker, for_waker) = (Changes::default(), Changes::default());
+    let (for_worker, for_waker, for_checks) = (Changes::default(), Changes::default(), Changes::default());
 
-    let watch = Watch::new(ready.target.client_resp3()?, vec![for_worker.clone(), for_waker.clone()]);
+    let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
+    let watch = Watch::new(ready.target.client_resp3()?, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
+
+    let lookup = Lookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
+    // A link of its own, so that no check queues behind a commit.
+    let checker = Arc::new(Checker::new(Link::new(ready.target.client()?), lookup, Check::new(keys.clone())));
+    checks.open(Arc::clone(&checker));
+    let token = serving.clone();
+    tasks.spawn("checks", async move { checker.look_after(token).await });
 
     let host = nix::unistd::gethostname().context("ask for this machine's name")?;
     let worker = Worker::new(Parts {
@@ -293,7 +318,7 @@ struct Tasks {
 }
 
 /// Tasks that serve the others and are ended after them.
-const SERVICES: [&str; 2] = ["http", "upkeep"];
+const SERVICES: [&str; 3] = ["http", "upkeep", "checks"];
 
 impl Tasks {
     fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {

@@ -24,6 +24,7 @@
 //! | `quota_cap:{tag}:email` | string | attempts to send mail in this minute, while `email.per_minute` is set | 1 min |
 //! | `quota_cap:{tag}:webhook:<origin>` | zset | attempts at this destination in the last window, while `webhook.per_destination` is set | the window |
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
+//! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
@@ -207,6 +208,12 @@ impl Keys {
     #[must_use]
     pub fn lease(&self) -> String {
         format!("quota_lease:{}", self.tag)
+    }
+
+    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its own.
+    #[must_use]
+    pub fn window(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
+        format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 
     /// `quota_totals:{tag}`.

@@ -17,8 +17,9 @@ const KEY: &str = "KEY";
 
 /// Commands without a key.
 const SERVER: [&str; 4] = ["PING", "INFO", "TIME", "SCRIPT LOAD x"];
-const STREAM: [&str; 8] = [
+const STREAM: [&str; 9] = [
     "EVALSHA x 1 KEY",
+    "XADD KEY * x x",
     "TYPE KEY",
     "EXISTS KEY",
     "XREAD STREAMS KEY 0-0",
@@ -66,6 +67,19 @@ const EMAIL_CAP: [&str; 4] = ["GET KEY", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KE
 const WEBHOOK_CAP: [&str; 6] =
     ["ZRANGE KEY 0 0", "ZCARD KEY", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIRE KEY 1", "UNLINK KEY"];
 const LEASE: [&str; 4] = ["GET KEY", "SET KEY x", "PTTL KEY", "DEL KEY"];
+/// The windows of the check API, whichever limiter the plan names.
+const WINDOW: [&str; 10] = [
+    "GET KEY",
+    "SET KEY x",
+    "INCRBY KEY 1",
+    "PTTL KEY",
+    "PEXPIRE KEY 1",
+    "ZADD KEY 0 x",
+    "ZCARD KEY",
+    "ZRANGE KEY 0 0",
+    "ZREMRANGEBYSCORE KEY 0 0",
+    "UNLINK KEY",
+];
 const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
 
 /// What the user may do.
@@ -155,7 +169,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 20] = [
+    let of_keys: [(String, &[&'static str]); 21] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -173,9 +187,10 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.dead(), &SCHEDULE),
         (keys.totals(), &TOTALS),
         (keys.lease(), &LEASE),
-        // Also without a cap: one that is set later is to find the user ready.
+        // Also without a cap or a rate: one that is set later is to find the user ready.
         (keys.email_cap(), &EMAIL_CAP),
         (keys.webhook_cap("https://example.com"), &WEBHOOK_CAP),
+        (keys.window("gcra", &metric, &subject), &WINDOW),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
