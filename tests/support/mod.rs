@@ -3,6 +3,7 @@
 
 pub mod binary;
 pub mod certificates;
+pub mod clockwork;
 pub mod daemon;
 pub mod eventually;
 pub mod http_receiver;
