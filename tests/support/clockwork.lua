@@ -37,6 +37,7 @@ local redis = (function(server)
       local ends = server.call('GET', end_of(key))
       return ends and tonumber(ends) - clock_ms or -1
     end,
+    EXPIRE = function(key, s) return ends_at(key, clock_ms + whole(s) * 1000) end,
     PEXPIRE = function(key, ms) return ends_at(key, clock_ms + whole(ms)) end,
     PEXPIREAT = function(key, at) return ends_at(key, whole(at)) end,
     SET = function(key, value, ...)
@@ -63,7 +64,7 @@ local redis = (function(server)
     local key = KEYS[1]
     -- A key that is empty is gone, and its end with it.
     if not exists(key) then server.call('DEL', end_of(key)) end
-    return (commands[command] or function(...) return server.call(command, ...) end)(...)
+    return (commands[string.upper(command)] or function(...) return server.call(command, ...) end)(...)
   end
   return setmetatable({call = call}, {__index = server})
 end)(redis)

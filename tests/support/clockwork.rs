@@ -63,6 +63,11 @@ impl Clockwork {
         Link::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a valid URL"))
     }
 
+    /// The port of the relay, for a client of another language.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A link past the relay, to look at what stands in the server.
     pub fn direct(&self) -> Link {
         self.server.link()
