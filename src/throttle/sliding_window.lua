@@ -31,19 +31,22 @@ local function call_at(rank)
 end
 
 local last = call_at(-1)
-if last and not last.sum then return redis.error_reply('ERR ' .. key .. ' is no sliding window') end
+local first = last and call_at(0)
+if last and not (last.sum and first.sum) then return redis.error_reply('ERR ' .. key .. ' is no sliding window') end
 if last and last.at > now + window then
   -- The server's clock was set back by more than a window: nothing of what is stored says anything about now.
   redis.call('UNLINK', key)
-  last = nil
+  first, last = nil, nil
 elseif last then
   -- Set back by less: time stands still until it has caught up, so that calls stay in order. Waits are told by the clock.
   now = math.max(now, last.at)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
-  if last.at <= now - window then last = nil end
+  if first.at <= now - window then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
+    first = call_at(0)
+    last = first and last
+  end
 end
 
-local first = last and call_at(0)
 local base = first and first.sum - first.units or 0
 local used = last and last.sum - base or 0
 local admitted = units > 0 and used + units <= limit
@@ -60,9 +63,13 @@ if units > limit then return {0, used, reset, -1} end
 
 -- The first call with which enough will have left, for one unit where none was asked for: sums ascend with the rank.
 local enough = base + used + math.max(units, 1) - limit
-local low, high = 0, redis.call('ZCARD', key) - 1
-while low < high do
-  local middle = math.floor((low + high) / 2)
-  if call_at(middle).sum >= enough then high = middle else low = middle + 1 end
+local leaves = first
+if first.sum < enough then
+  local low, high = 1, redis.call('ZCARD', key) - 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if call_at(middle).sum >= enough then high = middle else low = middle + 1 end
+  end
+  leaves = call_at(low)
 end
-return {0, used, reset, call_at(low).at + window - clock}
+return {0, used, reset, leaves.at + window - clock}
