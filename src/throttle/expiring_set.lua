@@ -5,9 +5,9 @@
 --                                                ARGV[2] how long the member stays, ms, 1..
 --                                                ARGV[3] member, not empty
 --
--- Returns {added, alive, next}  added: 1 or 0; alive: members alive, this one included; next: ms until the next of them leaves,
---                               0 if there is none
---         an error              a key of another type: nothing written
+-- Returns {added, alive, retry}  added: 1 or 0; alive: members alive, this one included; retry: ms until a member that was not
+--                                added would be, else 0
+--         an error               a key of another type: nothing written
 --
 -- A member that is alive already is not added again and keeps its time: that answers 1, so a call that is sent again does no
 -- harm. By server time.
@@ -26,5 +26,7 @@ if added == 0 and alive < most then
   redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
   added, alive = 1, alive + 1
 end
-local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-return {added, alive, first[2] and tonumber(first[2]) - now or 0}
+if added == 1 then return {1, alive, 0} end
+-- More than the most are alive where that was lowered: then more than one has to leave. Where none may be, waiting won't help.
+local enough = redis.call('ZRANGE', key, alive - most, alive - most, 'WITHSCORES')
+return {0, alive, enough[2] and tonumber(enough[2]) - now or stay}

@@ -27,7 +27,7 @@ pub enum Added {
     },
     /// As many as may be are alive: it was not added.
     Full {
-        /// How long until the next of them leaves, by server time.
+        /// How long until enough of them have left, by server time.
         retry_after: Duration,
     },
 }
@@ -51,10 +51,10 @@ impl ExpiringSet {
     /// What Redis or the connection said.
     pub async fn add(&self, link: &Link, key: &str, member: &str, stays: Duration) -> RedisResult<Added> {
         let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg(member);
-        let (added, alive, next_ms): (i64, u64, u64) = call.run(link).await?;
+        let (added, alive, retry_ms): (i64, u64, u64) = call.run(link).await?;
         Ok(match added {
             1 => Added::Alive { remaining: self.most.saturating_sub(alive) },
-            _ => Added::Full { retry_after: Duration::from_millis(next_ms) },
+            _ => Added::Full { retry_after: Duration::from_millis(retry_ms) },
         })
     }
 }

@@ -19,6 +19,12 @@ local cost, cost_rest = tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+-- With a time to live until the bucket is empty, and up to two milliseconds more.
+local function store(us, parts)
+  local value = string.format('%.0f:%.0f:%.0f', us, parts, limit)
+  redis.call('SET', KEYS[1], value, 'PX', math.floor((us - now) / 1000) + 1)
+end
+
 local empty, rest = now, 0
 local stored = redis.call('GET', KEYS[1])
 if stored then
@@ -31,22 +37,25 @@ if stored then
   end
   if empty < now then
     empty, rest = now, 0
-  elseif empty - now >= window then
-    -- More than full: the server's clock was set back, or the window is shorter now.
+  elseif empty - now > window or (empty - now == window and rest > 0) then
+    -- More than full: the server's clock was set back, or the window is shorter now. It drains from here on, so that is stored, also
+    -- where this call takes nothing: otherwise it would stay full until the old moment.
     empty, rest = now + window, 0
+    store(empty, rest)
   end
 end
 
 if cost == 0 and cost_rest == 0 then
   return {1, empty - now, rest}
 end
+-- Never the sum of two rests, which may pass 2^53.
 local after, after_rest = empty + cost, rest + cost_rest
-if after_rest >= limit then
-  after, after_rest = after + 1, after_rest - limit
+if rest >= limit - cost_rest then
+  after, after_rest = after + 1, rest - (limit - cost_rest)
 end
 local ahead = after - now
 if ahead > window or (ahead == window and after_rest > 0) then
   return {0, empty - now, rest}
 end
-redis.call('SET', KEYS[1], string.format('%.0f:%.0f:%.0f', after, after_rest, limit), 'PX', math.floor(ahead / 1000) + 1)
+store(after, after_rest)
 return {1, ahead, after_rest}

@@ -7,7 +7,7 @@
 --                          ARGV[4] hold: a prefix of holders that may be relieved because they can't live any more; '' for none
 --
 -- Returns {'held', left}   hold: the caller holds it, for this many ms
---         {'taken', left}  hold: another holds it, for this many ms more; nothing written
+--         {'taken', left}  hold: another holds it, and it is free in this many ms unless it is renewed; nothing written
 --         {'released'}     release: the caller held it
 --         {'not_held'}     release: it did not; nothing written
 --         an error         a key of another type: nothing written
@@ -33,4 +33,5 @@ if left < 0 then
   redis.call('SET', KEYS[1], holder, 'PX', ARGV[3])
   left = tonumber(ARGV[3])
 end
-return {'taken', left}
+-- Redis keeps a key through the millisecond in which it ends; so does a holder.
+return {'taken', left + 1}

@@ -8,17 +8,19 @@
 -- Returns {admitted, used, reset, retry}  admitted: 1 or 0; used: units of the calls in the window, this one's included;
 --                                         reset: us until all of them have left; retry: us until a call refused now would be
 --                                         admitted, -1 if never
---         an error                        a key of another type: nothing written
+--         an error                        a key of another type, or members that are none of ours: nothing written
 --
 -- One member a call that was admitted, scored by server time in us; calls as old as the window are removed. A member is
 -- '<sum>:<units>', where sum is that of all units up to this call, padded to one width: members of one microsecond stay in
 -- order, and the units of any stretch are a difference of two sums, so nothing is added up. A call that is refused adds nothing.
+-- The key lives as long as its members: a window that becomes longer knows only what the shorter one kept.
 -- Run twice it takes twice: a call that is sent again counts against its caller, never for it.
 
 local key = KEYS[1]
 local limit, window, units = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+local clock = time[1] * 1000000 + time[2]
+local now = clock
 
 -- The sum and the units of the call of this rank, and when it was admitted.
 local function call_at(rank)
@@ -29,37 +31,45 @@ local function call_at(rank)
 end
 
 local last = call_at(-1)
+local first = last and call_at(0)
+if last and not (last.sum and first.sum) then return redis.error_reply('ERR ' .. key .. ' is no sliding window') end
 if last and last.at > now + window then
   -- The server's clock was set back by more than a window: nothing of what is stored says anything about now.
   redis.call('UNLINK', key)
-  last = nil
+  first, last = nil, nil
 elseif last then
-  -- Set back by less: time stands still until it has caught up, so that calls stay in order.
+  -- Set back by less: time stands still until it has caught up, so that calls stay in order. Waits are told by the clock.
   now = math.max(now, last.at)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
-  if last.at <= now - window then last = nil end
+  if first.at <= now - window then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
+    first = call_at(0)
+    last = first and last
+  end
 end
 
-local first = last and call_at(0)
 local base = first and first.sum - first.units or 0
 local used = last and last.sum - base or 0
 local admitted = units > 0 and used + units <= limit
 if admitted then
   local sum = base + used + units
   redis.call('ZADD', key, string.format('%.0f', now), string.format('%016.0f:%.0f', sum, units))
-  redis.call('PEXPIRE', key, math.ceil(window / 1000))
-  return {1, used + units, window, 0}
+  redis.call('PEXPIRE', key, math.ceil((now + window - clock) / 1000))
+  return {1, used + units, now + window - clock, 0}
 end
 
-local reset = last and last.at + window - now or 0
+local reset = last and last.at + window - clock or 0
 if units == 0 and used < limit then return {1, used, reset, 0} end
 if units > limit then return {0, used, reset, -1} end
 
 -- The first call with which enough will have left, for one unit where none was asked for: sums ascend with the rank.
 local enough = base + used + math.max(units, 1) - limit
-local low, high = 0, redis.call('ZCARD', key) - 1
-while low < high do
-  local middle = math.floor((low + high) / 2)
-  if call_at(middle).sum >= enough then high = middle else low = middle + 1 end
+local leaves = first
+if first.sum < enough then
+  local low, high = 1, redis.call('ZCARD', key) - 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if call_at(middle).sum >= enough then high = middle else low = middle + 1 end
+  end
+  leaves = call_at(low)
 end
-return {0, used, reset, call_at(low).at + window - now}
+return {0, used, reset, leaves.at + window - clock}

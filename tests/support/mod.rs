@@ -4,6 +4,7 @@
 pub mod api;
 pub mod binary;
 pub mod certificates;
+pub mod clockwork;
 pub mod daemon;
 pub mod eventually;
 pub mod http_receiver;
