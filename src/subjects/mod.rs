@@ -10,6 +10,7 @@ pub mod contacts;
 pub mod plans;
 pub mod profile;
 pub mod record;
+pub mod store;
 pub mod watch;
 
 pub use cache::Cache;

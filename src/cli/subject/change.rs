@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Config, nearest};
 use crate::subjects::contact_check::{self, ContactFault};
 use crate::subjects::record;
+use crate::subjects::store::Fields;
 use crate::transport::secret::generate;
 use crate::types::{Channel, Contact, ContactId, Endpoint, Metric, Percent, Secret, Subject, Units, keys};
 
@@ -135,13 +136,13 @@ impl Change {
     /// The fields as they are written.
     pub(super) fn fields(&self) -> Fields {
         let mut fields = Fields::default();
-        fields.take(record::PLAN, &self.plan, Clone::clone);
-        fields.take(record::TIMEZONE, &self.timezone, Clone::clone);
+        take(&mut fields, record::PLAN, &self.plan, Clone::clone);
+        take(&mut fields, record::TIMEZONE, &self.timezone, Clone::clone);
         for (metric, limit) in &self.limits {
-            fields.take(&record::limit_field(metric), limit, ToString::to_string);
+            take(&mut fields, &record::limit_field(metric), limit, ToString::to_string);
         }
-        fields.take(record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
-        fields.take(record::CONTACTS, &self.contacts, |contacts| record::write_contacts(contacts));
+        take(&mut fields, record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
+        take(&mut fields, record::CONTACTS, &self.contacts, |contacts| record::write_contacts(contacts));
         fields
     }
 }
@@ -172,22 +173,12 @@ impl StoredWebhook {
     }
 }
 
-/// The fields of a change: those with a value, and those that are removed.
-#[derive(Debug, Default)]
-pub(super) struct Fields {
-    /// Each with its value.
-    pub(super) set: Vec<(String, String)>,
-    /// Their names.
-    pub(super) cleared: Vec<String>,
-}
-
-impl Fields {
-    fn take<T>(&mut self, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
-        match setting {
-            Setting::Keep => {}
-            Setting::Set(value) => self.set.push((name.to_owned(), write(value))),
-            Setting::Clear => self.cleared.push(name.to_owned()),
-        }
+/// Adds one setting to the fields that are written.
+fn take<T>(fields: &mut Fields, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
+    match setting {
+        Setting::Keep => {}
+        Setting::Set(value) => fields.set.push((name.to_owned(), write(value))),
+        Setting::Clear => fields.cleared.push(name.to_owned()),
     }
 }
 
