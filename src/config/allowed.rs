@@ -41,7 +41,11 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["email", "smtp_url_file"], "the path of a file whose first line is the URL"),
     (&["email", "from"], r#"a mailbox, as "Example API <quota@example.com>""#),
     (&["email", "timeout"], r#"a duration above 0 and up to 1h, as "60s""#),
-    (&["email", "templates"], "the path of a directory with one or more of subject.txt, alert.txt and alert.html"),
+    (
+        &["email", "templates"],
+        "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt and \
+         verify.html",
+    ),
     (&["email", "ca_file"], "the path of a PEM file of certificates"),
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
     (&["log", "format"], r#""text" or "json""#),

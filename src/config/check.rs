@@ -109,6 +109,8 @@ fn fallback(config: &Config) -> Checked {
             holds(false, &path, fault)?;
         }
         holds(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id))?;
+        // Nobody could ever confirm it: that is for contacts of subjects.
+        holds(contact.verified, &path, "verified = false has no meaning here")?;
     }
     Ok(())
 }

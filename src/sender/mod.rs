@@ -14,12 +14,14 @@ pub mod next_due;
 pub mod payload;
 pub mod render;
 pub mod sample;
+mod verification;
 
 pub use config::RetryConfig;
 pub use sample::{Sample, sample_alert};
+pub use verification::{ChallengePost, PasswordMail};
 
 use next_due::{Ended, Next, next_due};
-use render::{Rendered, TemplateError, Templates};
+use render::{Rendered, SAMPLE_VERIFICATION, TemplateError, Templates, VerifyVariables};
 
 /// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
 /// the first time must not mail anybody about last month.
@@ -105,6 +107,8 @@ pub struct Preview {
     pub mail: Rendered,
     /// The body of the webhook.
     pub webhook_json: String,
+    /// The mail that asks to confirm an address.
+    pub verification: Rendered,
 }
 
 /// Makes attempts.
@@ -208,7 +212,7 @@ impl Sender {
                 let mail = Mail {
                     to: address,
                     delivery_id: delivery.as_str(),
-                    alert_id: alert.id.as_str(),
+                    alert_id: Some(alert.id.as_str()),
                     subject_line: &subject_line,
                     text: &text,
                     html: &html,
@@ -241,6 +245,11 @@ struct Message<'a> {
 ///
 /// [`TemplateError`].
 pub fn preview(email: &EmailConfig, alert: &Alert) -> Result<Preview, TemplateError> {
-    let mail = Templates::load(email.templates.as_deref())?.render(alert, Purpose::Alert)?;
-    Ok(Preview { mail, webhook_json: payload::json(alert, Purpose::Alert) })
+    let templates = Templates::load(email.templates.as_deref())?;
+    let asking = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
+    Ok(Preview {
+        mail: templates.render(alert, Purpose::Alert)?,
+        webhook_json: payload::json(alert, Purpose::Alert),
+        verification: templates.render_verification(asking)?,
+    })
 }
