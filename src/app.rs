@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api, Gauges, Readiness};
+use crate::api::{self, Api, Gauges, Readiness, Token};
 use crate::config::Config;
 use crate::events::Worker;
 use crate::events::worker::Parts;
@@ -63,6 +63,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let token = config.token()?;
+    if let Some(warning) = token.as_ref().and_then(Token::warning) {
+        tracing::warn!("{warning}");
+    }
     // Before anything is bound or connected, so that a mistake in a setting is told as one.
     let target = config.target()?;
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
@@ -80,6 +84,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         readiness: Arc::clone(&readiness),
         gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
         recorder: recorder.clone(),
+        token,
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();

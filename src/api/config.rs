@@ -1,6 +1,10 @@
 //! The `[http]` section.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
+
+use crate::types::Secret;
 
 /// The HTTP interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -8,4 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct HttpConfig {
     /// `address:port` to listen on.
     pub listen: String,
+    /// What callers of the API must show. Without one nothing can be written through it.
+    pub token: Option<Secret>,
+    /// A file whose first line is the token; wins over `token`, of which the configuration leaves none beside it.
+    pub token_file: Option<PathBuf>,
 }

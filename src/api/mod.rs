@@ -1,25 +1,29 @@
-//! HTTP: health, readiness, metrics.
+//! HTTP: health, readiness, metrics, and the routes for API nodes.
 //!
-//! Owns the routes and nothing behind them. Never changes anything: every route here is a GET. Read next: [`ready`], which says
-//! what ready means.
+//! Owns the routes and nothing behind them: what is asked about subjects is answered by `ledger` and `subjects`. Every error is a
+//! problem of RFC 9457. Read next: [`routes`], the table of all of them; [`ready`], which says what ready means.
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub mod body;
 pub mod config;
 pub mod gauges;
+pub mod openapi;
+mod pages;
+pub mod problem;
 pub mod ready;
 pub mod recorder;
+pub mod routes;
+pub mod token;
 
 pub use gauges::Gauges;
+pub use problem::Problem;
 pub use ready::Readiness;
+pub use token::Token;
 
 /// What the routes look at.
 #[derive(Debug)]
@@ -30,10 +34,9 @@ pub struct Api {
     pub gauges: Gauges,
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
+    /// What callers must show, where the operator has set it.
+    pub token: Option<Token>,
 }
-
-/// The version of the Prometheus text format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves the routes on a listener that is bound already, until stopped.
 ///
@@ -41,26 +44,11 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 ///
 /// Those of accepting connections.
 pub async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, router(api)).with_graceful_shutdown(stop.cancelled_owned()).await
-}
-
-/// The routes.
-pub fn router(api: Arc<Api>) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state(api)
-}
-
-async fn readyz(State(api): State<Arc<Api>>) -> Response {
-    match api.readiness.check().await {
-        Ok(()) => (StatusCode::OK, "ready\n").into_response(),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")).into_response(),
-    }
-}
-
-async fn metrics(State(api): State<Arc<Api>>) -> Response {
-    api.gauges.refresh(&api.readiness).await;
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], api.recorder.render()).into_response()
+    // Off by default: an answer in two writes would wait for the caller's acknowledgement, up to 40 ms.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY");
+        }
+    });
+    axum::serve(listener, routes::router(api)).with_graceful_shutdown(stop.cancelled_owned()).await
 }

@@ -48,6 +48,8 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (&["email", "ca_file"], "the path of a PEM file of certificates"),
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
+    (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
+    (&["http", "token_file"], "the path of a file whose first line is the token"),
     (&["log", "format"], r#""text" or "json""#),
     (&["log", "level"], r#""error", "warn", "info", "debug" or "trace""#),
     (&["shutdown", "drain"], r#"a duration, as "20s""#),

@@ -1,6 +1,7 @@
 //! Real parts for the tests. Each test starts what it needs and stops it by its process id.
 #![allow(dead_code, reason = "each test binary uses its own part of the support")]
 
+pub mod api;
 pub mod binary;
 pub mod certificates;
 pub mod daemon;
