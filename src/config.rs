@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::config::HttpConfig;
+use crate::contacts::VerificationConfig;
 use crate::events::config::StreamConfig;
 use crate::outbox::config::DeliveryConfig;
 use crate::sender::config::RetryConfig;
@@ -63,6 +64,8 @@ pub struct Config {
     pub email: EmailConfig,
     /// `[http]`.
     pub http: HttpConfig,
+    /// `[verification]`.
+    pub verification: VerificationConfig,
     /// `[log]`.
     pub log: LogConfig,
     /// `[shutdown]`.

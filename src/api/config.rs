@@ -16,4 +16,6 @@ pub struct HttpConfig {
     pub token: Option<Secret>,
     /// A file whose first line is the token; wins over `token`, of which the configuration leaves none beside it.
     pub token_file: Option<PathBuf>,
+    /// Where people reach this interface, `https://quota.example.com`: what confirm links begin with.
+    pub public_url: Option<String>,
 }

@@ -9,8 +9,12 @@ use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::contacts::Desk;
+
 pub mod body;
 pub mod config;
+mod confirm;
+mod contacts;
 pub mod gauges;
 pub mod openapi;
 mod pages;
@@ -36,6 +40,8 @@ pub struct Api {
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// What callers must show, where the operator has set it.
     pub token: Option<Token>,
+    /// Contacts that a subject's own side adds.
+    pub contacts: Desk,
 }
 
 /// Serves the routes on a listener that is bound already, until stopped.

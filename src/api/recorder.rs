@@ -3,6 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::contacts::Event;
 use crate::types::{Reason, meters};
 
 /// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
@@ -36,6 +37,9 @@ fn describe() {
     counter!(meters::COUNTED).absolute(0);
     counter!(meters::DUPLICATES).absolute(0);
     counter!(meters::GAP).absolute(0);
+    for event in Event::ALL {
+        counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
+    }
     for reason in Reason::ALL {
         counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
     }

@@ -9,13 +9,13 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 
 use super::Api;
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
 use super::token::Shown;
-use super::{openapi, pages};
+use super::{confirm, contacts, openapi, pages};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,22 @@ pub const ROUTES: &[Route] = &[
     Route { method: "GET", path: "/readyz", access: Access::Open, serve: || get(pages::readyz) },
     Route { method: "GET", path: "/metrics", access: Access::Open, serve: || get(pages::metrics) },
     Route { method: "GET", path: "/openapi.json", access: Access::Open, serve: || get(openapi::document) },
+    Route { method: "POST", path: "/v1/subjects/{id}/contacts", access: Access::Write, serve: || post(contacts::add) },
+    Route {
+        method: "POST",
+        path: "/v1/subjects/{id}/contacts/{contact}/verification",
+        access: Access::Write,
+        serve: || post(contacts::resend),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/subjects/{id}/contacts/{contact}/verify",
+        access: Access::Write,
+        serve: || post(contacts::verify),
+    },
+    // The token in the path is what they ask for.
+    Route { method: "GET", path: "/confirm/{token}", access: Access::Open, serve: || get(confirm::ask) },
+    Route { method: "POST", path: "/confirm/{token}", access: Access::Open, serve: || post(confirm::confirm) },
 ];
 
 /// The router of every route. What is in no route answers a problem too.

@@ -5,10 +5,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use url::Url;
+
 use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
 use crate::subjects::contact_check;
+use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::Written;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
@@ -19,6 +22,11 @@ const BATCH_ENTRIES_MAX: u32 = 10_000;
 const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The longest deadline of an e-mail attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
 const EMAIL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// The shortest life of a one-time password: a mail has to arrive and be read.
+const LIFETIME_MIN: Duration = Duration::from_secs(60);
+/// The longest. One that lies in a mailbox for longer is found by somebody else.
+const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A broken rule: the key's segments, those of the other key where two disagree, and the problem.
 struct Fault {
@@ -31,7 +39,7 @@ type Checked = Result<(), Fault>;
 
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
-    let parts = [redis, stream, plans, fallback, retry, timeouts, rest];
+    let parts = [redis, stream, plans, fallback, retry, timeouts, verification, rest];
     parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
 }
 
@@ -136,6 +144,21 @@ fn timeouts(config: &Config) -> Checked {
         holds(timeout <= max, &path, format!("{} is longer than {}", Written(timeout), Written(max)))?;
     }
     Ok(())
+}
+
+fn verification(config: &Config) -> Checked {
+    let requests = config.verification.requests;
+    let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
+    holds(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many)?;
+    let lifetime = config.verification.lifetime;
+    let range = format!("{} is not between {} and {}", Written(lifetime), Written(LIFETIME_MIN), Written(LIFETIME_MAX));
+    holds((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range)?;
+    let Some(public_url) = &config.http.public_url else { return Ok(()) };
+    let legal = Url::parse(public_url).is_ok_and(|url| {
+        let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
+    });
+    holds(legal, &["http", "public_url"], "is not an http or https URL of a host, without user, query and fragment")
 }
 
 fn rest(config: &Config) -> Checked {

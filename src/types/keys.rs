@@ -21,6 +21,11 @@
 //! | `quota_deliveries:{tag}`, `quota_dead:{tag}` | zset | delivery ids by creation; dead ones by time | trimmed 14 d after the end |
 //! | `quota_totals:{tag}` | hash | `counted`, `refused`, `duplicates`, `raised`, `made`, and a count per final state | none |
 //! | `quota_lease:{tag}` | string | worker that reads this partition | 5 s |
+//! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
+//! | `quota_verify_resent:{tag}:<contact>` | string | a verification was sent again | 60 s |
+//! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
+//! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
+//! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
@@ -180,6 +185,36 @@ impl Keys {
     #[must_use]
     pub fn dead(&self) -> String {
         format!("quota_dead:{}", self.tag)
+    }
+
+    /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address.
+    #[must_use]
+    pub fn verify_requests(&self, contact: &str) -> String {
+        format!("quota_verify_requests:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_resent:{tag}:<contact>`; `contact` is a digest of subject and contact id, both chosen by others.
+    #[must_use]
+    pub fn verify_resent(&self, contact: &str) -> String {
+        format!("quota_verify_resent:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_password:{tag}:<contact>`, the contact as in [`Keys::verify_resent`].
+    #[must_use]
+    pub fn verify_password(&self, contact: &str) -> String {
+        format!("quota_verify_password:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_guesses:{tag}:<password>`; `password` is its nonce.
+    #[must_use]
+    pub fn verify_guesses(&self, password: &str) -> String {
+        format!("quota_verify_guesses:{}:{password}", self.tag)
+    }
+
+    /// `quota_verify_link:{tag}:<token>`; `token` is its digest.
+    #[must_use]
+    pub fn verify_link(&self, token: &str) -> String {
+        format!("quota_verify_link:{}:{token}", self.tag)
     }
 
     /// `quota_totals:{tag}`.

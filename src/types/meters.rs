@@ -75,6 +75,8 @@ meters! {
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
     /// Counting waits for an operator.
     STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
+    /// Verifications of contacts; label `outcome`.
+    VERIFICATIONS = Counter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
     /// Redis errors; label `operation`.
     REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
     /// Whether Redis answers.
