@@ -5,6 +5,7 @@ pub mod api;
 pub mod binary;
 pub mod certificates;
 pub mod daemon;
+pub mod echo_receiver;
 pub mod eventually;
 pub mod http_receiver;
 pub mod mail_server;
