@@ -14,17 +14,17 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api, Gauges, Readiness, Token};
+use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
 use crate::contacts::{Candidate, Desk, DeskParts, Messenger, MessengerParts};
 use crate::events::Worker;
 use crate::events::worker::Parts;
-use crate::ledger::Committer;
+use crate::ledger::{Check, Committer};
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
 use crate::sender::Sender;
-use crate::subjects::Plans;
 use crate::subjects::contacts::ContactBook;
 use crate::subjects::watch::{Changes, Watch};
+use crate::subjects::{Lookup, Plans};
 use crate::types::{Keys, meters};
 use crate::wire::Link;
 use crate::wire::backoff::{Retries, Schedule};
@@ -88,11 +88,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
         recorder: recorder.clone(),
         token,
+        checks: Checks::new(config.check.clone()),
         contacts: desk,
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    tasks.spawn("http", serve(api, listener, serving.clone()));
+    tasks.spawn("http", serve(Arc::clone(&api), listener, serving.clone()));
     tasks.spawn("upkeep", async move {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;
@@ -122,7 +123,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,
-        &Work { config: &config, keys: &keys, ready: &ready, stop: &stop },
+        &Work { config: &config, keys: &keys, ready: &ready, stop: &stop, checks: &api.checks, serving: &serving },
         plans,
         Arc::clone(&sender),
         waiting,
@@ -166,6 +167,9 @@ struct Work<'a> {
     keys: &'a Keys,
     ready: &'a start::Ready,
     stop: &'a CancellationToken,
+    checks: &'a Checks,
+    /// Ends after the work, with the HTTP server.
+    serving: &'a CancellationToken,
 }
 
 fn spawn_work(
@@ -175,15 +179,23 @@ fn spawn_work(
     sender: Arc<Sender>,
     waiting: mpsc::Receiver<Candidate>,
 ) -> anyhow::Result<()> {
-    let Work { config, keys, ready, stop } = *work;
+    let Work { config, keys, ready, stop, checks, serving } = *work;
     let (link, keys) = (Arc::clone(&ready.link), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
-    let (for_worker, for_waker) = (Changes::default(), Changes::default());
+    let (for_worker, for_waker, for_checks) = (Changes::default(), Changes::default(), Changes::default());
 
-    let watch = Watch::new(ready.target.client_resp3()?, vec![for_worker.clone(), for_waker.clone()]);
+    let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
+    let watch = Watch::new(ready.target.client_resp3()?, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
+
+    let lookup = Lookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
+    // A link of its own, so that no check queues behind a commit.
+    let checker = Arc::new(Checker::new(Link::new(ready.target.client()?), lookup, Check::new(keys.clone())));
+    checks.open(Arc::clone(&checker));
+    let token = serving.clone();
+    tasks.spawn("checks", async move { checker.look_after(token).await });
 
     let worker = Worker::new(Parts {
         target: ready.target.clone(),
@@ -309,7 +321,7 @@ struct Tasks {
 }
 
 /// Tasks that serve the others and are ended after them.
-const SERVICES: [&str; 2] = ["http", "upkeep"];
+const SERVICES: [&str; 3] = ["http", "upkeep", "checks"];
 
 impl Tasks {
     fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::config::HttpConfig;
+use crate::api::config::{CheckConfig, HttpConfig};
 use crate::contacts::VerificationConfig;
 use crate::events::config::StreamConfig;
 use crate::outbox::config::DeliveryConfig;
@@ -64,6 +64,8 @@ pub struct Config {
     pub email: EmailConfig,
     /// `[http]`.
     pub http: HttpConfig,
+    /// `[check]`.
+    pub check: CheckConfig,
     /// `[verification]`.
     pub verification: VerificationConfig,
     /// `[log]`.

@@ -226,7 +226,7 @@ async fn a_confirm_link_shows_a_page_and_its_button_verifies_once() {
 /// A receiver that echoes wants the alerts, and gets them signed with the secret that was shown once.
 #[tokio::test]
 async fn a_webhook_that_echoes_its_challenge_is_verified_at_once() {
-    let mut desk = Desk::open().await;
+    let desk = Desk::open().await;
     let mut receiver = EchoReceiver::start(Echo::Right).await;
     let new = json!({"channel": "webhook", "url": receiver.url("/hook")});
     let answer = desk.api.post("/v1/subjects/alice/contacts", &new).await;

@@ -11,6 +11,7 @@ use quotabell::ledger::Committer;
 use quotabell::ledger::commit::{Terms, Trimming};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
+use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{Changes, Watch};
 use quotabell::types::{Day, Keys, Metric, Percent, Units, UnixMs, keys};
 use quotabell::wire::{Link, RedisConfig, Target};
@@ -57,7 +58,7 @@ impl Desk {
         let limits = [("requests", 5000), ("tokens", 100)];
         let limits = limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range")));
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
-        let plan = PlanConfig { limits: limits.into(), thresholds };
+        let plan = PlanConfig { limits: limits.into(), thresholds, rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let terms = Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
         let changes = Changes::default();

@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::contacts::Desk;
 
 pub mod body;
+mod check;
+pub mod checker;
 pub mod config;
 mod confirm;
 mod contacts;
@@ -19,11 +21,13 @@ pub mod gauges;
 pub mod openapi;
 mod pages;
 pub mod problem;
+pub mod rate_limit;
 pub mod ready;
 pub mod recorder;
 pub mod routes;
 pub mod token;
 
+pub use checker::{Checker, Checks};
 pub use gauges::Gauges;
 pub use problem::Problem;
 pub use ready::Readiness;
@@ -40,6 +44,8 @@ pub struct Api {
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// What callers must show, where the operator has set it.
     pub token: Option<Token>,
+    /// What API nodes ask.
+    pub checks: Checks,
     /// Contacts that a subject's own side adds.
     pub contacts: Desk,
 }

@@ -73,6 +73,13 @@ impl Problem {
         self
     }
 
+    /// With several of them.
+    #[must_use]
+    pub fn members(mut self, members: Map<String, Value>) -> Self {
+        self.0.body.members.extend(members);
+        self
+    }
+
     /// With a header.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {

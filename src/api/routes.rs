@@ -15,7 +15,7 @@ use super::Api;
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
 use super::token::Shown;
-use super::{confirm, contacts, openapi, pages};
+use super::{check, confirm, contacts, openapi, pages};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub const ROUTES: &[Route] = &[
     Route { method: "GET", path: "/readyz", access: Access::Open, serve: || get(pages::readyz) },
     Route { method: "GET", path: "/metrics", access: Access::Open, serve: || get(pages::metrics) },
     Route { method: "GET", path: "/openapi.json", access: Access::Open, serve: || get(openapi::document) },
+    Route { method: "POST", path: "/v1/check", access: Access::Token, serve: || post(check::check) },
     Route { method: "POST", path: "/v1/subjects/{id}/contacts", access: Access::Write, serve: || post(contacts::add) },
     Route {
         method: "POST",

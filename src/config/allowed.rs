@@ -15,7 +15,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (&["plans"], "a table for each plan: [plans.NAME] with limits and thresholds"),
-    (&["plans", "*"], "limits = { requests = 5000 } and thresholds = [80, 100]"),
+    (&["plans", "*"], "limits = { requests = 5000 }, thresholds = [80, 100] and rate = { requests = \"60/1m\" }"),
     (&["plans", "*", "limits"], "a limit for each metric, as { requests = 5000 }"),
     (
         &["plans", "*", "limits", "*"],
@@ -23,6 +23,15 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (&["plans", "*", "thresholds"], "distinct whole percentages, 1 to 1000, as [80, 100]"),
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
+    (
+        &["plans", "*", "rate"],
+        r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them"#,
+    ),
+    (&["plans", "*", "rate", "algorithm"], r#""fixed", "sliding" or "gcra""#),
+    (
+        &["plans", "*", "rate", "*"],
+        r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units"#,
+    ),
     (&["fallback", "contacts"], r#"a list, as [{ channel = "email", address = "ops@example.com" }]"#),
     (
         &["fallback", "contacts", "*"],
@@ -50,6 +59,8 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
     (&["http", "token_file"], "the path of a file whose first line is the token"),
+    (&["check", "on_error"], r#""allow" or "deny""#),
+    (&["check", "timeout"], r#"a duration above 0 and up to 5s, as "100ms""#),
     (&["http", "public_url"], r#"a URL of a host, with a path if need be, as "https://quota.example.com""#),
     (&["verification", "requests"], r#"up to 100000 requests and a period of 1ms to 31d, as "3/1h""#),
     (&["verification", "lifetime"], r#"a duration, 1m to 1d, as "10m""#),

@@ -13,6 +13,7 @@ use super::tree::Node;
 use crate::subjects::contact_check;
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::Written;
+use crate::wire::link::RESPONSE_TIMEOUT;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -22,6 +23,11 @@ const BATCH_ENTRIES_MAX: u32 = 10_000;
 const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The longest deadline of an e-mail attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
 const EMAIL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
+const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+
+const _: () = assert!(CHECK_TIMEOUT_MAX.as_millis() <= RESPONSE_TIMEOUT.as_millis());
 
 /// The shortest life of a one-time password: a mail has to arrive and be read.
 const LIFETIME_MIN: Duration = Duration::from_secs(60);
@@ -102,6 +108,9 @@ fn plans(config: &Config) -> Checked {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];
             holds(seen.insert(*percent), &path, format!("{percent} stands there twice"))?;
         }
+        if let Err(unlimitable) = plan.rate.limiters() {
+            holds(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable)?;
+        }
     }
     let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
     let problem = format!("there is no plan {:?}, only {}", config.default_plan, known.join(", "));
@@ -164,6 +173,10 @@ fn verification(config: &Config) -> Checked {
 fn rest(config: &Config) -> Checked {
     holds(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0")?;
     holds(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0")?;
+    let path = ["check", "timeout"];
+    holds(!config.check.timeout.is_zero(), &path, "is 0")?;
+    let timeout = format!("{} is longer than {}", Written(config.check.timeout), Written(CHECK_TIMEOUT_MAX));
+    holds(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout)?;
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
     holds(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem)?;

@@ -11,9 +11,11 @@ pub mod expiring_set;
 pub mod fixed_window;
 pub mod gcra;
 pub mod lease;
+pub mod limiter;
 pub mod one_time_token;
 pub mod sliding_window;
 
+pub(crate) use bounds::bounded;
 pub use bounds::{KEY_BYTES_MAX, MEMBERS_MAX, TooManyMembers};
 pub use cooldown::{Cooldown, Passage};
 pub use decision::{Decision, Verdict};
@@ -21,4 +23,5 @@ pub use expiring_set::{Added, ExpiringSet};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use lease::{Held, Lease};
+pub use limiter::{Algorithm, Limiter};
 pub use sliding_window::SlidingWindow;

@@ -21,6 +21,7 @@
 //! | `quota_deliveries:{tag}`, `quota_dead:{tag}` | zset | delivery ids by creation; dead ones by time | trimmed 14 d after the end |
 //! | `quota_totals:{tag}` | hash | `counted`, `refused`, `duplicates`, `raised`, `made`, and a count per final state | none |
 //! | `quota_lease:{tag}` | string | worker that reads this partition | 5 s |
+//! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
 //! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
 //! | `quota_verify_resent:{tag}:<contact>` | string | a verification was sent again | 60 s |
 //! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
@@ -185,6 +186,12 @@ impl Keys {
     #[must_use]
     pub fn dead(&self) -> String {
         format!("quota_dead:{}", self.tag)
+    }
+
+    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its own.
+    #[must_use]
+    pub fn window(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
+        format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 
     /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address.

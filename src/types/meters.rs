@@ -71,6 +71,10 @@ meters! {
     UNREADABLE = Counter "quotabell_subjects_unreadable_total" "Readings of a subject's hash with an unknown plan or an unreadable field";
     /// Subjects in the cache.
     CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
+    /// Questions of API nodes; label `decision`.
+    CHECKS = Counter "quotabell_checks_total" "Checks by decision (allowed, denied_window, denied_day, error_allowed, error_denied)";
+    /// Time of a check.
+    CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
     /// Another group holds trimming back; label `group`.
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
     /// Counting waits for an operator.

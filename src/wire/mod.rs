@@ -5,6 +5,7 @@
 
 pub mod backoff;
 mod claim;
+pub mod clock;
 pub mod config;
 pub mod embedded;
 pub mod embedded_error;
@@ -22,6 +23,7 @@ pub mod target;
 pub mod tls;
 pub mod xread;
 
+pub use clock::ServerClock;
 pub use config::RedisConfig;
 pub use embedded::{Embedded, EmbeddedError};
 pub use entries::{Entry, EntryId, Field};
