@@ -108,6 +108,30 @@ wrong_files! {
     a_batch_of_0_is_an_error: "[stream]\nbatch_entries = 0\n";
     /// A script of 100 ms.
     a_batch_of_a_million_is_an_error: "[stream]\nbatch_entries = 1000000\n";
+    /// More members than a sorted set may have: another limiter is named.
+    a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
+    /// A number without a window.
+    a_rate_without_a_window_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = 60 }\n";
+    /// A window that nobody waits for.
+    a_rate_with_a_window_of_a_year_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"60/365d\" }\n";
+    /// A limiter that does not exist.
+    an_unknown_algorithm_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"leaky\"\n";
+    /// A metric that no event can name.
+    a_rate_of_an_illegal_metric_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { Requests = \"60/1m\" }\n";
+    /// Maybe.
+    an_unknown_answer_on_error_is_an_error: "[check]\non_error = \"retry\"\n";
+    /// No time to ask.
+    a_check_without_time_is_an_error: "[check]\ntimeout = \"0s\"\n";
+    /// More time than any API has.
+    a_check_of_a_minute_is_an_error: "[check]\ntimeout = \"1m\"\n";
+    /// A token that no header carries. It is not shown.
+    a_token_of_two_words_is_an_error: "[http]\ntoken = \"topsecret token\"\n";
+    /// A secret that was mounted empty would let everybody in.
+    an_empty_token_is_an_error: "[http]\ntoken = \"\"\n";
+    /// A secret that was not mounted.
+    a_file_of_the_token_that_is_missing_is_an_error: "[http]\ntoken_file = \"absent\"\n";
+    /// Which of the two was meant?
+    a_token_beside_its_file_is_an_error: "[http]\ntoken = \"topsecret\"\ntoken_file = \"/run/secrets/http_token\"\n";
     /// Somebody else's trimming policy.
     an_unknown_word_is_an_error: "[stream]\ntrim = \"always\"\n";
     /// Deliveries that never start.
@@ -272,6 +296,7 @@ fn every_setting_is_judged_before_the_daemon_listens() {
         ("QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent"),
         ("QUOTABELL__EMAIL__TEMPLATES", "/absent"),
         ("QUOTABELL__WEBHOOK__CA_FILE", "/absent"),
+        ("QUOTABELL__HTTP__TOKEN_FILE", "/absent"),
     ] {
         let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).env(name, value).run();
         assert_eq!(run.code, 78, "{name}: {}", run.stderr);
@@ -287,6 +312,9 @@ fn no_error_shows_a_password() {
     for text in [
         "[redis]\nurl = \"postgres://u:topsecret@host\"\n",
         "[redis]\nurl = \"topsecret\n",
+        "[http]\ntoken = \"topsecret topsecret\"\n",
+        "[http]\ntoken = [\"topsecret\"]\n",
+        "[http.token]\ntopsecret = \"topsecret\"\n",
         "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://x.test\"\nsecret = \"topsecret\"\n",
     ] {
         let told = told(text);

@@ -289,6 +289,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         &["subject", "remove", "dave"],
         &["emit", "--subject", "erin", "--count", "3"],
         &["usage", "alice"],
+        &["check", "dave", "--record"],
         &["alerts"],
         &["refused", "list"],
         &["refused", "list", "--limit", "1"],

@@ -98,8 +98,14 @@ impl Caller {
     /// The same, showing this token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.without_token() }
+    }
+
+    /// The same, showing none.
+    #[must_use]
+    pub fn without_token(&self) -> Self {
         let (client, documented) = (self.client.clone(), Documented::read());
-        Self { address: self.address, client, token: Some(token.to_owned()), documented }
+        Self { address: self.address, client, token: None, documented }
     }
 
     pub async fn get(&self, path: &str) -> Answer {

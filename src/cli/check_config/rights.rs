@@ -17,8 +17,9 @@ const KEY: &str = "KEY";
 
 /// Commands without a key.
 const SERVER: [&str; 4] = ["PING", "INFO", "TIME", "SCRIPT LOAD x"];
-const STREAM: [&str; 8] = [
+const STREAM: [&str; 9] = [
     "EVALSHA x 1 KEY",
+    "XADD KEY * x x",
     "TYPE KEY",
     "EXISTS KEY",
     "XREAD STREAMS KEY 0-0",
@@ -60,6 +61,19 @@ const DELIVERY: [&str; 8] = [
     "EXISTS KEY",
 ];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
+/// The windows of the check API, whichever limiter the plan names.
+const WINDOW: [&str; 10] = [
+    "GET KEY",
+    "SET KEY x",
+    "INCRBY KEY 1",
+    "PTTL KEY",
+    "PEXPIRE KEY 1",
+    "ZADD KEY 0 x",
+    "ZCARD KEY",
+    "ZRANGE KEY 0 0",
+    "ZREMRANGEBYSCORE KEY 0 0",
+    "UNLINK KEY",
+];
 const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
 
 /// What the user may do.
@@ -149,7 +163,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 17] = [
+    let of_keys: [(String, &[&'static str]); 18] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -166,6 +180,8 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.deliveries(), &SCHEDULE),
         (keys.dead(), &SCHEDULE),
         (keys.totals(), &TOTALS),
+        // Also without a rate: one that is set later is to find the user ready.
+        (keys.window("gcra", &metric, &subject), &WINDOW),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
