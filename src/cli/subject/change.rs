@@ -153,6 +153,7 @@ struct StoredWebhook {
     id: Option<ContactId>,
     url: String,
     secret: String,
+    verified: Option<bool>,
 }
 
 impl StoredWebhook {
@@ -163,12 +164,13 @@ impl StoredWebhook {
     }
 
     /// The secret that signs for this URL. The platform may have given the contact an id of its own; among several for one URL the
-    /// one with our id is ours.
+    /// one with our id is ours. One that nobody has confirmed never signed an alert, so it comes last.
     fn secret_of<'a>(stored: &'a [Self], url: &str) -> Option<&'a str> {
         let ours = Contact::webhook(url, Secret::new(String::new())).id;
         let of_url = stored.iter().filter(|webhook| webhook.url == url);
         let signing = of_url.filter(|webhook| contact_check::check_secret(&webhook.secret).is_ok());
-        let first = signing.min_by_key(|webhook| webhook.id.as_ref().is_some_and(|id| *id != ours));
+        let first = signing
+            .min_by_key(|webhook| (webhook.verified == Some(false), webhook.id.as_ref().is_some_and(|id| *id != ours)));
         first.map(|webhook| webhook.secret.as_str())
     }
 }
@@ -299,6 +301,20 @@ pub fn warnings(change: &Change, config: &Config) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A secret that somebody proposed through the API must not take the place of the one that the receiver checks with.
+    #[test]
+    fn the_secret_of_a_verified_webhook_is_kept_before_that_of_an_unverified_one() {
+        let (old, new) = (generate(), generate());
+        let url = "https://x.test/";
+        let ours = Contact::webhook(url, Secret::default()).id;
+        let stored = serde_json::json!([
+            {"id": ours, "channel": "webhook", "url": url, "secret": new.reveal(), "verified": false},
+            {"id": "main", "channel": "webhook", "url": url, "secret": old.reveal()},
+        ]);
+        let kept = StoredWebhook::read(stored.to_string().as_bytes());
+        assert_eq!(StoredWebhook::secret_of(&kept, url), Some(old.reveal()));
+    }
 
     /// A generated secret must pass the check that every other secret passes, and be another one each time.
     #[test]
