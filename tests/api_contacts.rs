@@ -561,7 +561,7 @@ async fn without_redis_it_is_503_and_nothing_is_half_written() {
     desk.show("alice", &id, &asked.code).await.expect_problem(503, "Redis does not answer");
     let page = desk.api.send("POST", "/confirm/any", &[], "").await;
     assert_eq!(page.status, 503);
-    assert!(page.text.contains("try again"), "{}", page.text);
+    assert!(page.text.contains("Try again"), "{}", page.text);
     desk.outbox.server.restart();
     let code = asked.code;
     eventually("the code is good as before", || async {
