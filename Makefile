@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test check deny bench test-matrix
+.PHONY: help setup demo run test check deny bench test-matrix test-openapi
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -39,3 +39,6 @@ bench: setup ## measure throughput, latency and memory (docs/performance.md)
 
 test-matrix: setup ## the tests that talk to Redis, on Valkey 8 and Redis 8 too
 	@bash tools/test-matrix.sh
+
+test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of its own
+	@bash tools/test-openapi.sh

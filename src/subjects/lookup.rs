@@ -153,3 +153,121 @@ fn say_unreadable(subject: &Subject, unreadable: &[FieldError]) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subjects::config::PlanConfig;
+    use crate::subjects::rates::RateConfig;
+    use crate::types::Metric;
+
+    struct Held {
+        lookup: Lookup,
+        changes: Changes,
+        alice: Subject,
+    }
+
+    fn held(cache_entries: usize) -> Held {
+        let plan = PlanConfig { limits: [].into(), thresholds: Vec::new(), rate: RateConfig::default() };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
+        let changes = Changes::default();
+        changes.listening(true);
+        let lookup = Lookup::new(plans, cache_entries, changes.clone());
+        Held { lookup, changes, alice: "alice".parse().expect("legal") }
+    }
+
+    impl Held {
+        fn begin(&self) -> Option<u64> {
+            match self.lookup.begin(&self.alice) {
+                Begun::Fresh(_) => None,
+                Begun::AsOf(moment) => Some(moment),
+            }
+        }
+
+        /// Redis has answered this limit to a reading that began then; gives the limit that the caller gets.
+        fn end(&self, began: u64, limit: &str) -> Option<u64> {
+            let fields = vec![(b"limit:requests".to_vec(), limit.as_bytes().to_vec())];
+            let profile = self.lookup.end(&self.alice, began, Ok(fields)).expect("no error");
+            profile.is_judged().then(|| profile.limit(&Metric::default()).expect("a limit").get())
+        }
+
+        fn fresh(&self) -> Option<u64> {
+            match self.lookup.begin(&self.alice) {
+                Begun::Fresh(profile) => profile.limit(&Metric::default()).map(|limit| limit.get()),
+                Begun::AsOf(_) => None,
+            }
+        }
+
+        fn change(&self, subject: &str) {
+            self.changes.note(Change::Of(vec![subject.as_bytes().to_vec()]));
+        }
+    }
+
+    /// Each check would cost another round trip.
+    #[test]
+    fn what_was_read_is_kept_until_the_subject_changes() {
+        let held = held(10);
+        let began = held.begin().expect("nothing is held");
+        assert_eq!(held.end(began, "7"), Some(7));
+        assert_eq!(held.fresh(), Some(7));
+        held.change("bob");
+        assert_eq!(held.fresh(), Some(7), "somebody else's change");
+        held.change("alice");
+        assert_eq!(held.fresh(), None);
+    }
+
+    /// An answer that was on its way when the subject changed would be kept for ever.
+    #[test]
+    fn what_was_read_before_a_change_is_not_kept() {
+        for noticed_by_another in [false, true] {
+            let held = held(10);
+            let began = held.begin().expect("nothing is held");
+            held.change("alice");
+            if noticed_by_another {
+                held.begin().expect("nothing is held");
+            }
+            assert_eq!(held.end(began, "7"), Some(7), "the caller gets what there was");
+            assert_eq!(held.fresh(), None);
+            let again = held.begin().expect("nothing is held");
+            held.end(again, "8");
+            assert_eq!(held.fresh(), Some(8));
+        }
+    }
+
+    /// A subject that was let go and added again forgets its changes: what was read before that may be outdated.
+    #[test]
+    fn what_was_read_before_a_subject_was_let_go_is_not_kept() {
+        let held = held(1);
+        let began = held.begin().expect("nothing is held");
+        held.lookup.lock().cache.shrink();
+        for name in ["b", "c", "d"] {
+            held.lookup.begin(&name.parse().expect("legal"));
+        }
+        assert!(held.lookup.lock().cache.find(b"alice").is_none(), "it was let go");
+        held.change("alice");
+        held.begin().expect("nothing is held");
+        held.end(began, "7");
+        assert_eq!(held.fresh(), None);
+    }
+
+    /// While nobody hears of changes, nothing is known to be fresh.
+    #[test]
+    fn nothing_is_kept_while_nobody_listens() {
+        let held = held(10);
+        held.changes.listening(false);
+        let began = held.begin().expect("nothing is held");
+        assert_eq!(held.end(began, "7"), Some(7));
+        assert_eq!(held.fresh(), None);
+    }
+
+    /// A typing error must not raise or drop a limit: the last good one holds.
+    #[test]
+    fn an_unreadable_field_keeps_its_last_good_value() {
+        let held = held(10);
+        let began = held.begin().expect("nothing is held");
+        held.end(began, "7");
+        held.change("alice");
+        let again = held.begin().expect("it has changed");
+        assert_eq!(held.end(again, "many"), Some(7));
+    }
+}
