@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
+use crate::contacts::{Candidate, Desk, DeskParts, Messenger, MessengerParts};
 use crate::events::worker::Parts;
 use crate::events::{PartitionLease, Worker};
 use crate::ledger::{Check, Committer};
@@ -83,12 +84,15 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let keys = Keys::new(&config.stream.key);
     let readiness = Arc::new(Readiness::default());
     let link_slot = Arc::new(OnceLock::new());
+    let parts = DeskParts { link: Arc::clone(&link_slot), keys: keys.clone(), config: config.verification.clone() };
+    let (desk, waiting) = Desk::new(parts)?;
     let api = Arc::new(Api {
         readiness: Arc::clone(&readiness),
         gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
         recorder: recorder.clone(),
         token,
         checks: Checks::new(config.check.clone()),
+        contacts: desk,
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
@@ -135,6 +139,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         },
         plans,
         Arc::clone(&sender),
+        waiting,
     )?;
     readiness.running(Arc::clone(&ready.link));
     notify_supervisor(sd_notify::NotifyState::Ready);
@@ -182,7 +187,13 @@ struct Work<'a> {
     serving: &'a CancellationToken,
 }
 
-fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Sender>) -> anyhow::Result<()> {
+fn spawn_work(
+    tasks: &mut Tasks,
+    work: &Work<'_>,
+    plans: Plans,
+    sender: Arc<Sender>,
+    waiting: mpsc::Receiver<Candidate>,
+) -> anyhow::Result<()> {
     let Work { config, keys, ready, stop, address, checks, serving } = *work;
     let (link, keys) = (Arc::clone(&ready.link), keys.clone());
     let new_alerts = Arc::new(Notify::new());
@@ -232,6 +243,15 @@ fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Send
     };
     let token = stop.clone();
     tasks.spawn("fan-out", keep(stop.clone(), "fan-out", move || fan_out().run(token.clone())));
+
+    let messenger = MessengerParts {
+        link: Arc::clone(&link),
+        keys: keys.clone(),
+        config: config.verification.clone(),
+        public_url: config.http.public_url.clone(),
+        sender: Arc::clone(&sender),
+    };
+    tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));
 
     let slots = slots(&config.delivery);
     let dispatcher = {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::config::{CheckConfig, HttpConfig};
+use crate::contacts::VerificationConfig;
 use crate::events::config::StreamConfig;
 use crate::outbox::config::DeliveryConfig;
 use crate::sender::config::RetryConfig;
@@ -65,6 +66,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// `[check]`.
     pub check: CheckConfig,
+    /// `[verification]`.
+    pub verification: VerificationConfig,
     /// `[log]`.
     pub log: LogConfig,
     /// `[shutdown]`.

@@ -22,6 +22,7 @@ pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod contacts;
 pub mod events;
 pub mod ledger;
 pub mod outbox;

@@ -98,9 +98,16 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let broken = json!({"id": "c_old", "channel": "sms"});
     let contacts = json!([own[0], own[1], broken]).to_string();
     let mut command = redis::cmd("HSET");
-    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
     snapshot("several_contacts", &run(&["--subject", "alice"]).run().told());
     snapshot("unknown_contact", &run(&["--subject", "alice", "--contact", "c_three"]).run().told());
+    let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
+    let mut command = redis::cmd("HSET");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
+    let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
+    assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
+    let mut command = redis::cmd("HSET");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
     let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
     assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
     assert_eq!(receiver.next().await.uri.path(), "/two");
@@ -210,6 +217,20 @@ fn each_part_of_an_alert_is_previewed() {
     let html = quotabell(["preview", "html", "--subject", "<b>"]).run().expect_done();
     assert!(html.trim_end().ends_with("</html>") && html.contains("&lt;b&gt;"), "{html}");
     assert!(!html.ends_with("\n\n"));
+}
+
+/// The mail that asks to confirm an address is the operator's to change as well, so it can be looked at.
+#[test]
+fn the_mail_that_asks_for_consent_is_previewed() {
+    let preview = |part: &str| quotabell(["preview", part, "--subject", "<b>"]).run().expect_done();
+    assert_eq!(preview("verify-subject"), "Confirm this address for quota alerts about <b>\n");
+    assert!(preview("verify-text").contains("  012345\n") && preview("verify-html").contains("&lt;b&gt;"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("verify.txt"), "{{ code }}\n{{ used }}\n").expect("written");
+    let broken = quotabell(["preview", "text"]).env("QUOTABELL__EMAIL__TEMPLATES", folder.path()).run();
+    assert_eq!(broken.code, 78);
+    let said = "verify.txt, line 2: \"used\" is not known; known are the variables subject, code, link, minutes";
+    assert!(broken.stderr.contains(said), "{}", broken.stderr);
 }
 
 /// A template of the operator's is used, and a broken one is told with file and line.

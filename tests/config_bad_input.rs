@@ -188,6 +188,16 @@ wrong_files! {
     authorities_for_redis_without_tls_are_an_error: "[redis]\nurl = \"redis://h\"\nca_file = \"absent.pem\"\n";
     /// A From header that no server takes.
     a_sender_that_is_no_mailbox_is_an_error: "[email]\nfrom = \"alerts\"\n";
+    /// Links in mails to a place that nobody reaches.
+    a_public_url_without_a_host_is_an_error: "[http]\npublic_url = \"quota.example.com\"\n";
+    /// More than a set holds.
+    requests_for_a_verification_beyond_count_are_an_error: "[verification]\nrequests = \"100001/1h\"\n";
+    /// A number without a period.
+    requests_for_a_verification_without_a_period_are_an_error: "[verification]\nrequests = 3\n";
+    /// No mail arrives in a second.
+    a_password_that_lives_a_second_is_an_error: "[verification]\nlifetime = \"1s\"\n";
+    /// Nobody could ever confirm it.
+    a_fallback_contact_that_is_not_verified_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nverified = false\n";
     /// A level that is none.
     an_unknown_log_level_is_an_error: "[log]\nlevel = \"verbose\"\n";
 }

@@ -10,11 +10,14 @@ use quotabell::config::DEFAULTS;
 use quotabell::types::meters::{self, Kind};
 use quotabell::types::{Keys, Reason};
 use quotabell::wire::Link;
+use serde_json::json;
 use tokio::process::{Child, Command};
 
 mod support;
+use support::api::Caller;
+use support::echo_receiver::{Echo, EchoReceiver};
 use support::eventually::eventually;
-use support::redis_server::RedisServer;
+use support::redis_server::{RedisServer, free_port};
 
 const PASSWORD: &str = "a-password-for-one-test";
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
@@ -265,9 +268,11 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     let frank = r#"[{"channel":"email","address":"frank@b.test"}]"#;
     served.set_contacts("frank", frank).await;
     // With caps, since counting them takes commands of its own.
+    let (port, token) = (free_port(), "0123456789abcdef0123456789abcdef");
     let mut run = served.quotabell("quotabell", &["run"]);
     run.env("QUOTABELL__EMAIL__SMTP_URL", mailbox.url()).env("QUOTABELL__EMAIL__PER_MINUTE", "9");
     run.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
+    run.env("QUOTABELL__HTTP__LISTEN", format!("127.0.0.1:{port}")).env("QUOTABELL__HTTP__TOKEN", token);
     let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
 
     // Another group with an entry that it has not acknowledged: trimming has to ask about it.
@@ -290,6 +295,24 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     served.set("bob", &receiver.url("/hook")).await;
     served.total("delivered", 3).await;
     receiver.next().await;
+
+    // Contacts that a subject's own side adds: one that cannot be reached, and one that is verified at once.
+    let api = Caller::at(([127, 0, 0, 1], port).into()).with_token(token);
+    let asked = EchoReceiver::start(Echo::Right).await;
+    for contact in [
+        json!({"channel": "webhook", "url": asked.url("/hook")}),
+        json!({"channel": "email", "address": "frank@b.test"}),
+    ] {
+        assert_eq!(api.post("/v1/subjects/frank/contacts", &contact).await.status, 202);
+    }
+    for again in [202, 429] {
+        assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verification", &json!({})).await.status, again);
+    }
+    assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verify", &json!({"code": "000000"})).await.status, 403);
+    assert_eq!(api.post("/confirm/nobodys", &json!({})).await.status, 410);
+    for line in [r#"verifications_total{outcome="verified"} 1"#, r#"verifications_total{outcome="failed"} 1"#] {
+        eventually(line, || async { api.get("/metrics").await.text.contains(line).then_some(()) }).await;
+    }
 
     for arguments in [
         &["subject", "set", "dave", "--limit", "requests=7", "--email", "d@b.test"][..],

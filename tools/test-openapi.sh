@@ -63,8 +63,17 @@ checks=(--max-examples 1000 --checks all --exclude-checks positive_data_acceptan
 run() { # run TITLE [ARGUMENT ...]
   printf '\n== %s\n' "$1"
   shift
+  # The document, but with one URL for all webhooks, which is never called: made-up ones would be looked up and called for real.
+  "$python" - "http://127.0.0.1:$http/openapi.json" "$folder/openapi.json" <<'PYTHON'
+import json, sys, urllib.request
+document = json.load(urllib.request.urlopen(sys.argv[1]))
+for kind in document["components"]["schemas"]["NewContact"]["oneOf"]:
+    if "url" in kind["properties"]:
+        kind["properties"]["url"] = {"const": "https://127.0.0.1/hook"}
+json.dump(document, open(sys.argv[2], "w"))
+PYTHON
   # In the folder, because schemathesis leaves files where it runs.
-  (cd "$folder" && "$venv/bin/st" run "http://127.0.0.1:$http/openapi.json" "${checks[@]}" "$@") || failed=1
+  (cd "$folder" && "$venv/bin/st" run openapi.json --url "http://127.0.0.1:$http" "${checks[@]}" "$@") || failed=1
   # A run that asked nothing is no success.
   "$python" - "http://127.0.0.1:$http/metrics" <<'PYTHON' || failed=1
 import sys, urllib.request

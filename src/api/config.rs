@@ -17,6 +17,8 @@ pub struct HttpConfig {
     pub token: Option<Secret>,
     /// A file whose first line is the token; wins over `token`, of which the configuration leaves none beside it.
     pub token_file: Option<PathBuf>,
+    /// Where people reach this interface, `https://quota.example.com`: what confirm links begin with.
+    pub public_url: Option<String>,
 }
 
 /// The section `[check]`: how questions of API nodes are answered when Redis is away.

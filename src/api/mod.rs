@@ -9,10 +9,14 @@ use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::contacts::Desk;
+
 pub mod body;
 mod check;
 pub mod checker;
 pub mod config;
+mod confirm;
+mod contacts;
 pub mod gauges;
 pub mod openapi;
 mod pages;
@@ -42,6 +46,8 @@ pub struct Api {
     pub token: Option<Token>,
     /// What API nodes ask.
     pub checks: Checks,
+    /// Contacts that a subject's own side adds.
+    pub contacts: Desk,
 }
 
 /// Serves the routes on a listener that is bound already, until stopped.

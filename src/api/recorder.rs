@@ -3,6 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::contacts::Event;
 use crate::types::{Channel, Reason, meters};
 
 use super::checker::Decided;
@@ -47,6 +48,9 @@ fn describe() {
     }
     for decision in Decided::WORDS {
         counter!(meters::CHECKS, "decision" => decision).absolute(0);
+    }
+    for event in Event::ALL {
+        counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
     }
     for reason in Reason::ALL {
         counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);

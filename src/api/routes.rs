@@ -15,7 +15,7 @@ use super::Api;
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
 use super::token::Shown;
-use super::{check, openapi, pages};
+use super::{check, confirm, contacts, openapi, pages};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,22 @@ pub const ROUTES: &[Route] = &[
     Route { method: "GET", path: "/metrics", access: Access::Open, serve: || get(pages::metrics) },
     Route { method: "GET", path: "/openapi.json", access: Access::Open, serve: || get(openapi::document) },
     Route { method: "POST", path: "/v1/check", access: Access::Token, serve: || post(check::check) },
+    Route { method: "POST", path: "/v1/subjects/{id}/contacts", access: Access::Write, serve: || post(contacts::add) },
+    Route {
+        method: "POST",
+        path: "/v1/subjects/{id}/contacts/{contact}/verification",
+        access: Access::Write,
+        serve: || post(contacts::resend),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/subjects/{id}/contacts/{contact}/verify",
+        access: Access::Write,
+        serve: || post(contacts::verify),
+    },
+    // The token in the path is what they ask for.
+    Route { method: "GET", path: "/confirm/{token}", access: Access::Open, serve: || get(confirm::ask) },
+    Route { method: "POST", path: "/confirm/{token}", access: Access::Open, serve: || post(confirm::confirm) },
 ];
 
 /// The router of every route. What is in no route answers a problem too.

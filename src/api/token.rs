@@ -10,6 +10,7 @@ use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 
 use super::config::HttpConfig;
+use crate::types::secret::same_digest;
 
 /// The longest token. A header line of more would be refused by proxies on the way.
 const BYTES_MAX: usize = 1024;
@@ -119,7 +120,7 @@ impl Token {
     pub fn shown_in(&self, headers: &HeaderMap) -> Shown {
         let Some(given) = headers.get(AUTHORIZATION) else { return Shown::Nothing };
         match bearer(given.as_bytes()) {
-            Some(token) if same(&digest(token), &self.digest) => Shown::Right,
+            Some(token) if same_digest(&digest(token), &self.digest) => Shown::Right,
             _ => Shown::Wrong,
         }
     }
@@ -136,11 +137,6 @@ fn digest(text: &[u8]) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
-/// Looks at every byte, however early two differ.
-fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
-}
-
 fn first_line(path: &Path) -> Result<String, TokenError> {
     let text = std::fs::read_to_string(path).map_err(|source| TokenError::File { path: path.to_owned(), source })?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
@@ -153,7 +149,7 @@ mod tests {
 
     fn token(text: &str) -> Result<Option<Token>, TokenError> {
         let token = Some(Secret::new(text.to_owned()));
-        Token::from_config(&HttpConfig { listen: "127.0.0.1:0".into(), token, token_file: None })
+        Token::from_config(&HttpConfig { listen: "127.0.0.1:0".into(), token, token_file: None, public_url: None })
     }
 
     fn shown(header: Option<&str>) -> Shown {
@@ -209,7 +205,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("token");
         std::fs::write(&path, "0123456789abcdef\r\n").expect("writable");
-        let config = HttpConfig { listen: String::new(), token: None, token_file: Some(path) };
+        let config = HttpConfig { listen: String::new(), token: None, token_file: Some(path), public_url: None };
         assert_eq!(Token::from_config(&config).expect("readable"), token("0123456789abcdef").expect("legal"));
         let absent = HttpConfig { token_file: Some(folder.path().join("absent")), ..config };
         assert_eq!(Token::from_config(&absent).expect_err("absent").setting(), "http.token_file");

@@ -191,8 +191,13 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
     let set_one =
         format!("`quotabell subject set {subject} --email ADDRESS` sets one, or name --email or --webhook here");
     if let Some(id) = id {
-        return match contacts.find(&ContactId::from_stored(id)) {
+        let id = ContactId::from_stored(id);
+        return match contacts.find(&id) {
             Found::Contact(contact) => Ok(contact),
+            _ if contacts.unverified.contains(&id) => Err(hint::failed(
+                format_args!("contact {id} of {subject} is not verified"),
+                "it gets nothing until it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`",
+            )),
             _ if contacts.readable.is_empty() => {
                 Err(hint::failed(format_args!("{subject} has no contact {id} that can be read"), set_one))
             }

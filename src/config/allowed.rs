@@ -51,7 +51,11 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["email", "smtp_url_file"], "the path of a file whose first line is the URL"),
     (&["email", "from"], r#"a mailbox, as "Example API <quota@example.com>""#),
     (&["email", "timeout"], r#"a duration above 0 and up to 1h, as "60s""#),
-    (&["email", "templates"], "the path of a directory with one or more of subject.txt, alert.txt and alert.html"),
+    (
+        &["email", "templates"],
+        "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt and \
+         verify.html",
+    ),
     (&["email", "ca_file"], "the path of a PEM file of certificates"),
     (&["email", "per_minute"], "a whole number, 1 or more"),
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
@@ -59,6 +63,9 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["http", "token_file"], "the path of a file whose first line is the token"),
     (&["check", "on_error"], r#""allow" or "deny""#),
     (&["check", "timeout"], r#"a duration above 0 and up to 5s, as "100ms""#),
+    (&["http", "public_url"], r#"a URL of a host, with a path if need be, as "https://quota.example.com""#),
+    (&["verification", "requests"], r#"up to 100000 requests and a period of 1ms to 31d, as "3/1h""#),
+    (&["verification", "lifetime"], r#"a duration, 1m to 1d, as "10m""#),
     (&["log", "format"], r#""text" or "json""#),
     (&["log", "level"], r#""error", "warn", "info", "debug" or "trace""#),
     (&["shutdown", "drain"], r#"a duration, as "20s""#),

@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use url::Url;
+
 use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
@@ -27,6 +29,11 @@ const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
 const _: () = assert!(CHECK_TIMEOUT_MAX.as_millis() <= RESPONSE_TIMEOUT.as_millis());
 
+/// The shortest life of a one-time password: a mail has to arrive and be read.
+const LIFETIME_MIN: Duration = Duration::from_secs(60);
+/// The longest. One that lies in a mailbox for longer is found by somebody else.
+const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// A broken rule: the key's segments, those of the other key where two disagree, and the problem.
 struct Fault {
     path: Vec<String>,
@@ -38,7 +45,7 @@ type Checked = Result<(), Fault>;
 
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
-    let parts = [redis, stream, plans, fallback, retry, timeouts, caps, rest];
+    let parts = [redis, stream, plans, fallback, retry, timeouts, caps, verification, rest];
     parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
 }
 
@@ -119,6 +126,8 @@ fn fallback(config: &Config) -> Checked {
             holds(false, &path, fault)?;
         }
         holds(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id))?;
+        // Nobody could ever confirm it: that is for contacts of subjects.
+        holds(contact.verified, &path, "verified = false has no meaning here")?;
     }
     Ok(())
 }
@@ -151,6 +160,21 @@ fn caps(config: &Config) -> Checked {
     let Some(rate) = config.webhook.per_destination else { return Ok(()) };
     let problem = format!("{rate} is more than {MEMBERS_MAX} attempts in a window");
     holds(rate.limit().get() <= MEMBERS_MAX, &["webhook", "per_destination"], problem)
+}
+
+fn verification(config: &Config) -> Checked {
+    let requests = config.verification.requests;
+    let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
+    holds(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many)?;
+    let lifetime = config.verification.lifetime;
+    let range = format!("{} is not between {} and {}", Written(lifetime), Written(LIFETIME_MIN), Written(LIFETIME_MAX));
+    holds((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range)?;
+    let Some(public_url) = &config.http.public_url else { return Ok(()) };
+    let legal = Url::parse(public_url).is_ok_and(|url| {
+        let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
+    });
+    holds(legal, &["http", "public_url"], "is not an http or https URL of a host, without user, query and fragment")
 }
 
 fn rest(config: &Config) -> Checked {

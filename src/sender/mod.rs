@@ -19,13 +19,15 @@ pub mod render;
 pub mod sample;
 pub mod throttle;
 mod turns;
+mod verification;
 
 pub use config::RetryConfig;
 pub use sample::{Sample, sample_alert};
 pub use throttle::Throttle;
+pub use verification::{ChallengePost, PasswordMail};
 
 use next_due::{Ended, Next, next_due};
-use render::{Rendered, TemplateError, Templates};
+use render::{Rendered, SAMPLE_VERIFICATION, TemplateError, Templates, VerifyVariables};
 use throttle::Room;
 
 /// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
@@ -118,6 +120,8 @@ pub struct Preview {
     pub mail: Rendered,
     /// The body of the webhook.
     pub webhook_json: String,
+    /// The mail that asks to confirm an address.
+    pub verification: Rendered,
 }
 
 /// Makes attempts.
@@ -247,7 +251,7 @@ impl Sender {
                 let mail = Mail {
                     to: address,
                     delivery_id: delivery.as_str(),
-                    alert_id: alert.id.as_str(),
+                    alert_id: Some(alert.id.as_str()),
                     subject_line: &subject_line,
                     text: &text,
                     html: &html,
@@ -280,6 +284,11 @@ struct Message<'a> {
 ///
 /// [`TemplateError`].
 pub fn preview(email: &EmailConfig, alert: &Alert) -> Result<Preview, TemplateError> {
-    let mail = Templates::load(email.templates.as_deref())?.render(alert, Purpose::Alert)?;
-    Ok(Preview { mail, webhook_json: payload::json(alert, Purpose::Alert) })
+    let templates = Templates::load(email.templates.as_deref())?;
+    let asking = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
+    Ok(Preview {
+        mail: templates.render(alert, Purpose::Alert)?,
+        webhook_json: payload::json(alert, Purpose::Alert),
+        verification: templates.render_verification(asking)?,
+    })
 }

@@ -12,6 +12,7 @@ pub mod plans;
 pub mod profile;
 pub mod rates;
 pub mod record;
+pub mod store;
 pub mod watch;
 
 pub use cache::Cache;

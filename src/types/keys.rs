@@ -25,6 +25,11 @@
 //! | `quota_cap:{tag}:webhook:<origin>` | zset | attempts at this destination in the last window, while `webhook.per_destination` is set | the window |
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
 //! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
+//! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
+//! | `quota_verify_resent:{tag}:<contact>` | string | a verification was sent again | 60 s |
+//! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
+//! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
+//! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
@@ -214,6 +219,36 @@ impl Keys {
     #[must_use]
     pub fn window(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
+    }
+
+    /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address.
+    #[must_use]
+    pub fn verify_requests(&self, contact: &str) -> String {
+        format!("quota_verify_requests:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_resent:{tag}:<contact>`; `contact` is a digest of subject and contact id, both chosen by others.
+    #[must_use]
+    pub fn verify_resent(&self, contact: &str) -> String {
+        format!("quota_verify_resent:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_password:{tag}:<contact>`, the contact as in [`Keys::verify_resent`].
+    #[must_use]
+    pub fn verify_password(&self, contact: &str) -> String {
+        format!("quota_verify_password:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_guesses:{tag}:<password>`; `password` is its nonce.
+    #[must_use]
+    pub fn verify_guesses(&self, password: &str) -> String {
+        format!("quota_verify_guesses:{}:{password}", self.tag)
+    }
+
+    /// `quota_verify_link:{tag}:<token>`; `token` is its digest.
+    #[must_use]
+    pub fn verify_link(&self, token: &str) -> String {
+        format!("quota_verify_link:{}:{token}", self.tag)
     }
 
     /// `quota_totals:{tag}`.

@@ -83,6 +83,8 @@ meters! {
     STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
     /// Reading or standing by.
     READING = Gauge "quotabell_reading" "1 while this daemon reads the usage stream, 0 while another does and this one stands by";
+    /// Verifications of contacts; label `outcome`.
+    VERIFICATIONS = Counter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
     /// Redis errors; label `operation`.
     REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
     /// Whether Redis answers.

@@ -89,10 +89,15 @@ pub type Header<'a> = (&'a str, &'a str);
 impl Caller {
     /// Of this daemon, without a token.
     pub async fn of(daemon: &mut Daemon) -> Self {
+        Self::at(daemon.http().await)
+    }
+
+    /// Of the daemon that listens here, without a token.
+    pub fn at(address: SocketAddr) -> Self {
         // The daemon's own provider; a second test in this process finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
-        Self { address: daemon.http().await, client, token: None, documented: Documented::read() }
+        Self { address, client, token: None, documented: Documented::read() }
     }
 
     /// The same, showing this token.

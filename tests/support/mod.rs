@@ -6,6 +6,7 @@ pub mod binary;
 pub mod certificates;
 pub mod clockwork;
 pub mod daemon;
+pub mod echo_receiver;
 pub mod eventually;
 pub mod http_receiver;
 pub mod mail_server;

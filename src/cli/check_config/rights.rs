@@ -80,7 +80,14 @@ const WINDOW: [&str; 10] = [
     "ZREMRANGEBYSCORE KEY 0 0",
     "UNLINK KEY",
 ];
-const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
+/// The sets of requests and guesses of a verification.
+const VERIFY_SET: [&str; 6] =
+    ["ZADD KEY 0 x", "ZCARD KEY", "ZSCORE KEY x", "ZRANGE KEY 0 0", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIREAT KEY 1"];
+const VERIFY_COOLDOWN: [&str; 4] = ["SET KEY x", "GET KEY", "PTTL KEY", "PEXPIRE KEY 1"];
+/// Its passwords and links.
+const VERIFY_SECRET: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "PEXPIRE KEY 1", "UNLINK KEY"];
+/// Written where contacts are added and verified through the API.
+const SUBJECT: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HSET KEY x x"];
 
 /// What the user may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +176,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 21] = [
+    let of_keys: [(String, &[&'static str]); 26] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -191,6 +198,11 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.email_cap(), &EMAIL_CAP),
         (keys.webhook_cap("https://example.com"), &WEBHOOK_CAP),
         (keys.window("gcra", &metric, &subject), &WINDOW),
+        (keys.verify_requests("check-config"), &VERIFY_SET),
+        (keys.verify_guesses("check-config"), &VERIFY_SET),
+        (keys.verify_resent("check-config"), &VERIFY_COOLDOWN),
+        (keys.verify_password("check-config"), &VERIFY_SECRET),
+        (keys.verify_link("check-config"), &VERIFY_SECRET),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
