@@ -15,9 +15,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::verification::{Candidate, Desk, DeskParts, Messenger, MessengerParts};
 use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
-use crate::contacts::{Candidate, Desk, DeskParts, Messenger, MessengerParts};
 use crate::events::worker::Parts;
 use crate::events::{PartitionLease, Worker};
 use crate::ledger::{Check, Committer};

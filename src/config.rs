@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::config::{CheckConfig, HttpConfig};
-use crate::contacts::VerificationConfig;
+use crate::api::verification::VerificationConfig;
 use crate::events::config::StreamConfig;
 use crate::outbox::config::DeliveryConfig;
 use crate::sender::config::RetryConfig;

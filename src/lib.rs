@@ -22,7 +22,6 @@ pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;
-pub mod contacts;
 pub mod events;
 pub mod ledger;
 pub mod outbox;

@@ -8,10 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders of `src` in the order of the data path. A folder imports only itself and those after it, so the alphabet is the rule.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 12] = [
     "api",
     "cli",
-    "contacts",
     "dashboard",
     "events",
     "ledger",

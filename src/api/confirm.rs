@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use minijinja::{Environment, UndefinedBehavior, context};
 
 use super::Api;
-use crate::contacts::Confirmed;
+use super::verification::Confirmed;
 
 const TEMPLATE: &str = "confirm.html";
 

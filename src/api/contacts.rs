@@ -1,6 +1,6 @@
 //! `/v1/subjects/{id}/contacts`: contacts that a subject's own side adds, and their verification.
 //!
-//! Judges what was sent; everything else is the [`crate::contacts::Desk`]'s. What is answered depends on the request and on how often it came, never on
+//! Judges what was sent; everything else is the [`super::verification::Desk`]'s. What is answered depends on the request and on how often it came, never on
 //! whether there is such a subject or contact.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Api;
 use super::body::{Given, Json};
 use super::problem::Problem;
-use crate::contacts::{CONTACTS_MAX, Candidate, DeskError, Guessed};
+use super::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed};
 use crate::subjects::contact_check;
 use crate::transport::secret;
 use crate::types::{Channel, Contact, ContactId, Secret, Subject};

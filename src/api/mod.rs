@@ -1,15 +1,14 @@
-//! HTTP: health, readiness, metrics, and the routes for API nodes.
+//! HTTP: health, readiness, metrics, the routes for API nodes, and contacts with their verification.
 //!
-//! Owns the routes and nothing behind them: what is asked about subjects is answered by `ledger` and `subjects`. Every error is a
-//! problem of RFC 9457. Read next: [`routes`], the table of all of them; [`ready`], which says what ready means.
+//! Owns the routes, and in [`verification`] the contacts that are added through them; nothing else stands behind a route: what is
+//! asked about subjects is answered by `ledger` and `subjects`. Every error is a problem of RFC 9457. Read next: [`routes`], the
+//! table of all of them; [`ready`], which says what ready means.
 
 use std::sync::Arc;
 
 use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-
-use crate::contacts::Desk;
 
 pub mod body;
 mod check;
@@ -26,12 +25,15 @@ pub mod ready;
 pub mod recorder;
 pub mod routes;
 pub mod token;
+pub mod verification;
 
 pub use checker::{Checker, Checks};
 pub use gauges::Gauges;
 pub use problem::Problem;
 pub use ready::Readiness;
 pub use token::Token;
+
+use verification::Desk;
 
 /// What the routes look at.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::contacts::Event;
+use super::verification::Event;
 use crate::types::{Channel, Reason, meters};
 
 use super::checker::Decided;
