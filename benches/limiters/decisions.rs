@@ -11,6 +11,7 @@ use crate::Size;
 use crate::contenders::Contender;
 use crate::figures::{Series, thousands};
 use crate::load::{AT_ONCE, CALLS_A_KEY, LIMIT, Load};
+use crate::machine;
 use crate::peers::Seen;
 use crate::redis_server::RedisServer;
 
@@ -22,6 +23,8 @@ struct Measured {
     p99_us: Series,
     /// How long a call held the server, as the server counts it.
     server_us: Series,
+    /// What a call cost the processor of this process, both its threads; of ours alone.
+    caller_us: Series,
 }
 
 /// Measures and prints.
@@ -39,10 +42,12 @@ pub async fn run(size: Size) -> anyhow::Result<()> {
             let load = Load::new(size, format!("{round}:{number}"));
             let mut reset = redis::cmd("CONFIG");
             let () = link.query(reset.arg("RESETSTAT")).await?;
+            let before_us = machine::cpu_us()?;
             let seen = match contender {
                 Contender::Peer(peer) => peer.run(server.port(), &load)?,
                 ours => call_all(&link, ours, &load).await?,
             };
+            let caller_us = (machine::cpu_us()? - before_us) / load.calls() as f64;
             let right = contender.admitted(&load);
             anyhow::ensure!(
                 seen.admitted == right && seen.took_us.len() == load.calls(),
@@ -56,6 +61,7 @@ pub async fn run(size: Size) -> anyhow::Result<()> {
             measured.p50_us.push(took_us.quantile(0.5));
             measured.p99_us.push(took_us.quantile(0.99));
             measured.server_us.push(server_us(&link, contender).await?);
+            measured.caller_us.push(caller_us);
         }
     }
     print(size, rounds, &measured);
@@ -111,18 +117,22 @@ fn print(size: Size, rounds: usize, measured: &[Measured]) {
         load.calls(),
         load.keys
     );
-    println!("| | decisions/s | spread | of one line | p50 | p99 | server us |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("| | decisions/s | spread | of one line | p50 | p99 | server us | caller us |");
+    println!("|---|---|---|---|---|---|---|---|");
     let position = Contender::ALL.iter().position(|contender| *contender == Contender::OneLine);
     let plain = position.map_or(f64::NAN, |position| measured[position].a_second.median());
     for (contender, measured) in Contender::ALL.into_iter().zip(measured) {
         if measured.a_second.is_empty() {
-            println!("| {} | not fetched: `make peers` | | | | | |", contender.name());
+            println!("| {} | not fetched: `make peers` | | | | | | |", contender.name());
             continue;
         }
         let a_second = measured.a_second.median();
+        let caller_us = match contender {
+            Contender::Peer(_) => String::new(),
+            _ => format!("{:.1}", measured.caller_us.median()),
+        };
         println!(
-            "| {} | {} | {} | {:.2} | {:.2} ms | {:.2} ms | {:.1} |",
+            "| {} | {} | {} | {:.2} | {:.2} ms | {:.2} ms | {:.1} | {caller_us} |",
             contender.name(),
             thousands(a_second),
             measured.a_second.spread(thousands),

@@ -22,7 +22,7 @@ local added = redis.call('ZSCORE', key, ARGV[3]) and 1 or 0
 if added == 0 and alive < most then
   redis.call('ZADD', key, string.format('%.0f', now + stay), ARGV[3])
   -- As long as the member that stays longest.
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
   redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last[2])))
   added, alive = 1, alive + 1
 end

@@ -32,8 +32,8 @@ if units == 0 or used + units > limit then
   return {units == 0 and used < limit and 1 or 0, used, left_ms}
 end
 if left_ms == 0 then
-  redis.call('SET', KEYS[1], string.format('%.0f', units), 'PX', ARGV[2])
+  redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
   return {1, units, window_ms}
 end
-redis.call('INCRBY', KEYS[1], string.format('%.0f', units))
+redis.call('INCRBY', KEYS[1], ARGV[3])
 return {1, used + units, left_ms}
