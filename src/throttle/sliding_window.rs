@@ -1,6 +1,7 @@
 //! The wrapper of `sliding_window.lua`: n units in any window, wherever it begins.
 //!
-//! Exact, and the dearest: a member of a sorted set for each call that was admitted, about 90 bytes, until the window has passed.
+//! Exact, and the dearest: a member of a sorted set for each call that was admitted, 35 bytes, above 128 of them 118, until the
+//! window has passed.
 //! So the limit is at most [`MEMBERS_MAX`]; for more there is [`super::Gcra`].
 
 use std::sync::LazyLock;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use redis::{Cmd, FromRedisValue, RedisResult, ToRedisArgs};
+use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 
 use super::link::Link;
 
@@ -49,7 +49,7 @@ impl Script {
     /// Begins a call. Keys first, then arguments.
     #[must_use]
     pub fn call(&self) -> Call<'_> {
-        Call { script: self, keys: Vec::new(), arguments: Vec::new() }
+        Call { script: self, keys: Vec::new(), arguments: Cmd::new() }
     }
 }
 
@@ -58,7 +58,8 @@ impl Script {
 pub struct Call<'a> {
     script: &'a Script,
     keys: Vec<String>,
-    arguments: Vec<Vec<u8>>,
+    /// No command, but what keeps arguments in one piece of memory.
+    arguments: Cmd,
 }
 
 impl Call<'_> {
@@ -72,7 +73,7 @@ impl Call<'_> {
     /// Adds the next argument (or several, for a slice).
     #[must_use]
     pub fn arg(mut self, argument: impl ToRedisArgs) -> Self {
-        self.arguments.extend(argument.to_redis_args());
+        self.arguments.arg(argument);
         self
     }
 
@@ -84,8 +85,10 @@ impl Call<'_> {
     pub async fn run<T: FromRedisValue>(self, link: &Link) -> RedisResult<T> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.script.sha1).arg(self.keys.len()).arg(&self.keys);
-        for argument in &self.arguments {
-            command.arg(argument);
+        for argument in self.arguments.args_iter() {
+            if let Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
         }
         run(link, self.script, &command).await
     }
