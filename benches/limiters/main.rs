@@ -1,15 +1,20 @@
 //! Measures the limiters on a real server: `make bench-limiters`, or `cargo bench --bench limiters -- --quick` for a look that only
 //! shows that everything runs.
 //!
-//! Two parts, on a redis-server that it starts itself on a free port, without persistence: [`decisions`], how many a second and how
-//! long each takes, beside plain commands and the limiters of others; [`memory`], what a key costs. Every contender's admitted calls
-//! are compared with what they must be; a wrong count ends the run with exit code 1.
+//! Three parts, on a redis-server that it starts itself on a free port, without persistence: [`decisions`], how many a second and how
+//! long each takes, beside plain commands and the limiters of others; [`http`], the same question asked of a daemon by API nodes;
+//! [`memory`], what a key costs. Every contender's admitted calls are compared with what they must be; a wrong count ends the run
+//! with exit code 1.
 
 mod contenders;
+#[path = "../pipeline/daemon.rs"]
+#[allow(dead_code, reason = "the bench of the pipeline uses all of it")]
+mod daemon;
 mod decisions;
 #[path = "../pipeline/figures.rs"]
 #[allow(dead_code, reason = "the bench of the pipeline uses all of it")]
 mod figures;
+mod http;
 mod load;
 #[path = "../pipeline/machine.rs"]
 #[allow(dead_code, reason = "the bench of the pipeline uses all of it")]
@@ -54,6 +59,9 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if wanted("decisions") {
         runtime.block_on(decisions::run(size))?;
+    }
+    if wanted("http") {
+        http::run(size)?;
     }
     if wanted("memory") {
         runtime.block_on(memory::run(size))?;
