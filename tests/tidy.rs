@@ -500,7 +500,8 @@ fn no_merge_is_left_half_done() {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         fs::read_to_string(&path).ok().map(|text| Source { path: name, text })
     });
-    let below = ["src", "tests", "benches", "config", "templates", "docs", "tools", "packaging"].map(files_below).concat();
+    let below =
+        ["src", "tests", "benches", "config", "templates", "docs", "tools", "packaging"].map(files_below).concat();
     expect_none(&of_root.chain(below).flat_map(|file| merge_marks(&file)).collect::<Vec<_>>());
     let sample = format!("a\n{} HEAD\nb\n=======\nc\n{} x\n", "<".repeat(7), ">".repeat(7));
     assert_eq!(merge_marks(&Source::sample("docs/x.md", &sample)).len(), 2);
