@@ -288,6 +288,32 @@ async fn a_webhook_inside_the_network_is_not_called() {
     desk.daemon.drain().await;
 }
 
+/// What a mail provider or a receiver takes is one number: messages that ask for consent must not be the way round it, by which
+/// anybody's receiver is flooded with ever other paths.
+#[tokio::test]
+async fn messages_that_ask_for_consent_keep_to_the_caps() {
+    let mut desk = Desk::open_with(|setup| {
+        setup.env("QUOTABELL__EMAIL__PER_MINUTE", "1").env("QUOTABELL__WEBHOOK__PER_DESTINATION", "1/1h")
+    })
+    .await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let Asked { code, .. } = desk.asked().await;
+    desk.add_email("bob", "bob@b.test").await;
+    desk.counted("throttled", 1).await;
+    let mut receiver = EchoReceiver::start(Echo::Nothing).await;
+    for path in ["/1", "/2"] {
+        desk.add("carol", &json!({"channel": "webhook", "url": receiver.url(path), "secret": secret(9)})).await;
+    }
+    verify(&receiver.next().await, &secret(9));
+    desk.counted("throttled", 2).await;
+    assert!(desk.mailbox.try_next().is_none() && receiver.try_next().is_none());
+    // A message that finds no room leaves the password before it good.
+    desk.resend("alice", &id).await;
+    desk.counted("throttled", 3).await;
+    assert_eq!(desk.show("alice", &id, &code).await.status, 200);
+    desk.daemon.drain().await;
+}
+
 /// Six digits are found by a million guesses: five are the most, and another mail begins anew with another password.
 #[tokio::test]
 async fn after_five_wrong_guesses_the_right_code_is_refused_too() {

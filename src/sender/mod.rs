@@ -23,12 +23,11 @@ mod verification;
 
 pub use config::RetryConfig;
 pub use sample::{Sample, sample_alert};
-pub use throttle::Throttle;
+pub use throttle::{Room, Throttle};
 pub use verification::{ChallengePost, PasswordMail};
 
 use next_due::{Ended, Next, next_due};
 use render::{Rendered, SAMPLE_VERIFICATION, TemplateError, Templates, VerifyVariables};
-use throttle::Room;
 
 /// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
 /// the first time must not mail anybody about last month.
@@ -158,7 +157,7 @@ impl Sender {
         })
     }
 
-    /// The same sender, whose deliveries ask this throttle for room. Test messages do not.
+    /// The same sender, which has this throttle asked for room. Test messages do not ask.
     #[must_use]
     pub fn throttled_by(self, throttle: Throttle) -> Self {
         Self { throttle: Some(throttle), ..self }
@@ -206,12 +205,21 @@ impl Sender {
 
     /// Why the delivery can't leave now, if it can't.
     async fn without_room(&self, due: &Due<'_>) -> Option<Verdict> {
-        match self.throttle.as_ref()?.room_for(due.contact).await {
+        match self.room_for(due.contact).await {
             // Redis was slow: an attempt that started now could outlive its lease and meet another worker's.
             Room::Given if Instant::now() > due.start_by => Some(Verdict::Postponed(Duration::ZERO)),
             Room::Given => None,
             Room::Full { again } => Some(Verdict::Throttled(again)),
             Room::Unknown { again } => Some(Verdict::Postponed(again)),
+        }
+    }
+
+    /// Takes a place for one message to this contact under its cap, if it has one. Who sends something else than deliveries asks
+    /// here first: what the receiver and the mail provider take is one number for all that we send.
+    pub async fn room_for(&self, contact: &Contact) -> Room {
+        match &self.throttle {
+            Some(throttle) => throttle.room_for(contact).await,
+            None => Room::Given,
         }
     }
 

@@ -39,6 +39,8 @@ pub struct Cache<Hint> {
     entries_max: usize,
     /// One profile for all subjects that Redis does not know, which are most.
     unknown: Arc<Profile>,
+    /// Whether any slot may be fresh.
+    any_fresh: bool,
 }
 
 /// One subject.
@@ -86,6 +88,7 @@ impl<Hint: Default> Cache<Hint> {
             slots: Vec::new(),
             entries_max: entries_max.max(1),
             unknown: Arc::new(Profile::of_unknown(plans)),
+            any_fresh: false,
         }
     }
 
@@ -141,8 +144,12 @@ impl<Hint: Default> Cache<Hint> {
         }
     }
 
-    /// Anything may have changed.
+    /// Anything may have changed. Goes through the table only where anything was held as fresh since the last time: while nobody
+    /// hears of changes this is said with every look.
     pub fn changed_all(&mut self) {
+        if !std::mem::take(&mut self.any_fresh) {
+            return;
+        }
         self.slots.iter_mut().for_each(|slot| change(&mut slot.profile));
     }
 
@@ -171,6 +178,7 @@ impl<Hint: Default> Cache<Hint> {
     /// Holds these settings as fresh.
     pub fn keep(&mut self, at: u32, profile: Arc<Profile>) {
         self.slots[at as usize].profile = Held::Fresh(profile);
+        self.any_fresh = true;
     }
 
     /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. Changes nothing.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::desk::{Consented, consent};
 use super::password::{self, Password};
 use super::{Candidate, DeskError, Event, VerificationConfig, array, confirm_link, fingerprint};
-use crate::sender::{ChallengePost, PasswordMail, Sender};
+use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
 use crate::subjects::store::read_contacts;
 use crate::throttle::one_time_token::TokenError;
 use crate::transport::Challenged;
@@ -105,7 +105,9 @@ impl MessengerParts {
             }
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(%subject, contact = %id, %error, source, "verification could not be sent");
+                // As it was named, by whoever asked.
+                let contact = id.as_str();
+                tracing::warn!(%subject, ?contact, %error, source, "verification could not be sent");
                 Event::Failed
             }
         };
@@ -115,6 +117,9 @@ impl MessengerParts {
     async fn ask_now(&self, candidate: &Candidate) -> Result<Option<Event>, MessageError> {
         let stored = read_contacts(&self.link, &candidate.subject).await?;
         let Some(contact) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
+        if let Some(event) = self.without_room(candidate, &contact).await {
+            return Ok(Some(event));
+        }
         let now = server_time(&self.link).await?;
         let event = match &contact.endpoint {
             Endpoint::Email { address } => self.mail(candidate, &contact, address, now).await?,
@@ -123,6 +128,19 @@ impl MessengerParts {
             }
         };
         Ok(Some(event))
+    }
+
+    /// What is told where a cap has no room. The message is not sent later: who waits for it asks again. Rows of messages to one
+    /// destination would keep those to others from being sent. The password before stays good, since nothing was drawn yet.
+    async fn without_room(&self, candidate: &Candidate, contact: &Contact) -> Option<Event> {
+        let event = match self.sender.room_for(contact).await {
+            Room::Given => return None,
+            Room::Full { .. } => Event::Throttled,
+            Room::Unknown { .. } => Event::Failed,
+        };
+        let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
+        tracing::warn!(%subject, contact = %id, channel, outcome = event.as_str(), "verification not sent: no room under a cap");
+        Some(event)
     }
 
     async fn mail(

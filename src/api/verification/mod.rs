@@ -61,7 +61,7 @@ fn counted_as(contact: &Contact) -> ContactId {
 pub enum Event {
     /// A message left.
     Sent,
-    /// A request came too early or too often.
+    /// A request came too early or too often, or a cap had no room for its message.
     Throttled,
     /// A message could not be sent.
     Failed,

@@ -62,7 +62,7 @@ const DELIVERY: [&str; 8] = [
 ];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
 /// The counter of a fixed window.
-const EMAIL_CAP: [&str; 4] = ["GET KEY", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
+const EMAIL_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
 /// The members of a sliding window.
 const WEBHOOK_CAP: [&str; 6] =
     ["ZRANGE KEY 0 0", "ZCARD KEY", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIRE KEY 1", "UNLINK KEY"];
