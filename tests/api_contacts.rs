@@ -347,6 +347,8 @@ async fn an_address_is_asked_so_often_and_no_more() {
     desk.asked().await;
     let cooling = desk.resend("alice", &id).await;
     cooling.expect_problem(429, "too often");
+    // One kind of problem has one title (RFC 9457 3.1.3), that of a check's.
+    assert_eq!(cooling.json()["title"], "Request cannot be satisfied as assigned quota has been exceeded");
     let seconds: u64 = cooling.header("retry-after").expect("when").parse().expect("seconds");
     assert!((1..=60).contains(&seconds), "{seconds}");
 

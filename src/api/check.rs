@@ -24,10 +24,6 @@ use super::rate_limit::{self, RateLimit};
 use super::routes::needs_token;
 use super::{Api, token::Token};
 
-/// The kind of problem of a refusal, and its title (draft-ietf-httpapi-ratelimit-headers-11).
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
-
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
@@ -104,8 +100,7 @@ fn refused(question: &Question, judgement: &Judgement) -> Problem {
     } else {
         format!("{subject} may not use {units} of {metric} now ({})", violated.join(", "))
     };
-    let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
-        .of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
+    let mut problem = Problem::quota_exceeded(detail)
         .member("violated-policies", violated)
         .members(members(&admission::written(question, judgement)))
         .header(RETRY_AFTER, rate_limit::retry_after(judgement));

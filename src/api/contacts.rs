@@ -26,8 +26,6 @@ const ADDRESS_BYTES_MAX: usize = 254;
 const URL_BYTES_MAX: usize = 2048;
 /// The longest contact id. Those that are made here have 18 bytes.
 const ID_BYTES_MAX: usize = 256;
-/// The kind of a problem for who asked too often.
-const TOO_OFTEN: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// A contact as it is sent.
 #[derive(Debug, Deserialize)]
@@ -206,8 +204,7 @@ fn problem(error: DeskError) -> Problem {
     let unavailable = |detail: &str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
     match error {
         DeskError::Throttled { retry_after } => {
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "a verification was asked for too often: see Retry-After")
-                .of_kind(TOO_OFTEN, "Quota exceeded")
+            Problem::quota_exceeded("a verification was asked for too often: see Retry-After")
                 .header(RETRY_AFTER, seconds(retry_after))
         }
         DeskError::Busy { retry_after } => {

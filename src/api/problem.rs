@@ -14,6 +14,10 @@ pub const PROBLEM_TYPE: &str = "application/problem+json";
 /// Nothing more is to be known about the kind of problem than its status says.
 const BLANK: &str = "about:blank";
 
+/// The kind of problem of a refusal, and its title (draft-ietf-httpapi-ratelimit-headers-11).
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
+
 /// An error as the caller sees it.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<Parts>);
@@ -58,7 +62,13 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, detail).header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
     }
 
-    /// Of a kind that has a name (a URI) and a title of its own.
+    /// More was asked for than may be, or more often (429).
+    #[must_use]
+    pub fn quota_exceeded(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, detail).of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
+    }
+
+    /// Of a kind that has a name (a URI) and a title of its own, the same each time.
     #[must_use]
     pub fn of_kind(mut self, kind: &'static str, title: &'static str) -> Self {
         self.0.body.kind = kind;

@@ -118,11 +118,17 @@ impl Token {
     /// Judges the `Authorization` of a request.
     #[must_use]
     pub fn shown_in(&self, headers: &HeaderMap) -> Shown {
-        let Some(given) = headers.get(AUTHORIZATION) else { return Shown::Nothing };
-        match bearer(given.as_bytes()) {
-            Some(token) if same_digest(&digest(token), &self.digest) => Shown::Right,
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        match (given.next(), given.next()) {
+            (None, _) => Shown::Nothing,
+            (Some(given), None) if self.is_in(given.as_bytes()) => Shown::Right,
+            // Of several a proxy may have judged another one than we would.
             _ => Shown::Wrong,
         }
+    }
+
+    fn is_in(&self, header: &[u8]) -> bool {
+        bearer(header).is_some_and(|token| same_digest(&digest(token), &self.digest))
     }
 }
 
@@ -178,6 +184,19 @@ mod tests {
             "Bearer 0123456789ABCDEF",
         ] {
             assert_eq!(shown(Some(wrong)), Shown::Wrong, "{wrong}");
+        }
+    }
+
+    /// What a proxy in front has judged and what we judge must be the same header.
+    #[test]
+    fn of_several_headers_none_is_right() {
+        let token = token("0123456789abcdef").expect("legal").expect("set");
+        for other in ["Bearer 0123456789abcdef", "Bearer x", "Basic x"] {
+            let mut headers = HeaderMap::new();
+            headers.append(AUTHORIZATION, "Bearer 0123456789abcdef".parse().expect("a header"));
+            assert_eq!(token.shown_in(&headers), Shown::Right);
+            headers.append(AUTHORIZATION, other.parse().expect("a header"));
+            assert_eq!(token.shown_in(&headers), Shown::Wrong, "{other}");
         }
     }
 

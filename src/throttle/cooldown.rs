@@ -1,4 +1,7 @@
 //! The wrapper of `cooldown.lua`: one call per interval.
+//!
+//! Costs one small key while it holds. Knows only the last call that came through: where a few in a row are fine, take
+//! [`super::Gcra`].
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! The wrapper of `expiring_set.lua`: at most n members alive, each of which leaves by itself.
+//!
+//! Costs a member of a sorted set for each that is alive, its name included, and the key lives as long as the longest of them. For
+//! few things that have names and lives of their own; for many calls without either there is [`super::Gcra`].
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! The wrapper of `lease.lua`: one holder per key among all who ask, for a limited time.
 //!
-//! A lease saves work that two would do at once. It never proves that nobody else acts: a holder that was paused believes in a lease
-//! that ran out. Where that would hurt, compare and set.
+//! Costs one small key, and a call for each renewal: the shorter a lease, the sooner another takes over and the more calls. It saves
+//! work that two would do at once. It never proves that nobody else acts: a holder that was paused believes in a lease that ran out.
+//! Where that would hurt, compare and set.
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The wrapper of `one_time_token.lua`: created with its metadata and its end in one step, consumed exactly once.
 //!
-//! Knows nothing of what the token looks like: the caller makes it, and stores it under a key made of its digest, so that who reads
+//! Costs a small hash and the metadata until the token's end, also once it is consumed: that it remembers by whom is what makes a call
+//! that is sent again harmless. Knows nothing of what the token looks like: the caller makes it, and stores it under a key made of its digest, so that who reads
 //! Redis can't use it.
 
 use std::sync::LazyLock;

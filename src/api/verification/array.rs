@@ -59,7 +59,7 @@ pub(super) fn add(stored: &[u8], contact: &Contact) -> Result<Option<String>, Re
 /// The unverified contact of this id.
 pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Contact> {
     let contacts = elements(stored).unwrap_or_default();
-    contacts.iter().filter_map(read).find(|contact| contact.id == *id && !contact.verified)
+    contacts.iter().filter_map(read).find(|contact| bears(contact, id) && !contact.verified)
 }
 
 /// The array where this contact is verified, if its endpoint is still the one of the fingerprint. Its secret becomes that of a
@@ -67,7 +67,7 @@ pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Contact> {
 pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
     let mut elements = elements(stored).unwrap_or_default();
     let contacts: Vec<Option<Contact>> = elements.iter().map(read).collect();
-    let is_it = |contact: &Contact| contact.id == *id && fingerprint(&contact.endpoint) == asked;
+    let is_it = |contact: &Contact| bears(contact, id) && fingerprint(&contact.endpoint) == asked;
     let of = |verified: bool| {
         let found = contacts.iter().flatten().find(|contact| is_it(contact) && contact.verified == verified);
         found.and_then(|found| contacts.iter().position(|contact| contact.as_ref() == Some(found)))
@@ -89,6 +89,11 @@ pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
         None => elements[at]["verified"] = Value::Bool(true),
     }
     Consent::Given(write(&elements))
+}
+
+/// Whether the contact is known by this id: its own, or the one that is answered to whoever adds its address.
+fn bears(contact: &Contact, id: &ContactId) -> bool {
+    contact.id == *id || contact.derived_id() == *id
 }
 
 fn elements(stored: &[u8]) -> Option<Vec<Value>> {
@@ -168,6 +173,22 @@ mod tests {
             verified,
             r#"[{"channel":"webhook","id":"main","note":1,"secret":"newer","url":"https://x.test/"}]"#
         );
+    }
+
+    /// The id that is answered to whoever adds an address follows from the address: where the platform gave it another, the message
+    /// must be sent and its code be good all the same.
+    #[test]
+    fn a_contact_with_an_id_of_its_own_is_found_by_the_one_of_its_address() {
+        let stored = r#"[{"id":"main","channel":"email","address":"a@b.test","verified":false}]"#;
+        let added = email("a@b.test");
+        assert_eq!(add(stored.as_bytes(), &added), Ok(None));
+        let main = ContactId::from_stored("main");
+        for id in [&added.id, &main] {
+            assert_eq!(unverified(stored.as_bytes(), id).map(|contact| contact.id), Some(main.clone()));
+            let consent = verify(stored.as_bytes(), id, &fingerprint(&added.endpoint));
+            let Consent::Given(verified) = consent else { panic!("{consent:?}") };
+            assert!(read_all(&verified)[0].verified, "{verified}");
+        }
     }
 
     /// Consent is for the address that was asked.
