@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics::counter;
 use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
-use url::Url;
+use url::{Host, Origin, Url};
 
 use super::next_due::whole_ms;
 use super::turns::{Refused, Turns, jitter_max};
@@ -176,8 +176,15 @@ enum What {
 /// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts at one
 /// receiver have one. `None`: the URL is malformed, or its scheme has no hosts.
 fn origin(url: &str) -> Option<String> {
-    let origin = Url::parse(url).ok()?.origin();
-    origin.is_tuple().then(|| origin.ascii_serialization())
+    match Url::parse(url).ok()?.origin() {
+        // The dot of the root names the same host.
+        Origin::Tuple(scheme, Host::Domain(name), port) => {
+            let host = Host::Domain(name.trim_end_matches('.').to_owned());
+            Some(Origin::Tuple(scheme, host, port).ascii_serialization())
+        }
+        origin @ Origin::Tuple(..) => Some(origin.ascii_serialization()),
+        Origin::Opaque(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +194,13 @@ mod tests {
     /// Two spellings of one receiver must share its cap, two receivers must not.
     #[test]
     fn a_destination_is_scheme_host_and_port() {
-        let same = ["https://b.test/a", "https://B.test:443/b?c", "HTTPS://b.test", "https://u:p@b.test/"];
+        let same = [
+            "https://b.test/a",
+            "https://B.test:443/b?c",
+            "HTTPS://b.test",
+            "https://u:p@b.test/",
+            "https://b.test./c",
+        ];
         for url in same {
             assert_eq!(origin(url).as_deref(), Some("https://b.test"), "{url}");
         }
