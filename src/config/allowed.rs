@@ -25,7 +25,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
     (
         &["plans", "*", "rate"],
-        r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them"#,
+        r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them; leave it out for no rate"#,
     ),
     (&["plans", "*", "rate", "algorithm"], r#""fixed", "sliding" or "gcra""#),
     (
