@@ -30,7 +30,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["plans", "*", "rate", "algorithm"], r#""fixed", "sliding" or "gcra""#),
     (
         &["plans", "*", "rate", "*"],
-        r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units"#,
+        r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units; every key but algorithm is a metric"#,
     ),
     (&["fallback", "contacts"], r#"a list, as [{ channel = "email", address = "ops@example.com" }]"#),
     (
