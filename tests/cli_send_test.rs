@@ -89,6 +89,11 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     snapshot("no_contact", &run(&["--subject", "alice"]).run().told());
     let fallback = json!([{"id": "c_ops", "channel": "webhook", "url": receiver.url("/ops"), "secret": SECRET}]);
     let sent = run(&["--subject", "alice", "--json"]).env("QUOTABELL__FALLBACK__CONTACTS", fallback.to_string()).run();
+    assert!(
+        sent.stderr.contains("alice has no contact of its own: contact c_ops of the fallback gets this message"),
+        "{}",
+        sent.told()
+    );
     assert_eq!(sent.expect_json()[0]["contact"], "c_ops");
     assert_eq!(receiver.next().await.uri.path(), "/ops");
 
@@ -106,6 +111,7 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
     let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
     assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
+    snapshot("unverified_contact", &run(&["--subject", "alice"]).run().told());
     let mut command = redis::cmd("HSET");
     let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
     let two = run(&["--subject", "alice", "--contact", "c_two"]).run();

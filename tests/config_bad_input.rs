@@ -118,6 +118,16 @@ wrong_files! {
     an_unknown_algorithm_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"leaky\"\n";
     /// A metric that no event can name.
     a_rate_of_an_illegal_metric_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { Requests = \"60/1m\" }\n";
+    /// A rate that lets nothing through is none.
+    a_rate_of_0_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"0/1m\" }\n";
+    /// Above 2^53 - 1, Redis' Lua loses a unit.
+    a_rate_of_2_to_the_53_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"9007199254740992/1s\" }\n";
+    /// Every other word is a metric, so it can't be told that there is no such key.
+    a_misspelt_algorithm_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgoritm = \"gcra\"\nrequests = \"60/1m\"\n";
+    /// A section that looks as if it limited something.
+    a_rate_of_no_metric_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"gcra\"\n";
+    /// As above.
+    an_empty_rate_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = {}\n";
     /// Maybe.
     an_unknown_answer_on_error_is_an_error: "[check]\non_error = \"retry\"\n";
     /// No time to ask.
@@ -228,6 +238,8 @@ wrong_variables! {
     a_variable_that_breaks_a_relation_is_the_place: "QUOTABELL__RETRY__MAX_INTERVAL", "1s";
     /// A list that is not JSON.
     a_variable_that_is_not_json_is_an_error: "QUOTABELL__PLANS__FREE__THRESHOLDS", "80,100";
+    /// Nothing is limited by nothing.
+    a_variable_with_an_empty_rate_is_an_error: "QUOTABELL__PLANS__FREE__RATE", "{}";
     /// JSON of the wrong shape.
     a_variable_with_the_wrong_json_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS", "[5000]";
     /// A key below a value that is no table.

@@ -13,13 +13,16 @@ use super::{Surroundings, clock, hint};
 use crate::config::{Config, masked_url};
 use crate::sender::Sample;
 use crate::subjects::Plans;
-use crate::subjects::contacts::{ContactBook, Contacts, Found};
+use crate::subjects::contacts::{ContactBook, Contacts, Found, Whose};
 use crate::throttle::{Cooldown, Passage};
 use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Keys, Outcome, Subject, UnixMs, keys};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
 /// verb in a loop is written quickly.
 const COOLDOWN: Duration = Duration::from_secs(10);
+
+/// What to do about a contact that nobody has confirmed.
+const UNCONFIRMED: &str = "it gets nothing until it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`; --email and --webhook send to any address";
 
 /// Arguments of `send-test`.
 #[derive(Debug, Args)]
@@ -138,7 +141,15 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
     }
+    let of = contacts.of;
+    let own = if contacts.unverified.is_empty() { "contact" } else { "verified contact" };
     let contact = choose(subject, id, contacts)?;
+    if of == Whose::Fallback {
+        say(format_args!(
+            "{subject} has no {own} of its own: contact {} of the fallback gets this message",
+            contact.id
+        ));
+    }
     if contact.muted {
         say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
     }
@@ -194,10 +205,9 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
         let id = ContactId::from_stored(id);
         return match contacts.find(&id) {
             Found::Contact(contact) => Ok(contact),
-            _ if contacts.unverified.contains(&id) => Err(hint::failed(
-                format_args!("contact {id} of {subject} is not verified"),
-                "it gets nothing until it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`",
-            )),
+            _ if contacts.unverified.contains(&id) => {
+                Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), UNCONFIRMED))
+            }
             _ if contacts.readable.is_empty() => {
                 Err(hint::failed(format_args!("{subject} has no contact {id} that can be read"), set_one))
             }
@@ -206,14 +216,30 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
     }
     match contacts.readable.as_slice() {
         [contact] => Ok(contact.clone()),
-        [] => Err(hint::failed(
-            format_args!("{subject} has no contact that can be read, and there is no fallback"),
-            set_one,
-        )),
+        [] => Err(nobody(subject, &contacts, &set_one)),
         several => Err(hint::usage(
             format_args!("{subject} has {} contacts: name one with --contact", several.len()),
             format_args!("they are {}", listed()),
         )),
+    }
+}
+
+/// Why a subject has nobody to send to, and what to do about it.
+fn nobody(subject: &Subject, contacts: &Contacts, set_one: &str) -> anyhow::Error {
+    // What can't be read keeps alerts from the fallback too, until it is mended.
+    if !contacts.unreadable.is_empty() {
+        return hint::failed(format_args!("{subject} has no contact that can be read"), set_one);
+    }
+    match contacts.unverified.as_slice() {
+        [] => hint::failed(format_args!("{subject} has no contact, and there is no fallback"), set_one),
+        [id] => hint::failed(
+            format_args!("contact {id}, the only one of {subject}, is not verified, and there is no fallback"),
+            UNCONFIRMED,
+        ),
+        several => hint::failed(
+            format_args!("none of the {} contacts of {subject} is verified, and there is no fallback", several.len()),
+            UNCONFIRMED,
+        ),
     }
 }
 

@@ -25,12 +25,12 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
     (
         &["plans", "*", "rate"],
-        r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them"#,
+        r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them; leave it out for no rate"#,
     ),
     (&["plans", "*", "rate", "algorithm"], r#""fixed", "sliding" or "gcra""#),
     (
         &["plans", "*", "rate", "*"],
-        r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units"#,
+        r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units; every key but algorithm is a metric"#,
     ),
     (&["fallback", "contacts"], r#"a list, as [{ channel = "email", address = "ops@example.com" }]"#),
     (

@@ -23,12 +23,24 @@ pub struct ContactBook {
 /// The contacts of a subject as they stand now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contacts {
+    /// Whose they are.
+    pub of: Whose,
     /// Those that can be read and are verified.
     pub readable: Vec<Contact>,
     /// Those that nobody has confirmed: nothing is sent there but what asks for that.
     pub unverified: Vec<ContactId>,
     /// Those that can't. While there are any, a contact that is not found may be one of them.
     pub unreadable: Vec<Unreadable>,
+}
+
+/// Whose the readable contacts are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The subject's own.
+    #[default]
+    Own,
+    /// Those of the fallback: the subject has none that could be used.
+    Fallback,
 }
 
 /// An element of the `contacts` field, or the whole field, that is no contact.
@@ -116,7 +128,7 @@ impl ContactBook {
             Some(Err(error)) => Contacts::broken(&format!("contacts is not a JSON array: {}", place(&error))),
         };
         match own.readable.is_empty() && own.unreadable.is_empty() {
-            true => Contacts { readable: self.fallback.clone(), ..own },
+            true => Contacts { of: Whose::Fallback, readable: self.fallback.clone(), ..own },
             false => own,
         }
     }

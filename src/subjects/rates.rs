@@ -91,6 +91,10 @@ impl<'de> Visitor<'de> for Rates {
                 }
             }
         }
+        // Whoever writes the section means to limit something.
+        if config.is_empty() {
+            return Err(Error::custom("names no metric, so it limits nothing"));
+        }
         Ok(config)
     }
 }

@@ -26,7 +26,7 @@
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
 //! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
 //! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
-//! | `quota_verify_resent:{tag}:<contact>` | string | a verification was sent again | 60 s |
+//! | `quota_verify_resent:{tag}:<contact>` | string | a contact was added, or its verification sent again | 60 s |
 //! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
 //! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |

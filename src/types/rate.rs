@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Units;
 use super::duration::Written;
+use super::units::UNITS_MAX;
 
 /// The shortest window. Below a millisecond two calls of one client can't be told from one.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
@@ -27,6 +28,9 @@ pub enum RateError {
     /// Not `<units>/<duration>`.
     #[error("{0:?} is not a rate: write units and a window, as \"60/1m\" or \"1000/1h\"")]
     Form(String),
+    /// A number that is none of units.
+    #[error("{0:?} is not a rate: units are 1 to {UNITS_MAX}")]
+    Limit(String),
     /// The window is out of range.
     #[error("a window is a whole number of milliseconds, 1ms to {}", Written(WINDOW_MAX))]
     Window,
@@ -66,8 +70,11 @@ impl std::str::FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, RateError> {
         let form = || RateError::Form(text.to_owned());
         let (limit, window) = text.split_once('/').ok_or_else(form)?;
-        let limit = limit.parse().map_err(|_| form())?;
-        Self::new(limit, humantime::parse_duration(window).map_err(|_| form())?)
+        let window = humantime::parse_duration(window).map_err(|_| form())?;
+        let digits = limit.strip_prefix('-').unwrap_or(limit);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let limit = limit.parse().map_err(|_| if is_number { RateError::Limit(text.to_owned()) } else { form() })?;
+        Self::new(limit, window)
     }
 }
 
@@ -98,8 +105,11 @@ mod tests {
     /// A rate is a setting: what is written wrong must say how to write it.
     #[test]
     fn rates_that_are_none_are_refused() {
-        for text in ["", "60", "60/", "/1m", "0/1m", "-1/1m", "60/1", "60 / 1m", "60/1m/2", "1e3/1m", "60/-1m"] {
+        for text in ["", "60", "60/", "/1m", "-/1m", "0/m", "60/1", "60 / 1m", "60/1m/2", "1e3/1m", "60/-1m"] {
             assert_eq!(text.parse::<Rate>(), Err(RateError::Form(text.to_owned())), "{text}");
+        }
+        for text in ["0/1m", "00/1m", "-1/1m", "9007199254740992/1s", "99999999999999999999/1s"] {
+            assert_eq!(text.parse::<Rate>(), Err(RateError::Limit(text.to_owned())), "{text}");
         }
         for text in ["60/0s", "60/1us", "60/1500us", "60/32d"] {
             assert_eq!(text.parse::<Rate>(), Err(RateError::Window), "{text}");

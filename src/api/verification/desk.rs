@@ -1,7 +1,8 @@
 //! What can be asked for: add a contact, send its verification again, show a password, open a confirm link.
 //!
 //! Asks Redis as often for a contact that is there as for one that is not, and leaves everything that takes longer to the
-//! [`super::Messenger`]. Whatever is cut off on the way leaves at most an unverified contact or a request that counts.
+//! [`super::Messenger`]. Whatever is cut off on the way leaves at most an unverified contact, a request that counts, or a minute in
+//! which nobody is asked.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,19 +11,18 @@ use redis::RedisError;
 use tokio::sync::mpsc;
 
 use super::array::{self, Consent, Refused};
+use super::pace::{Asks, Pace};
 use super::password::{self, Stored};
 use super::{Candidate, Event, VerificationConfig, confirm_link, counted_as};
 use crate::subjects::store::{self, change_contacts, read_contacts};
-use crate::throttle::{Added, Cooldown, ExpiringSet, Passage, TooManyMembers};
-use crate::types::{Contact, ContactId, Keys, Subject};
+use crate::throttle::{Added, ExpiringSet, TooManyMembers};
+use crate::types::{Contact, Keys, Subject};
 use crate::wire::{Fault, Link, fault_of};
 
 /// Messages that wait to be sent. More than that are asked for only when something is wrong.
 const WAITING_MAX: usize = 256;
 /// Guesses at one password: one in 200,000 is found so.
 const GUESSES_MAX: u32 = 5;
-/// Time for the message before to arrive.
-const RESENT_EVERY: Duration = Duration::from_secs(60);
 /// A caller must not hang where Redis does.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// How long somebody waits who came when too much was waiting.
@@ -32,7 +32,7 @@ const BUSY_FOR: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Desk {
     parts: DeskParts,
-    requests: ExpiringSet,
+    pace: Pace,
     guesses: ExpiringSet,
     messages: mpsc::Sender<Candidate>,
 }
@@ -106,14 +106,13 @@ impl Desk {
     /// [`TooManyMembers`] for more requests than can be counted.
     pub fn new(parts: DeskParts) -> Result<(Self, mpsc::Receiver<Candidate>), TooManyMembers> {
         let (messages, waiting) = mpsc::channel(WAITING_MAX);
-        let requests = u32::try_from(parts.config.requests.limit().get()).unwrap_or(u32::MAX);
-        let requests = ExpiringSet::new(requests)?;
+        let pace = Pace::new(&parts.keys, &parts.config)?;
         let guesses = ExpiringSet::new(GUESSES_MAX)?;
-        Ok((Self { parts, requests, guesses, messages }, waiting))
+        Ok((Self { parts, pace, guesses, messages }, waiting))
     }
 
-    /// Adds a contact, unverified whatever it says, and has its address asked. Repeatable: one that is there is not added again, but
-    /// asked again, where it is not verified.
+    /// Adds a contact, unverified whatever it says, and has its address asked, unless it was within the last minute. Repeatable: one
+    /// that is there is not added again, but asked again, where it is not verified.
     ///
     /// # Errors
     ///
@@ -122,20 +121,41 @@ impl Desk {
         let contact = Contact { verified: false, ..contact };
         let candidate = Candidate { subject, contact: contact.id.clone() };
         let place = self.place()?;
-        within_deadline(async {
+        let asks = within_deadline(async {
             let link = self.link()?;
-            self.count_request(link, &counted_as(&contact)).await?;
-            let stored = change_contacts(link, &candidate.subject, |stored| {
-                array::add(stored, &contact).map_err(DeskError::from)
-            });
-            match stored.await? {
-                store::Stored::Changed => Err(DeskError::Contended),
-                store::Stored::Written | store::Stored::Kept => Ok(()),
+            let turn = self.pace.added(link, &candidate, &contact).await?;
+            let added = self.count_and_store(link, &candidate, &contact, turn.asks()).await;
+            if added.is_err() {
+                self.pace.give_back(link, &turn).await;
             }
+            added.map(|()| turn.asks())
         })
         .await?;
-        place.send(candidate);
+        match asks {
+            Asks::Now => place.send(candidate),
+            // The message before is on its way, and its password good. The answer is the same.
+            Asks::WasAsked => Event::Throttled.count(),
+        }
         Ok(())
+    }
+
+    /// The contact is stored either way: it may have been removed since, and a webhook's secret is the one that was named last.
+    async fn count_and_store(
+        &self,
+        link: &Link,
+        candidate: &Candidate,
+        contact: &Contact,
+        asks: Asks,
+    ) -> Result<(), DeskError> {
+        if asks == Asks::Now {
+            self.pace.count(link, &counted_as(contact)).await?;
+        }
+        let stored =
+            change_contacts(link, &candidate.subject, |stored| array::add(stored, contact).map_err(DeskError::from));
+        match stored.await? {
+            store::Stored::Changed => Err(DeskError::Contended),
+            store::Stored::Written | store::Stored::Kept => Ok(()),
+        }
     }
 
     /// Has the address of an unverified contact asked again; for any other does nothing, and answers the same.
@@ -147,15 +167,12 @@ impl Desk {
         let place = self.place()?;
         within_deadline(async {
             let link = self.link()?;
-            let cooldown = self.parts.keys.verify_resent(&candidate.digest());
-            if let Passage::Cooling { retry_after } = Cooldown::new(RESENT_EVERY).pass(link, &cooldown).await? {
-                return Err(throttled(retry_after));
-            }
+            self.pace.again(link, &candidate).await?;
             let stored = unless_unreadable(read_contacts(link, &candidate.subject).await)?;
             let contact = array::unverified(&stored, &candidate.contact);
             // What is not there is counted under the id that was named: for an address in lower case, its own.
             let counted = contact.as_ref().map_or_else(|| candidate.contact.clone(), counted_as);
-            self.count_request(link, &counted).await
+            self.pace.count(link, &counted).await
         })
         .await?;
         place.send(candidate);
@@ -230,15 +247,6 @@ impl Desk {
         self.messages.try_reserve().map_err(|_| DeskError::Busy { retry_after: BUSY_FOR })
     }
 
-    async fn count_request(&self, link: &Link, counted: &ContactId) -> Result<(), DeskError> {
-        let key = self.parts.keys.verify_requests(&crate::types::alert::digest_of(&[counted.as_str()]));
-        let this = format!("{:032x}", rand::random::<u128>());
-        match self.requests.add(link, &key, &this, self.parts.config.requests.window()).await? {
-            Added::Alive { .. } => Ok(()),
-            Added::Full { retry_after } => Err(throttled(retry_after)),
-        }
-    }
-
     fn note(&self, candidate: &Candidate, event: Event) {
         event.count();
         let Candidate { subject, contact } = candidate;
@@ -247,11 +255,6 @@ impl Desk {
             _ => tracing::info!(%subject, contact = ?contact.as_str(), "verification refused"),
         }
     }
-}
-
-fn throttled(retry_after: Duration) -> DeskError {
-    Event::Throttled.count();
-    DeskError::Throttled { retry_after }
 }
 
 /// What became of a consent in Redis.

@@ -11,6 +11,7 @@ pub mod config;
 mod confirm_link;
 pub mod desk;
 pub mod messenger;
+mod pace;
 mod password;
 
 use crate::types::alert::digest_of;
