@@ -113,7 +113,9 @@ pub(super) fn needs_token(what: &str) -> Problem {
 }
 
 async fn not_found(uri: Uri) -> Problem {
-    let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+    let mut paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+    // The methods of one path stand together.
+    paths.dedup();
     Problem::new(StatusCode::NOT_FOUND, format!("there is no {}, only {}", uri.path(), paths.join(", ")))
 }
 
