@@ -94,9 +94,14 @@ async fn an_api_node_is_answered_until_the_window_is_used_up() {
         .await;
     assert_eq!((free.status, free.header("ratelimit")), (200, None));
     assert_eq!((&free.json()["window"], &free.json()["day"]), (&Value::Null, &Value::Null));
-    // More than the whole limit never fits.
+    assert_eq!(body.get("fits"), None, "it fits, later");
+    // More than the whole limit never fits: a client that asks again all the same must not do so all the time.
     let never = api.post(PATH, &json!({"subject": "carol", "units": 6})).await;
     never.expect_problem(429, "more than the whole limit (window)");
+    assert_eq!((&never.json()["fits"], never.header("retry-after")), (&json!(false), Some("3600")));
+    let never = api.post(PATH, &json!({"subject": "carol", "units": 101})).await;
+    never.expect_problem(429, "more than the whole limit (window, daily)");
+    assert_eq!(never.json()["fits"], json!(false));
     daemon.drain().await;
 }
 
