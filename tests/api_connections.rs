@@ -173,6 +173,20 @@ async fn a_caller_that_does_not_read_is_given_up() {
     server.caller().await.ask().await;
 }
 
+/// What is held of a head has a bound too, or a thousand callers could fill the memory.
+#[tokio::test]
+async fn a_head_that_never_ends_is_refused() {
+    let server = Server::start(1, Patience { head: LONG, idle: LONG }).await;
+    let mut endless = server.caller().await;
+    endless.send(HALF).await;
+    let mut sent = 0;
+    while endless.0.write_all(&[b'x'; 1024]).await.is_ok() {
+        sent += 1024;
+        assert!(sent < LARGE, "it is all taken");
+    }
+    server.caller().await.ask().await;
+}
+
 /// Connections without a bound take the descriptors that Redis and receivers need.
 #[tokio::test]
 async fn one_more_than_there_may_be_waits_for_a_place() {

@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::patience::{Patience, Patient, Turn};
 
 /// What is held of one connection's requests and answers before they are read or sent: hyper's own 400 KiB would be 400 MiB of all.
-/// A head that is longer is answered 431.
+/// hyper takes it for a guide, and answers 431 to a head that is far longer.
 const BUFFER_BYTES_MAX: usize = 32 * 1024;
 /// How long nobody is accepted after that failed: no descriptor is free, and asking again at once would only burn the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
