@@ -45,7 +45,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// A loop that ran this long has got over what stopped it before.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// How long idle connections to the mail server may take to part.
+/// How long idle connections to the mail server, and callers who are being answered, may take to part.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The daemon was told twice to end.
@@ -96,7 +96,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    tasks.spawn("http", serve(Arc::clone(&api), listener, serving.clone()));
+    tasks.spawn(HTTP, api::serve(Arc::clone(&api), listener, serving.clone()));
     tasks.spawn("upkeep", async move {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;
@@ -274,12 +274,6 @@ fn spawn_work(
     Ok(())
 }
 
-async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) {
-    if let Err(error) = api::serve(api, listener, stop).await {
-        tracing::error!(%error, "http ended");
-    }
-}
-
 /// Runs a loop again whenever it ended with an error that it could not wait out, until stopped.
 async fn keep<F>(stop: CancellationToken, name: &'static str, mut run: impl FnMut() -> F)
 where
@@ -320,6 +314,8 @@ async fn drain(tasks: &mut Tasks, serving: &CancellationToken, deadline: Duratio
         tracing::warn!("the drain's deadline passed; what was under way is taken up at the next start");
     }
     serving.cancel();
+    // Whoever is being answered gets the answer; whoever sends half a request is not waited for.
+    let _ = tokio::time::timeout(GOODBYE, tasks.has_ended(HTTP)).await;
     tasks.set.shutdown().await;
 }
 
@@ -337,8 +333,11 @@ struct Tasks {
     work: usize,
 }
 
+/// The HTTP server.
+const HTTP: &str = "http";
+
 /// Tasks that serve the others and are ended after them.
-const SERVICES: [&str; 3] = ["http", "upkeep", "checks"];
+const SERVICES: [&str; 3] = [HTTP, "upkeep", "checks"];
 
 impl Tasks {
     fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
@@ -377,5 +376,9 @@ impl Tasks {
         while self.work > 0 {
             self.one_failed().await;
         }
+    }
+
+    async fn has_ended(&mut self, name: &str) {
+        while self.one_failed().await != name {}
     }
 }

@@ -94,9 +94,14 @@ async fn an_api_node_is_answered_until_the_window_is_used_up() {
         .await;
     assert_eq!((free.status, free.header("ratelimit")), (200, None));
     assert_eq!((&free.json()["window"], &free.json()["day"]), (&Value::Null, &Value::Null));
-    // More than the whole limit never fits.
+    assert_eq!(body.get("fits"), None, "it fits, later");
+    // More than the whole limit never fits: a client that asks again all the same must not do so all the time.
     let never = api.post(PATH, &json!({"subject": "carol", "units": 6})).await;
     never.expect_problem(429, "more than the whole limit (window)");
+    assert_eq!((&never.json()["fits"], never.header("retry-after")), (&json!(false), Some("3600")));
+    let never = api.post(PATH, &json!({"subject": "carol", "units": 101})).await;
+    never.expect_problem(429, "more than the whole limit (window, daily)");
+    assert_eq!(never.json()["fits"], json!(false));
     daemon.drain().await;
 }
 
@@ -232,14 +237,53 @@ async fn a_change_of_a_subject_takes_effect_within_a_second() {
         .await;
         assert!(changed.elapsed() < Duration::from_secs(1), "{:?}", changed.elapsed());
     }
-    // What can't be read keeps its last good value; without one nothing is judged, and the answer says so.
-    let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "many"]).await;
-    let _: u64 = books.run("HSET", &["quota_subject:bob", "plan", "gold"]).await;
-    let asked = checked(&api, "bob").await;
-    assert_eq!((asked.status, &asked.json()["judged"]), (200, &json!(false)));
-    assert_eq!((&asked.json()["window"], &asked.json()["day"]), (&Value::Null, &Value::Null));
-    assert_eq!(checked(&api, "alice").await.json()["day"]["limit"], 9);
     daemon.drain().await;
+}
+
+/// Where nothing may pass unjudged, a typing error in a subject's plan must not open the door to it.
+#[tokio::test]
+async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
+    for (on_error, status, decision) in [("allow", 200, "error_allowed"), ("deny", 503, "error_denied")] {
+        let books = Outbox::start();
+        let setup = setup(&books).env("QUOTABELL__HTTP__TOKEN", TOKEN).env("QUOTABELL__CHECK__ON_ERROR", on_error);
+        let mut daemon = setup.start().await;
+        let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+        let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "9"]).await;
+        eventually("it is known", || async {
+            (checked(&api, "alice").await.json()["day"]["limit"] == 9).then_some(())
+        })
+        .await;
+        let _: u64 = books.run("HSET", &["quota_subject:bob", "plan", "gold"]).await;
+        for body in [json!({"subject": "bob"}), json!({"subject": "bob", "record": true, "id": "1"})] {
+            let answer = api.post(PATH, &body).await;
+            assert_eq!(answer.status, status, "{}", answer.text);
+            let told = answer.json();
+            assert_eq!((&told["allowed"], &told["judged"]), (&json!(on_error == "allow"), &json!(false)));
+            assert_eq!((&told["window"], &told["day"]), (&Value::Null, &Value::Null));
+            if body["record"] == true {
+                // Redis answers: what may proceed is recorded and counted, as it is without a limit.
+                assert_eq!((&told["recorded"], &told["event_id"]), (&json!(on_error == "allow"), &json!("1")));
+            }
+            if status == 503 {
+                answer.expect_problem(503, "check.on_error is \"deny\"");
+                assert_eq!(answer.header("retry-after"), Some("1"));
+            }
+        }
+        assert_eq!(books.run::<u64>("XLEN", "usage").await, u64::from(on_error == "allow"));
+        let metrics = daemon.get("/metrics").await.body;
+        let line = format!("quotabell_checks_total{{decision=\"{decision}\"}} 2");
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+        assert!(!daemon.has_said("a check could not be judged"), "the line that names the field is enough");
+
+        // What can't be read keeps its last good value.
+        let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "many"]).await;
+        eventually("it is read again", || async {
+            assert_eq!(checked(&api, "alice").await.json()["day"]["limit"], 9);
+            daemon.has_said("subject=alice").then_some(())
+        })
+        .await;
+        daemon.drain().await;
+    }
 }
 
 /// An API must not stand still because its limiter does.

@@ -76,6 +76,10 @@ async fn open_pages_answer_as_documented_and_everything_else_with_a_problem() {
 
     let missing = api.get("/v1/nothing?here=1").await;
     missing.expect_problem(404, "there is no /v1/nothing");
+    for route in ROUTES {
+        let named = missing.text.split([' ', ',', '"']).filter(|word| *word == route.path).count();
+        assert_eq!(named, 1, "{} in {}", route.path, missing.text);
+    }
     let wrong = api.send("DELETE", "/healthz", &[], "").await;
     wrong.expect_problem(405, "/healthz does not take DELETE");
     assert_eq!(wrong.header("allow"), Some("GET,HEAD"));

@@ -222,6 +222,12 @@ async fn units_up_to_the_largest_are_judged_exactly() {
     }
     let small = profile("UTC", Some(10), Algorithm::Fixed, Some("5/1m"));
     assert!(gate.judge(&question(&subject("bob"), 6), &small).await.never_fits());
+    // Where the day refuses for now the window is not asked, and would never have admitted it.
+    gate.count(&subject("bob"), "UTC", gate.now().await, 9).await;
+    let judged = gate.judge(&question(&subject("bob"), 6), &small).await;
+    let day = judged.day.expect("a limit");
+    assert_eq!(day.verdict, Verdict::Rejected { retry_after: Some(day.reset) });
+    assert!(judged.never_fits() && !gate.judge(&question(&subject("bob"), 5), &small).await.never_fits());
 }
 
 /// A key that somebody else wrote must stop the check loudly, before anything is written.

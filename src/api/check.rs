@@ -69,8 +69,8 @@ pub(super) async fn check(State(api): State<Arc<Api>>, Json(body): Json<Body>) -
             Ok((StatusCode::OK, fields(&judgement), json(&written)).into_response())
         }
         Decided::Judged(judgement) => Err(refused(&question, &judgement)),
-        Decided::LetPass => {
-            let written = admission::written(&question, &Judgement::none());
+        Decided::LetPass(recorded) => {
+            let written = admission::written(&question, &Judgement { recorded, ..Judgement::none() });
             Ok((StatusCode::OK, json(&written)).into_response())
         }
         Decided::TurnedAway => Err(turned_away(&question)),

@@ -12,6 +12,7 @@ use metrics::{counter, histogram};
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger::admission::Recorded;
 use crate::ledger::{Check, CheckError, Judgement, Question};
 use crate::subjects::Lookup;
 use crate::types::meters;
@@ -49,8 +50,8 @@ pub struct Checker {
 pub enum Decided {
     /// By the subject's limits.
     Judged(Judgement),
-    /// By `check.on_error`: it may proceed.
-    LetPass,
+    /// By `check.on_error`: it may proceed. The event is recorded all the same where Redis answers.
+    LetPass(Recorded),
     /// By `check.on_error`: it may not.
     TurnedAway,
 }
@@ -64,6 +65,9 @@ enum Unjudged {
     Away,
     #[error("no answer within check.timeout")]
     Late,
+    /// Redis answers; whether the event was recorded.
+    #[error("the subject's settings can't be read and never could")]
+    Unreadable(Recorded),
     #[error(transparent)]
     Failed(#[from] CheckError),
 }
@@ -73,6 +77,15 @@ enum Unjudged {
 struct Trouble {
     said: Option<Instant>,
     unsaid: u64,
+}
+
+impl Unjudged {
+    const fn recorded(&self) -> Recorded {
+        match self {
+            Self::Unreadable(recorded) => *recorded,
+            Self::Starting | Self::Away | Self::Late | Self::Failed(_) => Recorded::No,
+        }
+    }
 }
 
 impl Checks {
@@ -92,17 +105,19 @@ impl Checks {
         let began = Instant::now();
         let judged = match self.checker.get() {
             None => Err(Unjudged::Starting),
-            Some(checker) => match tokio::time::timeout(self.config.timeout, checker.judge(question)).await {
-                Ok(judged) => judged,
-                Err(_) => Err(Unjudged::Late),
-            },
+            Some(checker) => {
+                match tokio::time::timeout(self.config.timeout, checker.judge(question, self.config.on_error)).await {
+                    Ok(judged) => judged,
+                    Err(_) => Err(Unjudged::Late),
+                }
+            }
         };
         let decided = match judged {
             Ok(judgement) => Decided::Judged(judgement),
             Err(unjudged) => {
                 self.say(&unjudged);
                 match self.config.on_error {
-                    OnError::Allow => Decided::LetPass,
+                    OnError::Allow => Decided::LetPass(unjudged.recorded()),
                     OnError::Deny => Decided::TurnedAway,
                 }
             }
@@ -113,6 +128,10 @@ impl Checks {
     }
 
     fn say(&self, unjudged: &Unjudged) {
+        // The look-up has named the subject and the field, and one such subject must not hide that Redis is away.
+        if matches!(unjudged, Unjudged::Unreadable(_)) {
+            return;
+        }
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if trouble.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
             trouble.unsaid += 1;
@@ -123,7 +142,7 @@ impl Checks {
         drop(trouble);
         let fault = match unjudged {
             Unjudged::Failed(CheckError::Redis(error)) => fault_of(error).as_str(),
-            Unjudged::Failed(_) => "other",
+            Unjudged::Failed(_) | Unjudged::Unreadable(_) => "other",
             Unjudged::Starting | Unjudged::Away | Unjudged::Late => "away",
         };
         let (on_error, timeout) = (self.config.on_error, self.config.timeout);
@@ -146,7 +165,7 @@ impl Decided {
             Self::Judged(judgement) if judgement.is_allowed() => allowed,
             Self::Judged(judgement) if judgement.day.is_some_and(|day| !day.is_admitted()) => denied_day,
             Self::Judged(_) => denied_window,
-            Self::LetPass => error_allowed,
+            Self::LetPass(_) => error_allowed,
             Self::TurnedAway => error_denied,
         }
     }
@@ -159,13 +178,21 @@ impl Checker {
         Self { link, lookup, check, away: AtomicBool::new(false) }
     }
 
-    async fn judge(&self, question: &Question) -> Result<Judgement, Unjudged> {
+    async fn judge(&self, question: &Question, on_error: OnError) -> Result<Judgement, Unjudged> {
         // Else each of thousands would wait for its own deadline, or connect by itself.
         if self.away.load(Ordering::Relaxed) {
             return Err(Unjudged::Away);
         }
         let profile = self.lookup.profile(&self.link, &question.subject).await.map_err(CheckError::Redis)?;
-        Ok(self.check.judge(&self.link, question, &profile).await?)
+        if profile.is_judged() {
+            return Ok(self.check.judge(&self.link, question, &profile).await?);
+        }
+        let recorded = match on_error {
+            // Such a subject is counted and not judged.
+            OnError::Allow => self.check.judge(&self.link, question, &profile).await?.recorded,
+            OnError::Deny => Recorded::No,
+        };
+        Err(Unjudged::Unreadable(recorded))
     }
 
     /// Looks after the connection until stopped: makes it before the first check needs it, learns what the server's clock shows, and

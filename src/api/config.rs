@@ -21,7 +21,7 @@ pub struct HttpConfig {
     pub public_url: Option<String>,
 }
 
-/// The section `[check]`: how questions of API nodes are answered when Redis is away.
+/// The section `[check]`: how questions of API nodes are answered when Redis is away, or the subject's settings can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckConfig {

@@ -2,11 +2,10 @@
 //!
 //! Owns the routes, and in [`verification`] the contacts that are added through them; nothing else stands behind a route: what is
 //! asked about subjects is answered by `ledger` and `subjects`. Every error is a problem of RFC 9457. Read next: [`routes`], the
-//! table of all of them; [`ready`], which says what ready means.
+//! table of all of them; [`serving`], how many callers there may be; [`ready`], which says what ready means.
 
 use std::sync::Arc;
 
-use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -19,11 +18,13 @@ mod contacts;
 pub mod gauges;
 pub mod openapi;
 mod pages;
+pub mod patience;
 pub mod problem;
 pub mod rate_limit;
 pub mod ready;
 pub mod recorder;
 pub mod routes;
+pub mod serving;
 pub mod token;
 pub mod verification;
 
@@ -33,6 +34,7 @@ pub use problem::Problem;
 pub use ready::Readiness;
 pub use token::Token;
 
+use serving::Bounds;
 use verification::Desk;
 
 /// What the routes look at.
@@ -53,16 +55,6 @@ pub struct Api {
 }
 
 /// Serves the routes on a listener that is bound already, until stopped.
-///
-/// # Errors
-///
-/// Those of accepting connections.
-pub async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
-    // Off by default: an answer in two writes would wait for the caller's acknowledgement, up to 40 ms.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
-    });
-    axum::serve(listener, routes::router(api)).with_graceful_shutdown(stop.cancelled_owned()).await
+pub async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) {
+    serving::serve(routes::router(api), listener, Bounds::DAEMON, stop).await;
 }

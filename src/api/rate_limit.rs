@@ -117,10 +117,9 @@ mod tests {
         assert_eq!(of(rejected(1001), Verdict::Admitted), (HeaderValue::from(2), vec![WINDOW]));
         assert_eq!(of(rejected(1001), rejected(5000)), (HeaderValue::from(5), vec![WINDOW, DAILY]));
         assert_eq!(of(rejected(0), Verdict::Admitted), (HeaderValue::from(1), vec![WINDOW]));
-        // What never fits: when all of the limit is free.
-        assert_eq!(
-            of(Verdict::Rejected { retry_after: None }, Verdict::Admitted),
-            (HeaderValue::from(9), vec![WINDOW])
-        );
+        // What never fits: a whole window, however much of it is free, or until the day ends.
+        let never = Verdict::Rejected { retry_after: None };
+        assert_eq!(of(never, Verdict::Admitted), (HeaderValue::from(60), vec![WINDOW]));
+        assert_eq!(of(Verdict::Admitted, never), (HeaderValue::from(7), vec![DAILY]));
     }
 }

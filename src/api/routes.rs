@@ -114,7 +114,7 @@ pub(super) fn needs_token(what: &str) -> Problem {
 
 async fn not_found(uri: Uri) -> Problem {
     let mut paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
-    // Those with two methods stand side by side.
+    // The methods of one path stand together.
     paths.dedup();
     Problem::new(StatusCode::NOT_FOUND, format!("there is no {}, only {}", uri.path(), paths.join(", ")))
 }

@@ -44,7 +44,8 @@ pub enum Recorded {
 /// How a subject stands with one of its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Whether it admits what was asked for; where only the day refuses, what the window says of one unit.
+    /// Whether it admits what was asked for; where only the day refuses, what the window says of one unit, unless it never admits
+    /// as many as were asked for.
     pub verdict: Verdict,
     /// The limit.
     pub limit: Units,
@@ -63,11 +64,20 @@ impl Standing {
         matches!(self.verdict, Verdict::Admitted)
     }
 
-    /// When asking again may help; for what never fits, when the whole limit is free.
-    fn retry_after(&self) -> Option<Duration> {
+    /// When asking again may help; for what never fits, `never`.
+    fn retry_after(&self, never: Duration) -> Option<Duration> {
         match self.verdict {
             Verdict::Admitted => None,
-            Verdict::Rejected { retry_after } => Some(retry_after.unwrap_or(self.reset)),
+            Verdict::Rejected { retry_after } => Some(retry_after.unwrap_or(never)),
+        }
+    }
+
+    /// The same for a request of so many units, of which the limiter may not have been told: more than the limit never fits.
+    pub(super) const fn asked_for(self, units: Units) -> Self {
+        if units.get() > self.limit.get() {
+            Self { verdict: Verdict::Rejected { retry_after: None }, ..self }
+        } else {
+            self
         }
     }
 
@@ -97,9 +107,14 @@ impl Judgement {
     }
 
     /// How long to wait before asking again: the longer wait, where both refuse. `None` where the request may proceed.
+    ///
+    /// No wait helps what never fits. A whole window, or what is left of the day, then keeps a client that asks all the same from
+    /// asking all the time: what is used of the window says nothing, it may be empty.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.standings().filter_map(Standing::retry_after).max()
+        let window = self.window.and_then(|window| window.retry_after(window.length));
+        let day = self.day.and_then(|day| day.retry_after(day.reset));
+        window.max(day)
     }
 
     /// Whether a limit refuses that would refuse as much however long one waits.
@@ -132,6 +147,9 @@ pub struct Written {
     pub window: Option<Figures>,
     /// The day.
     pub day: Option<Figures>,
+    /// `false` where more is asked for than a whole limit, so that no wait helps; not there otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fits: Option<bool>,
     /// `false` where nothing could be judged; not there otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<bool>,
@@ -164,6 +182,7 @@ pub fn written(question: &Question, judgement: &Judgement) -> Written {
         metric: question.metric.to_string(),
         window: judgement.window.as_ref().map(Standing::figures),
         day: judgement.day.as_ref().map(Standing::figures),
+        fits: judgement.never_fits().then_some(false),
         judged: (judgement.basis == Basis::Nothing).then_some(false),
         recorded,
         event_id: question.record.clone(),

@@ -119,7 +119,10 @@ impl Check {
                     // As the script: a day that says no leaves the window alone.
                     let taken = if denied { 0 } else { question.units.get() };
                     let window = match limiter {
-                        Some(limiter) => Some(window_standing(limiter, &window, taken).ok_or(CheckError::Reply)?),
+                        Some(limiter) => {
+                            let standing = window_standing(limiter, &window, taken).ok_or(CheckError::Reply)?;
+                            Some(standing.asked_for(question.units))
+                        }
                         None => None,
                     };
                     let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };

@@ -149,7 +149,7 @@ fn say_unreadable(subject: &Subject, unreadable: &[FieldError]) {
         counter!(meters::UNREADABLE).increment(1);
         tracing::warn!(
             %subject, field = bad.field, why = bad.why,
-            "a subject's setting can't be read: checks follow its last good value, without one nothing is judged"
+            "a subject's setting can't be read: checks follow its last good value, without one check.on_error decides"
         );
     }
 }
