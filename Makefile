@@ -2,14 +2,14 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test check deny bench test-matrix
+.PHONY: help setup demo run test check deny bench bench-limiters peers test-matrix test-openapi test-peers
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 help: ## list what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what the other targets need: a Redis server, certificate authorities, a C compiler
 	@bash tools/setup.sh
@@ -37,5 +37,17 @@ deny: ## licences, bans, sources and, where its database can be fetched, advisor
 bench: setup ## measure throughput, latency and memory (docs/performance.md)
 	$(CARGO) bench --locked --bench pipeline
 
+bench-limiters: setup ## measure the limiters, beside plain commands and those of others (docs/limiters.md)
+	$(CARGO) bench --locked --bench limiters
+
+peers: ## fetch the limiters of others from PyPI and npm, to compare with
+	@bash tools/peers.sh
+
+test-peers: setup ## the same calls through our limiters and the Python package limits: the same decisions
+	@bash tools/test-peers.sh
+
 test-matrix: setup ## the tests that talk to Redis, on Valkey 8 and Redis 8 too
 	@bash tools/test-matrix.sh
+
+test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of its own
+	@bash tools/test-openapi.sh

@@ -5,25 +5,27 @@
 //! it can and everything goes on once it is mended. Read next: [`start`], how Redis is reached and judged.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api, Gauges, Readiness};
+use crate::api::verification::{Candidate, Desk, DeskParts, Messenger, MessengerParts};
+use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
-use crate::events::Worker;
 use crate::events::worker::Parts;
-use crate::ledger::Committer;
+use crate::events::{PartitionLease, Worker};
+use crate::ledger::{Check, Committer};
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
-use crate::sender::Sender;
-use crate::subjects::Plans;
+use crate::sender::{Sender, Throttle};
 use crate::subjects::contacts::ContactBook;
 use crate::subjects::watch::{Changes, Watch};
+use crate::subjects::{Lookup, Plans};
 use crate::types::{Keys, meters};
 use crate::wire::Link;
 use crate::wire::backoff::{Retries, Schedule};
@@ -43,7 +45,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// A loop that ran this long has got over what stopped it before.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// How long idle connections to the mail server may take to part.
+/// How long idle connections to the mail server, and callers who are being answered, may take to part.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The daemon was told twice to end.
@@ -58,11 +60,15 @@ pub struct EndedEarly;
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
 /// after a second signal.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let sender = Arc::new(config.sender()?);
+    let sender = config.sender()?;
     for warning in sender.warnings() {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let token = config.token()?;
+    if let Some(warning) = token.as_ref().and_then(Token::warning) {
+        tracing::warn!("{warning}");
+    }
     // Before anything is bound or connected, so that a mistake in a setting is told as one.
     let target = config.target()?;
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
@@ -72,18 +78,25 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         problem: format!("listen on {} (http.listen): {error}", config.http.listen),
         hint: "another program has the address, or it is not this machine's: set http.listen".into(),
     })?;
-    tracing::info!(address = %listener.local_addr()?, "http listens");
+    // The real port, where the configuration leaves it to the system.
+    let address = listener.local_addr().context("ask where http listens")?;
+    tracing::info!(%address, "http listens");
     let keys = Keys::new(&config.stream.key);
     let readiness = Arc::new(Readiness::default());
     let link_slot = Arc::new(OnceLock::new());
+    let parts = DeskParts { link: Arc::clone(&link_slot), keys: keys.clone(), config: config.verification.clone() };
+    let (desk, waiting) = Desk::new(parts)?;
     let api = Arc::new(Api {
         readiness: Arc::clone(&readiness),
         gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
         recorder: recorder.clone(),
+        token,
+        checks: Checks::new(config.check.clone()),
+        contacts: desk,
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    tasks.spawn("http", serve(api, listener, serving.clone()));
+    tasks.spawn(HTTP, api::serve(Arc::clone(&api), listener, serving.clone()));
     tasks.spawn("upkeep", async move {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;
@@ -110,12 +123,23 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     };
     let _ = link_slot.set(Arc::clone(&ready.link));
+    let throttle = Throttle::new(Arc::clone(&ready.link), keys.clone(), &config.webhook, &config.email)?;
+    let sender = Arc::new(sender.throttled_by(throttle));
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,
-        &Work { config: &config, keys: &keys, ready: &ready, stop: &stop },
+        &Work {
+            config: &config,
+            keys: &keys,
+            ready: &ready,
+            stop: &stop,
+            address,
+            checks: &api.checks,
+            serving: &serving,
+        },
         plans,
         Arc::clone(&sender),
+        waiting,
     )?;
     readiness.running(Arc::clone(&ready.link));
     notify_supervisor(sd_notify::NotifyState::Ready);
@@ -156,23 +180,44 @@ struct Work<'a> {
     keys: &'a Keys,
     ready: &'a start::Ready,
     stop: &'a CancellationToken,
+    /// Where this daemon listens, which tells it from others of its host.
+    address: SocketAddr,
+    checks: &'a Checks,
+    /// Ends after the work, with the HTTP server.
+    serving: &'a CancellationToken,
 }
 
-fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Sender>) -> anyhow::Result<()> {
-    let Work { config, keys, ready, stop } = *work;
+fn spawn_work(
+    tasks: &mut Tasks,
+    work: &Work<'_>,
+    plans: Plans,
+    sender: Arc<Sender>,
+    waiting: mpsc::Receiver<Candidate>,
+) -> anyhow::Result<()> {
+    let Work { config, keys, ready, stop, address, checks, serving } = *work;
     let (link, keys) = (Arc::clone(&ready.link), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
-    let (for_worker, for_waker) = (Changes::default(), Changes::default());
+    let (for_worker, for_waker, for_checks) = (Changes::default(), Changes::default(), Changes::default());
 
-    let watch = Watch::new(ready.target.client_resp3()?, vec![for_worker.clone(), for_waker.clone()]);
+    let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
+    let watch = Watch::new(ready.target.client_resp3()?, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
 
+    let lookup = Lookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
+    // A link of its own, so that no check queues behind a commit.
+    let checker = Arc::new(Checker::new(Link::new(ready.target.client()?), lookup, Check::new(keys.clone())));
+    checks.open(Arc::clone(&checker));
+    let token = serving.clone();
+    tasks.spawn("checks", async move { checker.look_after(token).await });
+
+    let host = nix::unistd::gethostname().context("ask for this machine's name")?;
     let worker = Worker::new(Parts {
         target: ready.target.clone(),
         // Of its own, so that commits never queue behind other calls.
         link: Arc::new(Link::new(ready.target.client()?)),
+        lease: Some(PartitionLease::new(&keys, &host.to_string_lossy(), address)),
         keys: keys.clone(),
         config: config.stream.clone(),
         committer: Committer::new(keys.clone(), ready.terms.clone()),
@@ -199,6 +244,15 @@ fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Send
     let token = stop.clone();
     tasks.spawn("fan-out", keep(stop.clone(), "fan-out", move || fan_out().run(token.clone())));
 
+    let messenger = MessengerParts {
+        link: Arc::clone(&link),
+        keys: keys.clone(),
+        config: config.verification.clone(),
+        public_url: config.http.public_url.clone(),
+        sender: Arc::clone(&sender),
+    };
+    tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));
+
     let slots = slots(&config.delivery);
     let dispatcher = {
         let (link, keys, new_deliveries) = (Arc::clone(&link), keys.clone(), Arc::clone(&new_deliveries));
@@ -218,12 +272,6 @@ fn spawn_work(tasks: &mut Tasks, work: &Work<'_>, plans: Plans, sender: Arc<Send
     tasks.spawn("dispatcher", keep(stop.clone(), "dispatcher", move || dispatcher().run(token.clone())));
     tasks.spawn("waker", Waker::new(link, keys, for_waker, new_deliveries).run(stop.clone()));
     Ok(())
-}
-
-async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) {
-    if let Err(error) = api::serve(api, listener, stop).await {
-        tracing::error!(%error, "http ended");
-    }
 }
 
 /// Runs a loop again whenever it ended with an error that it could not wait out, until stopped.
@@ -266,6 +314,8 @@ async fn drain(tasks: &mut Tasks, serving: &CancellationToken, deadline: Duratio
         tracing::warn!("the drain's deadline passed; what was under way is taken up at the next start");
     }
     serving.cancel();
+    // Whoever is being answered gets the answer; whoever sends half a request is not waited for.
+    let _ = tokio::time::timeout(GOODBYE, tasks.has_ended(HTTP)).await;
     tasks.set.shutdown().await;
 }
 
@@ -283,8 +333,11 @@ struct Tasks {
     work: usize,
 }
 
+/// The HTTP server.
+const HTTP: &str = "http";
+
 /// Tasks that serve the others and are ended after them.
-const SERVICES: [&str; 2] = ["http", "upkeep"];
+const SERVICES: [&str; 3] = [HTTP, "upkeep", "checks"];
 
 impl Tasks {
     fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
@@ -323,5 +376,9 @@ impl Tasks {
         while self.work > 0 {
             self.one_failed().await;
         }
+    }
+
+    async fn has_ended(&mut self, name: &str) {
+        while self.one_failed().await != name {}
     }
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::config::HttpConfig;
+use crate::api::config::{CheckConfig, HttpConfig};
+use crate::api::verification::VerificationConfig;
 use crate::events::config::StreamConfig;
 use crate::outbox::config::DeliveryConfig;
 use crate::sender::config::RetryConfig;
@@ -63,6 +64,10 @@ pub struct Config {
     pub email: EmailConfig,
     /// `[http]`.
     pub http: HttpConfig,
+    /// `[check]`.
+    pub check: CheckConfig,
+    /// `[verification]`.
+    pub verification: VerificationConfig,
     /// `[log]`.
     pub log: LogConfig,
     /// `[shutdown]`.

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  producers        events/            ledger/               outbox/              sender/             transport/
-//!  XADD usage  -->  read after the --> one script:      -->  fan out to      -->  mute, render,  -->  email  (lettre)
-//!  (any client)     checkpoint,        checkpoint CAS        deliveries, due      classify            webhook (reqwest)
+//!  XADD usage  -->  read after the --> one script:      -->  fan out to      -->  mute, room,    -->  email  (lettre)
+//!  (any client)     checkpoint,        checkpoint CAS        deliveries, due      render, classify    webhook (reqwest)
 //!                   parse, add up      counters              zset, lease,             |
 //!                   per (subject,      flags and outbox      settle, retry  <---------+ delivered / retry at / dead
 //!                   metric, day)
@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod outbox;
 pub mod sender;
 pub mod subjects;
+pub mod throttle;
 pub mod transport;
 pub mod types;
 pub mod wire;

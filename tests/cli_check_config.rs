@@ -86,6 +86,21 @@ fn rights_that_are_missing_are_named() {
     assert!(keys.is_empty(), "{keys:?}");
 }
 
+/// A first mail under a cap opens a window: a user who may not do that would send none, and the configuration was said to be fine.
+#[test]
+fn the_right_to_open_a_window_of_mails_is_asked_for() {
+    let server = RedisServer::start();
+    let mut admin = connection(&server);
+    let others = "~quota_alert* ~quota_lease* ~quota_window* ~quota_verify*";
+    let () = redis::cmd("ACL")
+        .arg(&["SETUSER", "app", "on", ">pw", "~usage", "~quota_*", "+@all", "-set"])
+        .arg(format!("(+set {others})"))
+        .query(&mut admin)
+        .expect("the user is made");
+    let finished = check(&server.url().replace("://", "://app:pw@")).run();
+    assert!(finished.stderr.contains("SET on quota_cap:{usage}:email"), "{}", finished.stderr);
+}
+
 /// Books of another version or another number of partitions: the daemon would refuse them, so this does.
 #[test]
 fn books_that_do_not_fit_are_a_failure() {

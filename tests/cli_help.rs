@@ -7,7 +7,7 @@ use quotabell::cli::Cli;
 use support::binary::quotabell;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 23] = [
     "",
     "run",
     "demo",
@@ -20,6 +20,7 @@ const VERBS: [&str; 22] = [
     "subject remove",
     "subject import",
     "usage",
+    "check",
     "alerts",
     "deliveries",
     "deliveries list",

@@ -89,6 +89,11 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     snapshot("no_contact", &run(&["--subject", "alice"]).run().told());
     let fallback = json!([{"id": "c_ops", "channel": "webhook", "url": receiver.url("/ops"), "secret": SECRET}]);
     let sent = run(&["--subject", "alice", "--json"]).env("QUOTABELL__FALLBACK__CONTACTS", fallback.to_string()).run();
+    assert!(
+        sent.stderr.contains("alice has no contact of its own: contact c_ops of the fallback gets this message"),
+        "{}",
+        sent.told()
+    );
     assert_eq!(sent.expect_json()[0]["contact"], "c_ops");
     assert_eq!(receiver.next().await.uri.path(), "/ops");
 
@@ -98,15 +103,25 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let broken = json!({"id": "c_old", "channel": "sms"});
     let contacts = json!([own[0], own[1], broken]).to_string();
     let mut command = redis::cmd("HSET");
-    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
     snapshot("several_contacts", &run(&["--subject", "alice"]).run().told());
     snapshot("unknown_contact", &run(&["--subject", "alice", "--contact", "c_three"]).run().told());
+    let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
+    let mut command = redis::cmd("HSET");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
+    let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
+    assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
+    snapshot("unverified_contact", &run(&["--subject", "alice"]).run().told());
+    let mut command = redis::cmd("HSET");
+    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
     let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
     assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
     assert_eq!(receiver.next().await.uri.path(), "/two");
     assert!(receiver.try_next().is_none(), "a refused choice sends nothing");
     let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works");
-    assert_eq!(keys, ["quota_subject:alice"], "nothing is written");
+    let (cooldowns, others): (Vec<String>, Vec<String>) =
+        keys.into_iter().partition(|key| key.starts_with("quota_cooldown:{usage}:send-test:c_"));
+    assert_eq!((cooldowns.len(), others), (2, vec!["quota_subject:alice".to_owned()]), "nothing else is written");
 }
 
 /// An operator tries out what this customer will read: another's name beside its own time zone would only confuse.
@@ -119,7 +134,13 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
     let mut command = redis::cmd("HSET");
     let () = redis.link().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
+    let cooled = async || {
+        let keys: Vec<String> =
+            redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+        let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    };
     run().run().expect_done();
+    cooled().await;
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     let said = |field: &str| body["data"][field].clone();
     assert_eq!((said("subject"), said("plan"), said("timezone")), (json!("alice"), json!("free"), json!("Asia/Tokyo")));
@@ -132,6 +153,48 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     assert_eq!(body["data"]["plan"], "gold");
+}
+
+/// A verb in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    for (subject, path) in [("alice", "/shared"), ("bob", "/own"), ("carol", "/shared")] {
+        let contact = json!([{"id": "w", "channel": "webhook", "url": receiver.url(path), "secret": SECRET}]);
+        let mut command = redis::cmd("HSET");
+        command.arg(format!("quota_subject:{subject}")).arg("contacts").arg(contact.to_string());
+        let () = redis.link().query(&command).await.expect("set");
+    }
+    let run = |subject| send(&["--subject", subject]).redis(&redis.url()).run();
+    // One that did not arrive left all the same.
+    assert_eq!(run("alice").code, 1);
+    assert_eq!(receiver.next().await.uri.path(), "/shared");
+    let again = run("alice");
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"\b\d+ s\b", "N s");
+    settings.bind(|| snapshot("cooling_down", &again.told()));
+    assert_eq!(run("carol").code, 1, "the same receiver");
+    assert_eq!(run("bob").code, 0, "the same id, another receiver");
+    assert_eq!(receiver.next().await.uri.path(), "/own");
+    assert!(receiver.try_next().is_none(), "what cools down is not sent");
+
+    let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+    for key in &keys {
+        let left_ms: i64 = redis.link().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
+        assert!((1..=10_000).contains(&left_ms), "{key}: {left_ms}");
+    }
+    let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    assert_eq!(run("alice").code, 0);
+    // Somebody else's key is no leave to send.
+    let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    for key in &keys {
+        let () = redis.link().query(redis::cmd("SADD").arg(key).arg("x")).await.expect("a key of another type");
+    }
+    let broken = run("alice");
+    assert!(broken.code == 1 && broken.stderr.contains("\nhint: a key of quotabell's holds"), "{}", broken.told());
+    assert_eq!(receiver.next().await.uri.path(), "/shared");
+    assert!(receiver.try_next().is_none());
 }
 
 /// Exit codes of what can't be sent at all.
@@ -160,6 +223,20 @@ fn each_part_of_an_alert_is_previewed() {
     let html = quotabell(["preview", "html", "--subject", "<b>"]).run().expect_done();
     assert!(html.trim_end().ends_with("</html>") && html.contains("&lt;b&gt;"), "{html}");
     assert!(!html.ends_with("\n\n"));
+}
+
+/// The mail that asks to confirm an address is the operator's to change as well, so it can be looked at.
+#[test]
+fn the_mail_that_asks_for_consent_is_previewed() {
+    let preview = |part: &str| quotabell(["preview", part, "--subject", "<b>"]).run().expect_done();
+    assert_eq!(preview("verify-subject"), "Confirm this address for quota alerts about <b>\n");
+    assert!(preview("verify-text").contains("  012345\n") && preview("verify-html").contains("&lt;b&gt;"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("verify.txt"), "{{ code }}\n{{ used }}\n").expect("written");
+    let broken = quotabell(["preview", "text"]).env("QUOTABELL__EMAIL__TEMPLATES", folder.path()).run();
+    assert_eq!(broken.code, 78);
+    let said = "verify.txt, line 2: \"used\" is not known; known are the variables subject, code, link, minutes";
+    assert!(broken.stderr.contains(said), "{}", broken.stderr);
 }
 
 /// A template of the operator's is used, and a broken one is told with file and line.

@@ -259,6 +259,24 @@ fn a_plain_http_webhook_is_warned_about() {
     assert!(!allowed.stderr.contains("warning"), "{}", allowed.stderr);
 }
 
+/// Whoever wonders why a contact gets nothing must see it; naming it makes it the operator's, who needs nobody's consent.
+#[test]
+fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() {
+    let server = RedisServer::start();
+    let unverified = br#"[{"id":"c_1","channel":"email","address":"a@b.test","verified":false}]"#;
+    hset(&server, "alice", &[("contacts", unverified)]);
+    let json = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
+    assert_eq!(json["contacts"][0]["verified"], false);
+    for verb in [&["show", "alice"][..], &["list"]] {
+        let shown = subject(&server, verb).expect_done();
+        assert!(shown.contains("a@b.test (unverified)"), "{shown}");
+    }
+    subject(&server, &["set", "alice", "--email", "a@b.test"]).expect_done();
+    let json = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
+    assert_eq!((json["contacts"][0].get("verified"), &json["contacts"][0]["address"]), (None, &json!("a@b.test")));
+    assert!(!subject(&server, &["list"]).expect_done().contains("unverified"));
+}
+
 /// Programs rely on the fields; nobody may see a secret.
 #[test]
 fn show_prints_the_documented_fields_without_secrets() {

@@ -108,10 +108,60 @@ wrong_files! {
     a_batch_of_0_is_an_error: "[stream]\nbatch_entries = 0\n";
     /// A script of 100 ms.
     a_batch_of_a_million_is_an_error: "[stream]\nbatch_entries = 1000000\n";
+    /// More members than a sorted set may have: another limiter is named.
+    a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
+    /// A number without a window.
+    a_rate_without_a_window_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = 60 }\n";
+    /// A window that nobody waits for.
+    a_rate_with_a_window_of_a_year_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"60/365d\" }\n";
+    /// A limiter that does not exist.
+    an_unknown_algorithm_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"leaky\"\n";
+    /// A metric that no event can name.
+    a_rate_of_an_illegal_metric_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { Requests = \"60/1m\" }\n";
+    /// A rate that lets nothing through is none.
+    a_rate_of_0_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"0/1m\" }\n";
+    /// Above 2^53 - 1, Redis' Lua loses a unit.
+    a_rate_of_2_to_the_53_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"9007199254740992/1s\" }\n";
+    /// Every other word is a metric, so it can't be told that there is no such key.
+    a_misspelt_algorithm_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgoritm = \"gcra\"\nrequests = \"60/1m\"\n";
+    /// A section that looks as if it limited something.
+    a_rate_of_no_metric_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"gcra\"\n";
+    /// As above.
+    an_empty_rate_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = {}\n";
+    /// Maybe.
+    an_unknown_answer_on_error_is_an_error: "[check]\non_error = \"retry\"\n";
+    /// No time to ask.
+    a_check_without_time_is_an_error: "[check]\ntimeout = \"0s\"\n";
+    /// More time than any API has.
+    a_check_of_a_minute_is_an_error: "[check]\ntimeout = \"1m\"\n";
+    /// A token that no header carries. It is not shown.
+    a_token_of_two_words_is_an_error: "[http]\ntoken = \"topsecret token\"\n";
+    /// A secret that was mounted empty would let everybody in.
+    an_empty_token_is_an_error: "[http]\ntoken = \"\"\n";
+    /// A secret that was not mounted.
+    a_file_of_the_token_that_is_missing_is_an_error: "[http]\ntoken_file = \"absent\"\n";
+    /// Which of the two was meant?
+    a_token_beside_its_file_is_an_error: "[http]\ntoken = \"topsecret\"\ntoken_file = \"/run/secrets/http_token\"\n";
     /// Somebody else's trimming policy.
     an_unknown_word_is_an_error: "[stream]\ntrim = \"always\"\n";
     /// Deliveries that never start.
     a_concurrency_of_0_is_an_error: "[delivery]\nconcurrency = 0\n";
+    /// A word where a rate stands.
+    a_cap_that_is_no_rate_is_an_error: "[webhook]\nper_destination = \"lots\"\n";
+    /// A cap of nothing would hold everything back for ever.
+    a_cap_of_0_is_an_error: "[webhook]\nper_destination = \"0/1m\"\n";
+    /// A cap without time.
+    a_cap_without_a_window_is_an_error: "[webhook]\nper_destination = 30\n";
+    /// A window beyond a month.
+    a_cap_of_a_year_is_an_error: "[webhook]\nper_destination = \"30/365d\"\n";
+    /// A member of a sorted set for each attempt: too many.
+    a_cap_above_100000_is_an_error: "[webhook]\nper_destination = \"200000/1m\"\n";
+    /// As above, of mails.
+    a_cap_of_0_mails_is_an_error: "[email]\nper_minute = 0\n";
+    /// Less than nothing.
+    a_negative_cap_is_an_error: "[email]\nper_minute = -1\n";
+    /// A window where there is none to choose.
+    a_cap_of_mails_with_a_window_is_an_error: "[email]\nper_minute = \"60/1m\"\n";
     /// A name must be looked up, and may change.
     a_host_name_to_listen_on_is_an_error: "[http]\nlisten = \"localhost:9464\"\n";
     /// A port that is none.
@@ -148,6 +198,16 @@ wrong_files! {
     authorities_for_redis_without_tls_are_an_error: "[redis]\nurl = \"redis://h\"\nca_file = \"absent.pem\"\n";
     /// A From header that no server takes.
     a_sender_that_is_no_mailbox_is_an_error: "[email]\nfrom = \"alerts\"\n";
+    /// Links in mails to a place that nobody reaches.
+    a_public_url_without_a_host_is_an_error: "[http]\npublic_url = \"quota.example.com\"\n";
+    /// More than a set holds.
+    requests_for_a_verification_beyond_count_are_an_error: "[verification]\nrequests = \"100001/1h\"\n";
+    /// A number without a period.
+    requests_for_a_verification_without_a_period_are_an_error: "[verification]\nrequests = 3\n";
+    /// No mail arrives in a second.
+    a_password_that_lives_a_second_is_an_error: "[verification]\nlifetime = \"1s\"\n";
+    /// Nobody could ever confirm it.
+    a_fallback_contact_that_is_not_verified_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nverified = false\n";
     /// A level that is none.
     an_unknown_log_level_is_an_error: "[log]\nlevel = \"verbose\"\n";
 }
@@ -178,6 +238,8 @@ wrong_variables! {
     a_variable_that_breaks_a_relation_is_the_place: "QUOTABELL__RETRY__MAX_INTERVAL", "1s";
     /// A list that is not JSON.
     a_variable_that_is_not_json_is_an_error: "QUOTABELL__PLANS__FREE__THRESHOLDS", "80,100";
+    /// Nothing is limited by nothing.
+    a_variable_with_an_empty_rate_is_an_error: "QUOTABELL__PLANS__FREE__RATE", "{}";
     /// JSON of the wrong shape.
     a_variable_with_the_wrong_json_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS", "[5000]";
     /// A key below a value that is no table.
@@ -262,6 +324,7 @@ fn every_setting_is_judged_before_the_daemon_listens() {
         ("QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent"),
         ("QUOTABELL__EMAIL__TEMPLATES", "/absent"),
         ("QUOTABELL__WEBHOOK__CA_FILE", "/absent"),
+        ("QUOTABELL__HTTP__TOKEN_FILE", "/absent"),
     ] {
         let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).env(name, value).run();
         assert_eq!(run.code, 78, "{name}: {}", run.stderr);
@@ -277,6 +340,9 @@ fn no_error_shows_a_password() {
     for text in [
         "[redis]\nurl = \"postgres://u:topsecret@host\"\n",
         "[redis]\nurl = \"topsecret\n",
+        "[http]\ntoken = \"topsecret topsecret\"\n",
+        "[http]\ntoken = [\"topsecret\"]\n",
+        "[http.token]\ntopsecret = \"topsecret\"\n",
         "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://x.test\"\nsecret = \"topsecret\"\n",
     ] {
         let told = told(text);

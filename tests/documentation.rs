@@ -5,16 +5,19 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::cli::catcher::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::config::DEFAULTS;
 use quotabell::types::meters::{self, Kind};
 use quotabell::types::{Keys, Reason};
 use quotabell::wire::Link;
+use serde_json::json;
 use tokio::process::{Child, Command};
 
 mod support;
+use support::api::Caller;
+use support::echo_receiver::{Echo, EchoReceiver};
 use support::eventually::eventually;
-use support::redis_server::RedisServer;
+use support::redis_server::{RedisServer, free_port};
 
 const PASSWORD: &str = "a-password-for-one-test";
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
@@ -214,6 +217,10 @@ impl Served {
 
     async fn set(&self, subject: &str, url: &str) {
         let contacts = format!(r#"[{{"channel":"webhook","url":"{url}","secret":"{SECRET}"}}]"#);
+        self.set_contacts(subject, &contacts).await;
+    }
+
+    async fn set_contacts(&self, subject: &str, contacts: &str) {
         let mut command = redis::cmd("HSET");
         command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX)).arg("contacts").arg(contacts);
         let () = self.link("platform").query(&command).await.expect("the platform may set subjects");
@@ -257,7 +264,16 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     let gone = HttpCatcher::start([Answer::status(410)]).await.expect("a receiver");
     served.set("alice", &receiver.url("/hook")).await;
     served.set("carol", &gone.url("/hook")).await;
-    let daemon = served.quotabell("quotabell", &["run"]).stderr(Stdio::null()).spawn().expect("the daemon starts");
+    let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let frank = r#"[{"channel":"email","address":"frank@b.test"}]"#;
+    served.set_contacts("frank", frank).await;
+    // With caps, since counting them takes commands of its own.
+    let (port, token) = (free_port(), "0123456789abcdef0123456789abcdef");
+    let mut run = served.quotabell("quotabell", &["run"]);
+    run.env("QUOTABELL__EMAIL__SMTP_URL", mailbox.url()).env("QUOTABELL__EMAIL__PER_MINUTE", "9");
+    run.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
+    run.env("QUOTABELL__HTTP__LISTEN", format!("127.0.0.1:{port}")).env("QUOTABELL__HTTP__TOKEN", token);
+    let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
 
     // Another group with an entry that it has not acknowledged: trimming has to ask about it.
     let admin = served.server.link();
@@ -270,15 +286,33 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     let _: redis::Value = admin.query(&read).await.expect("an entry");
 
     // Delivered, dead, and without a contact until one appears; a repeated id and a bad event.
-    for subject in ["carol", "bob", "bob", ""] {
+    for subject in ["carol", "frank", "bob", "bob", ""] {
         served.append(subject).await;
     }
-    served.total("delivered", 1).await;
-    served.total("dead", 1).await;
-    served.total("made", 3).await;
-    served.set("bob", &receiver.url("/hook")).await;
     served.total("delivered", 2).await;
+    served.total("dead", 1).await;
+    served.total("made", 4).await;
+    served.set("bob", &receiver.url("/hook")).await;
+    served.total("delivered", 3).await;
     receiver.next().await;
+
+    // Contacts that a subject's own side adds: one that is asked by mail, and one that is verified at once.
+    let api = Caller::at(([127, 0, 0, 1], port).into()).with_token(token);
+    let asked = EchoReceiver::start(Echo::Right).await;
+    for contact in [
+        json!({"channel": "webhook", "url": asked.url("/hook")}),
+        json!({"channel": "email", "address": "office@b.test"}),
+    ] {
+        assert_eq!(api.post("/v1/subjects/frank/contacts", &contact).await.status, 202);
+    }
+    for again in [202, 429] {
+        assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verification", &json!({})).await.status, again);
+    }
+    assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verify", &json!({"code": "000000"})).await.status, 403);
+    assert_eq!(api.post("/confirm/nobodys", &json!({})).await.status, 410);
+    for line in [r#"verifications_total{outcome="verified"} 1"#, r#"verifications_total{outcome="sent"} 2"#] {
+        eventually(line, || async { api.get("/metrics").await.text.contains(line).then_some(()) }).await;
+    }
 
     for arguments in [
         &["subject", "set", "dave", "--limit", "requests=7", "--email", "d@b.test"][..],
@@ -289,17 +323,19 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         &["subject", "remove", "dave"],
         &["emit", "--subject", "erin", "--count", "3"],
         &["usage", "alice"],
+        &["check", "dave", "--record"],
         &["alerts"],
         &["refused", "list"],
         &["refused", "list", "--limit", "1"],
         &["deliveries", "list"],
         &["deliveries", "list", "--state", "dead", "--limit", "1"],
         &["deliveries", "replay", "--all"],
+        &["send-test", "--subject", "alice"],
     ] {
         let output = served.quotabell("operator", arguments).output().await.expect("the verb runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    served.total("delivered", 3).await;
+    served.total("delivered", 4).await;
     ends_well(daemon).await;
     served.expect_nothing_refused().await;
 }

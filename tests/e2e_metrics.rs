@@ -123,6 +123,10 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     })
     .await;
 
+    // An API node asks.
+    let api = support::api::Caller::of(&mut daemon).await;
+    assert_eq!(api.post("/v1/check", &serde_json::json!({"subject": "bob", "units": 21})).await.status, 429);
+
     let metrics = Metrics::of(&mut daemon).await;
     for meter in meters::ALL {
         assert_eq!(metrics.help.get(meter.name).map(String::as_str), Some(meter.help), "HELP of {}", meter.name);
@@ -165,6 +169,8 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     assert!(oldest > 0.0 && oldest < 60.0, "{oldest}");
     assert!(get(meters::UNREADABLE) >= 1);
     assert_eq!(get(meters::CACHED), 4);
+    assert_eq!(get(&format!("{}{{decision=\"denied_day\"}}", meters::CHECKS)), 1);
+    assert_eq!((metrics.sum(meters::CHECKS), get(&format!("{}_count", meters::CHECK_SECONDS))), (1, 1));
     assert_eq!(metrics.sum(meters::TRIM_HELD), 1);
     assert!(metrics.samples.contains_key(&format!("{}{{group=\"other\"}}", meters::TRIM_HELD)));
     assert!(metrics.sum(meters::REDIS_ERRORS) >= 1);

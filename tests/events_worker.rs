@@ -5,15 +5,19 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use quotabell::events::PartitionLease;
 use quotabell::events::config::{StreamConfig, Trim};
 use quotabell::events::worker::{Parts, Worker};
 use quotabell::ledger::Committer;
 use quotabell::ledger::commit::{Terms, Trimming};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
+use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{Changes, Watch};
 use quotabell::types::{Day, Keys, Metric, Percent, Units, UnixMs, keys};
 use quotabell::wire::{Link, RedisConfig, Target};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use support::eventually::eventually;
 use support::redis_server::RedisServer;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +28,12 @@ struct Desk {
     link: Arc<Link>,
     keys: Keys,
     stop: CancellationToken,
+}
+
+/// How a worker works.
+struct Contract {
+    lease: Option<PartitionLease>,
+    batch_entries: u32,
 }
 
 /// A field and its value.
@@ -44,8 +54,12 @@ impl Desk {
         Self { link, server, keys: Keys::new("usage"), stop: CancellationToken::new() }
     }
 
-    /// Starts one more worker.
+    /// Starts one more worker, which asks nobody whether it may read.
     async fn hire(&self) {
+        self.hire_for(Contract { lease: None, batch_entries: 500 }).await;
+    }
+
+    async fn hire_for(&self, contract: Contract) {
         let config = RedisConfig {
             url: self.server.url(),
             url_file: None,
@@ -57,7 +71,7 @@ impl Desk {
         let limits = [("requests", 5000), ("tokens", 100)];
         let limits = limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range")));
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
-        let plan = PlanConfig { limits: limits.into(), thresholds };
+        let plan = PlanConfig { limits: limits.into(), thresholds, rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let terms = Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
         let changes = Changes::default();
@@ -68,13 +82,14 @@ impl Desk {
         let worker = Worker::new(Parts {
             target,
             link: Arc::new(self.server.link()),
+            lease: contract.lease,
             keys: self.keys.clone(),
             config: StreamConfig {
                 key: "usage".into(),
                 partitions: 1,
                 trim: Trim::Consumed,
                 late_max: std::time::Duration::from_secs(5 * 3600),
-                batch_entries: 500,
+                batch_entries: contract.batch_entries,
             },
             committer: Committer::new(self.keys.clone(), terms),
             plans,
@@ -399,7 +414,7 @@ async fn events_that_do_not_fit_a_full_counter_are_refused_one_by_one() {
     assert_eq!(reasons, [most, "7", "1"].map(|units| (overflow.clone(), units.as_bytes().to_vec())));
 }
 
-/// Two workers race for every batch: each entry counts once, each alert is raised once.
+/// Three workers that ask for no lease race for every batch: each entry counts once, each alert is raised once.
 #[tokio::test]
 async fn racing_workers_count_every_entry_once() {
     let desk = Desk::open().await;
@@ -433,6 +448,80 @@ async fn racing_workers_count_every_entry_once() {
     assert_eq!(alerts, due);
     let totals: Counts = desk.run(&["HGETALL", &desk.keys.totals()]).await;
     assert_eq!(totals["counted"], 3000);
+}
+
+/// After a race for a nearly full counter a worker must not remember the room that its own failed commit would have used: it would
+/// refuse events that fit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
+    const COUNT_MAX: u64 = (1 << 53) - 1;
+    const ROOM: u64 = 2_000;
+    const SUBJECTS: u64 = 12;
+    const EVENTS: u64 = 6_000;
+    let seed =
+        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    eprintln!("QUOTABELL_TEST_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let (mut counts, mut refused) = (Counts::new(), 0_u64);
+    let mut pipeline = redis::pipe();
+    let mut add = |subject: String, units: u64| {
+        pipeline.cmd("XADD").arg("usage").arg("*").arg("subject").arg(&subject).arg("units").arg(units).ignore();
+        let count = counts.entry(subject).or_default();
+        if *count + units > COUNT_MAX {
+            refused += 1;
+        } else {
+            *count += units;
+        }
+    };
+    for number in 0..SUBJECTS {
+        add(format!("s{number}"), COUNT_MAX - ROOM);
+    }
+    for _ in 0..EVENTS {
+        let bits = random.random_range(0..9);
+        add(format!("s{}", random.random_range(0..SUBJECTS)), 1 << bits);
+    }
+    let desk = Desk::closed();
+    // Small batches, many commits, many races.
+    for _ in 0..2 {
+        desk.hire_for(Contract { lease: None, batch_entries: 5 }).await;
+    }
+    let () = desk.link.pipe(&pipeline).await.expect("they are added");
+    desk.caught_up().await;
+    let today = desk.today().await;
+    for (subject, units) in &counts {
+        assert_eq!(desk.count(subject, "requests", today).await, Some(*units), "{subject}");
+    }
+    let totals: Counts = desk.run(&["HGETALL", &desk.keys.totals()]).await;
+    assert_eq!((totals["counted"], totals["refused"]), (SUBJECTS + EVENTS - refused, refused));
+}
+
+/// Two containers with the same host name and the same address inside: each takes the other for its own dead predecessor. Were that
+/// believed more than once, they would take the lease from each other for ever.
+#[tokio::test]
+async fn two_workers_of_the_same_home_do_not_take_the_lease_from_each_other() {
+    let desk = Desk::closed();
+    let key = desk.keys.lease();
+    let mut holders: Vec<String> = Vec::new();
+    for _ in 0..2 {
+        let lease = PartitionLease::new(&desk.keys, "box", "0.0.0.0:9464".parse().expect("an address"));
+        desk.hire_for(Contract { lease: Some(lease), batch_entries: 500 }).await;
+        let holder = eventually("the new one holds the lease", || async {
+            let holder: Option<String> = desk.run(&["GET", &key]).await;
+            holder.filter(|holder| !holders.contains(holder))
+        })
+        .await;
+        holders.push(holder);
+    }
+    // Nothing else asks how long a key will live: the first has noticed, and has asked again and again.
+    eventually("the first stands by", || async {
+        assert_eq!(desk.run::<String>(&["GET", &key]).await, holders[1]);
+        let stats: String = desk.run(&["INFO", "commandstats"]).await;
+        let calls: Option<u64> = stats.split("cmdstat_pttl:calls=").nth(1)?.split(',').next()?.parse().ok();
+        calls.filter(|calls| *calls >= 4)
+    })
+    .await;
+    desk.add(&[(b"subject", b"alice")]).await;
+    desk.caught_up().await;
 }
 
 /// Entries that a producer trimmed before they were read are counted as missing, and the group's lag stays true.

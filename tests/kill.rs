@@ -3,7 +3,8 @@
 //!
 //! Moments are random numbers of round trips to Redis, counted from the start of the process, from the moment it is ready, from a
 //! commit or from a webhook that has arrived and is not answered yet; so kills land in starts, readings, commits, fan-outs, sends and
-//! settlements. Some lives are two daemons at once. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! settlements. Some lives are two daemons at once, of which one
+//! reads and the other stands by. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 mod support;
 
@@ -21,7 +22,7 @@ use support::eventually::eventually;
 use support::mail_server::ParsedMail;
 use support::outbox::Outbox;
 use support::post_office::{Box, Manners, PostOffice};
-use support::redis_server::RedisServer;
+use support::redis_server::{RedisServer, free_port};
 use support::traffic::{Books, Customer, Event, FREE_LIMIT, Reached, Traffic};
 use support::webhook_receiver::secret;
 use tokio::sync::watch;
@@ -49,7 +50,7 @@ async fn killed_anywhere_any_number_of_times_every_number_is_right() {
     let tally = scene.kill_again_and_again(seed).await;
     stop.cancel();
     let books = producer.await.expect("the producer ends well");
-    let survivor = scene.setup.start().await;
+    let survivor = scene.setup_at(scene.home_of_the_dead().await).start().await;
     scene.drained().await;
     scene.tell_where_to_reach_the_silent().await;
     survivor.drain().await;
@@ -70,6 +71,16 @@ struct Scene {
     /// Contacts by subject, those of the silent included.
     contacts: BTreeMap<String, Vec<Contact>>,
     setup: DaemonSetup,
+    /// Where daemons listen. One that is started where the last reader was killed need not wait for its lease to run out.
+    homes: [String; 2],
+}
+
+/// A daemon that runs.
+#[derive(Debug)]
+struct Life {
+    daemon: Daemon,
+    /// Which of the homes is its.
+    home: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -135,7 +146,8 @@ impl Scene {
             }
         });
         let traffic = Traffic::new(seed);
-        let mut scene = Self { outbox, office, mails, mails_end, traffic, contacts: BTreeMap::new(), setup };
+        let homes = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
+        let mut scene = Self { outbox, office, mails, mails_end, traffic, contacts: BTreeMap::new(), setup, homes };
         scene.settle_customers().await;
         scene
     }
@@ -215,10 +227,13 @@ impl Scene {
     async fn kill_again_and_again(&self, seed: u64) -> Tally {
         let mut random = StdRng::seed_from_u64(seed ^ 2);
         let mut tally = Tally::default();
-        let mut survivor: Option<Daemon> = None;
+        let mut survivor: Option<Life> = None;
         while tally.kills < KILLS {
-            let mut daemon = survivor.take().unwrap_or_else(|| self.setup.spawn());
-            let second = random.random_bool(0.25).then(|| self.setup.spawn());
+            let Life { mut daemon, home } = match survivor.take() {
+                Some(life) => life,
+                None => self.begin_at(self.home_of_the_dead().await),
+            };
+            let second = random.random_bool(0.25).then(|| self.begin_at(1 - home));
             let moment = match random.random_range(0..10) {
                 0 => Moment::Started(random.random_range(0..150)),
                 1..4 => Moment::Ready(random.random_range(0..600)),
@@ -234,11 +249,26 @@ impl Scene {
             tally.of_two += u64::from(second.is_some());
             survivor = second;
         }
-        if let Some(daemon) = survivor {
-            daemon.kill().await;
+        if let Some(life) = survivor {
+            life.daemon.kill().await;
             tally.kills += 1;
         }
         tally
+    }
+
+    fn setup_at(&self, home: usize) -> DaemonSetup {
+        self.setup.clone().env("QUOTABELL__HTTP__LISTEN", &self.homes[home])
+    }
+
+    fn begin_at(&self, home: usize) -> Life {
+        Life { daemon: self.setup_at(home).spawn(), home }
+    }
+
+    /// Where the daemon listened that read last.
+    async fn home_of_the_dead(&self) -> usize {
+        let holder: Option<String> = self.outbox.run("GET", &[self.outbox.keys.lease().as_str()]).await;
+        let holder = holder.unwrap_or_default();
+        self.homes.iter().position(|home| holder.contains(&format!("/{home}/"))).unwrap_or(0)
     }
 
     async fn wait_for(&self, moment: Moment, daemon: &mut Daemon) {

@@ -412,6 +412,11 @@ async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
     books.run::<String>(&["ACL", "SETUSER", "default", "+xtrim", "-hset"]).await;
     let error = probe::rehearse(&books.link, &books.keys, &terms(), "t3").await.expect_err("no hset");
     assert!(matches!(error, probe::ProbeError::Redis { .. }), "{error}");
+    for command in ["get", "set", "pttl", "del"] {
+        books.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
+        let error = probe::rehearse(&books.link, &books.keys, &terms(), command).await.expect_err(command);
+        assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
+    }
 }
 
 /// A daemon that starts beside a full server must get as far as freeing memory.

@@ -30,6 +30,10 @@ enum Act {
     Retry,
     Die,
     Mute,
+    /// Finds no room, due again at once.
+    Throttle,
+    /// Can't ask for room, due again at once.
+    Postpone,
     Panic,
     /// Delivers once the gate is opened.
     Gate,
@@ -93,6 +97,8 @@ impl Attempting for Double {
             Act::Retry => Verdict::Retry(outcome(Class::Transient), Duration::ZERO),
             Act::Die => Verdict::Dead(outcome(Class::Permanent)),
             Act::Mute => Verdict::Muted,
+            Act::Throttle => Verdict::Throttled(Duration::ZERO),
+            Act::Postpone => Verdict::Postponed(Duration::ZERO),
             Act::Panic => panic!("the double panics as told"),
         }
     }
@@ -204,6 +210,35 @@ async fn alerts_travel_from_the_outbox_to_their_contacts() {
     let seen = sender.seen();
     assert_eq!(seen.len(), 7 + 6, "three attempts for each that is tried again");
     assert!(seen.iter().any(|seen| seen.address == "ops@b.test"));
+}
+
+/// What was only put off has had no attempt: neither its number nor its clock may move, or it would be given up, and retried late,
+/// for attempts that nobody made.
+#[tokio::test]
+async fn a_delivery_that_was_put_off_has_had_no_attempt() {
+    let outbox = Outbox::start();
+    let calls = AtomicU64::new(0);
+    // Put off twice, fails, put off twice, goes.
+    let sender = Double::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 | 3 => Act::Throttle,
+        1 | 4 => Act::Postpone,
+        2 => Act::Retry,
+        5 => Act::Gate,
+        _ => Act::Deliver,
+    });
+    let raised = raised(&outbox, "alice", &[webhook("a")]).await;
+    let id = delivery(&raised, &webhook("a"));
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until("all but the last call are over", || async { sender.seen().len() == 6 }).await;
+    let first_failed = outbox.field(&id, "first_attempt_at_ms").await;
+    sender.open();
+    until_ended(&outbox, 1).await;
+    loops.drain().await;
+    let attempts: Vec<u32> = sender.seen().iter().map(|seen| seen.attempt).collect();
+    assert_eq!(attempts, [1, 1, 1, 2, 2, 2]);
+    assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("2"));
+    assert!(outbox.field(&id, "attempt:1").await.is_some() && outbox.field(&id, "attempt:3").await.is_none());
+    assert_eq!(outbox.field(&id, "first_attempt_at_ms").await, first_failed, "counted from the attempt that failed");
 }
 
 /// With two dispatchers on one queue each delivery must be attempted by one of them alone while its lease lives.

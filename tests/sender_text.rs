@@ -1,6 +1,6 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
-use quotabell::sender::render::{Rendered, Templates};
+use quotabell::sender::render::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::sender::{Purpose, payload, preview, sample_alert};
 use quotabell::transport::EmailConfig;
 use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
@@ -111,9 +111,24 @@ fn preview_shows_mail_and_webhook() {
         timeout: std::time::Duration::from_secs(1),
         templates: None,
         ca_file: None,
+        per_minute: None,
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let shown = preview(&email, &sample).expect("renders");
     assert_eq!(shown.mail, render(&sample, Purpose::Alert));
     insta::assert_snapshot!("preview_webhook", shown.webhook_json);
+}
+
+/// What a stranger reads who was never asked before: for whom, what to do, what happens if they do nothing.
+#[test]
+fn the_mail_that_asks_for_consent_says_what_it_is_for() {
+    let templates = Templates::embedded();
+    let asking = VerifyVariables { subject: "Ngọc & <Sons>", ..SAMPLE_VERIFICATION };
+    let rendered = templates.render_verification(asking).expect("renders");
+    insta::assert_snapshot!("verify_subject", rendered.subject_line);
+    insta::assert_snapshot!("verify_text", rendered.text);
+    insta::assert_snapshot!("verify_html", rendered.html);
+    let without_link = templates.render_verification(VerifyVariables { link: None, ..asking }).expect("renders");
+    insta::assert_snapshot!("verify_text_without_link", without_link.text);
+    assert!(!without_link.html.contains("href"));
 }

@@ -17,7 +17,13 @@ const RAISED: UnixMs = UnixMs(1_795_250_220_123);
 const HOUR_MS: i64 = 3_600_000;
 
 fn webhook_config() -> WebhookConfig {
-    WebhookConfig { timeout: Duration::from_secs(20), allow_http: true, allow_private_networks: true, ca_file: None }
+    WebhookConfig {
+        timeout: Duration::from_secs(20),
+        allow_http: true,
+        allow_private_networks: true,
+        ca_file: None,
+        per_destination: None,
+    }
 }
 
 fn email_config(smtp_url: &str) -> EmailConfig {
@@ -28,6 +34,7 @@ fn email_config(smtp_url: &str) -> EmailConfig {
         timeout: Duration::from_secs(30),
         templates: None,
         ca_file: None,
+        per_minute: None,
     }
 }
 
@@ -58,6 +65,11 @@ async fn first_attempt(sender: &Sender, contact: &Contact, late_ms: i64) -> Verd
     attempt(sender, contact, Attempt { ever: 1, number: 1, first: now, now }).await
 }
 
+/// Later than any attempt of these tests starts.
+fn soon() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(60)
+}
+
 struct Attempt {
     ever: u32,
     number: u32,
@@ -70,7 +82,16 @@ async fn attempt(sender: &Sender, contact: &Contact, attempt: Attempt) -> Verdic
     let delivery = DeliveryId::of(&alert.id, &contact.id);
     let Attempt { ever: attempts, number, first, now } = attempt;
     sender
-        .send(Due { delivery: &delivery, alert: &alert, contact, attempts, attempt: number, first_attempt: first, now })
+        .send(Due {
+            delivery: &delivery,
+            alert: &alert,
+            contact,
+            attempts,
+            attempt: number,
+            first_attempt: first,
+            now,
+            start_by: soon(),
+        })
         .await
 }
 
@@ -251,6 +272,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         attempt: 1,
         first_attempt: RAISED,
         now: RAISED,
+        start_by: soon(),
     };
     assert!(matches!(sender.send(due).await, Verdict::Delivered(_)));
     let content = ParsedMail::parse(&server.next().await.text()).parts[0].content.clone();

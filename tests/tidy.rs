@@ -322,8 +322,11 @@ fn script_faults(script: &Source, neighbours: &[Source]) -> Vec<String> {
     }
     let wrapper = script.path.replace(".lua", ".rs");
     let include = format!("include_str!(\"{name}.lua\")");
+    // A file of another folder means another script of this name.
+    let folder = Path::new(&script.path).parent();
+    let beside = neighbours.iter().filter(|file| Path::new(&file.path).parent() == folder);
     let including: Vec<&str> =
-        neighbours.iter().filter(|file| file.text.contains(&include)).map(|file| file.path.as_str()).collect();
+        beside.filter(|file| file.text.contains(&include)).map(|file| file.path.as_str()).collect();
     expect(including == [wrapper.as_str()], &format!("is not included by {wrapper} alone, but by {including:?}"));
     faults
 }
@@ -441,6 +444,7 @@ fn scripts_without_header_or_wrapper_are_found() {
     assert_eq!(faults(good, std::slice::from_ref(&wrapper)), 0);
     assert_eq!(faults(good, &[]), 1);
     assert_eq!(faults(good, &[wrapper.clone(), Source::sample("src/outbox/work.rs", &wrapper.text)]), 1);
+    assert_eq!(faults(good, &[wrapper.clone(), Source::sample("src/sender/settle.rs", &wrapper.text)]), 0);
     for line in
         ["#!lua flags=allow-oom\n", "-- settle: end an attempt.\n", "-- KEYS[1] due\n", "-- Returns 'settled'\n"]
     {
@@ -485,6 +489,29 @@ fn nothing_is_left_for_later() {
     expect_none(&files.iter().flat_map(notes_for_later).collect::<Vec<_>>());
     assert_eq!(notes_for_later(&Source::sample("src/x.rs", &format!("// {}: later", concat!("TO", "DO")))).len(), 1);
     assert_eq!(notes_for_later(&Source::sample("src/x.rs", "// a list of things to do")).len(), 0);
+}
+
+/// Both sides of a merge in one page contradict each other, and nobody knows which one holds.
+#[test]
+fn no_merge_is_left_half_done() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = fs::read_dir(root).expect("the repository").map(|entry| entry.expect("an entry").path());
+    let of_root = pages.filter(|path| path.is_file()).filter_map(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        fs::read_to_string(&path).ok().map(|text| Source { path: name, text })
+    });
+    let below =
+        ["src", "tests", "benches", "config", "templates", "docs", "tools", "packaging"].map(files_below).concat();
+    expect_none(&of_root.chain(below).flat_map(|file| merge_marks(&file)).collect::<Vec<_>>());
+    let sample = format!("a\n{} HEAD\nb\n=======\nc\n{} x\n", "<".repeat(7), ">".repeat(7));
+    assert_eq!(merge_marks(&Source::sample("docs/x.md", &sample)).len(), 2);
+}
+
+fn merge_marks(file: &Source) -> Vec<String> {
+    let marks = ["<", ">"].map(|mark| format!("{} ", mark.repeat(7)));
+    let marked = |line: &str| marks.iter().any(|mark| line.starts_with(mark.as_str()));
+    let numbered = file.text.lines().zip(0..).filter(|(line, _)| marked(line));
+    numbered.map(|(_, number)| file.says(number, "a merge is half done")).collect()
 }
 
 /// A file fits in the head; tests do not count, since they are read one by one.

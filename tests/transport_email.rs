@@ -17,7 +17,7 @@ const SHORT: Duration = Duration::from_millis(400);
 const MAIL: Mail<'static> = Mail {
     to: "bob@example.com",
     delivery_id: "delivery_0123",
-    alert_id: "alert_0123",
+    alert_id: Some("alert_0123"),
     subject_line: "alice: 80.0% used",
     text: "hello\n.\n..two\nbye\n",
     html: "<p>hello</p>\n",
@@ -32,6 +32,7 @@ fn config(url: &str) -> EmailConfig {
         timeout: Duration::from_secs(20),
         templates: None,
         ca_file: None,
+        per_minute: None,
     }
 }
 

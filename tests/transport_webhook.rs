@@ -19,7 +19,13 @@ const SHORT: Duration = Duration::from_millis(400);
 
 /// Everything on this machine may be called.
 fn inside() -> WebhookConfig {
-    WebhookConfig { timeout: Duration::from_secs(20), allow_http: true, allow_private_networks: true, ca_file: None }
+    WebhookConfig {
+        timeout: Duration::from_secs(20),
+        allow_http: true,
+        allow_private_networks: true,
+        ca_file: None,
+        per_destination: None,
+    }
 }
 
 fn now_s() -> i64 {

@@ -31,8 +31,8 @@ fetch() { # fetch NAME REQUIREMENT BINARY: prints the path of the server
   printf '%s' "$binary"
 }
 
-# A test binary belongs to the matrix when it starts a server by tests/support/redis_server.rs.
-mapfile -t tests < <(grep -lE '\b(RedisServer|redis_server)\b' tests/*.rs | xargs -n 1 basename -s .rs)
+# A test binary belongs to the matrix when it starts a server by tests/support/redis_server.rs, or by clockwork.rs beside it.
+mapfile -t tests < <(grep -lE '\b(RedisServer|redis_server|Clockwork)\b' tests/*.rs | xargs -n 1 basename -s .rs)
 ((${#tests[@]})) || { printf 'error: no test under tests/ starts a server\n' >&2; exit 1; }
 arguments=()
 for test in "${tests[@]}"; do arguments+=(--test "$test"); done

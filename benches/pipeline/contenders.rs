@@ -258,6 +258,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let worker = Worker::new(Parts {
         link: Arc::new(Link::new(target.client()?)),
         target,
+        lease: None,
         keys: keys.clone(),
         config: stream,
         committer: Committer::new(keys, terms),

@@ -1,6 +1,7 @@
 //! The real binary, started as an operator would.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
@@ -11,6 +12,8 @@ use crate::machine;
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
+    /// Where it serves HTTP.
+    pub address: SocketAddr,
 }
 
 impl Daemon {
@@ -27,12 +30,16 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .context("start the daemon")?;
-        let mut daemon = Self { child };
+        // Killed when dropped from here on, whatever goes wrong below.
+        let mut daemon = Self { child, address: ([127, 0, 0, 1], 0).into() };
         let mut log = BufReader::new(daemon.child.stderr.take().context("stderr is piped")?);
         let mut line = String::new();
         while !line.contains("quotabell is ready") {
             line.clear();
             anyhow::ensure!(log.read_line(&mut line)? > 0, "the daemon ended before it was ready");
+            if let Some((_, address)) = line.split_once("http listens address=") {
+                daemon.address = address.trim().parse().context("the address of the daemon")?;
+            }
         }
         // It logs for as long as it lives: somebody has to read it.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));

@@ -32,6 +32,11 @@ impl Series {
         self.quantile(0.5)
     }
 
+    /// The average.
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
     /// The smallest and the largest, as `a .. b`.
     pub fn spread(&self, print: impl Fn(f64) -> String) -> String {
         format!("{} .. {}", print(self.quantile(0.0)), print(self.quantile(1.0)))

@@ -74,7 +74,7 @@ pub fn cpu_us() -> anyhow::Result<f64> {
 }
 
 /// Prints what everything below depends on.
-pub fn describe(size: Size) -> anyhow::Result<()> {
+pub fn describe(bench: &str, size: Size) -> anyhow::Result<()> {
     let first_line = |program: &str| {
         let output = Command::new(program).arg("--version").output().with_context(|| format!("run {program}"))?;
         anyhow::Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned())
@@ -82,7 +82,7 @@ pub fn describe(size: Size) -> anyhow::Result<()> {
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown processor");
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("quotabell {} pipeline bench, {}", env!("CARGO_PKG_VERSION"), chrono_day());
+    println!("quotabell {} {bench} bench, {}", env!("CARGO_PKG_VERSION"), chrono_day());
     println!("processor: {}, {} cores", model.trim_start_matches([':', ' ', '\t']), cores()?.len());
     println!("server:    {}, no persistence", first_line("redis-server")?);
     println!("load before the start (1, 5, 15 min): {}", load.split(' ').take(3).collect::<Vec<_>>().join(" "));

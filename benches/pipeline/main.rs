@@ -9,6 +9,7 @@ mod contenders;
 mod counted;
 mod daemon;
 mod drains;
+#[allow(dead_code, reason = "the bench of the limiters uses the rest")]
 mod figures;
 mod latency;
 mod load;
@@ -54,7 +55,7 @@ fn main() -> anyhow::Result<()> {
     let parts: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|named| *named == part);
 
-    machine::describe(size)?;
+    machine::describe("pipeline", size)?;
     if wanted("drains") {
         drains::run(size)?;
     }

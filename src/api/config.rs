@@ -1,6 +1,11 @@
-//! The `[http]` section.
+//! The sections `[http]` and `[check]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::types::{Secret, duration};
 
 /// The HTTP interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -8,4 +13,31 @@ use serde::{Deserialize, Serialize};
 pub struct HttpConfig {
     /// `address:port` to listen on.
     pub listen: String,
+    /// What callers of the API must show. Without one nothing can be written through it.
+    pub token: Option<Secret>,
+    /// A file whose first line is the token; wins over `token`, of which the configuration leaves none beside it.
+    pub token_file: Option<PathBuf>,
+    /// Where people reach this interface, `https://quota.example.com`: what confirm links begin with.
+    pub public_url: Option<String>,
+}
+
+/// The section `[check]`: how questions of API nodes are answered when Redis is away, or the subject's settings can't be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckConfig {
+    /// What is answered when nobody can judge in time.
+    pub on_error: OnError,
+    /// How long a check may take, the subject's settings included.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+}
+
+/// What is answered when nobody can judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// The request may proceed: the API outlives its limiter.
+    Allow,
+    /// It may not: nothing passes uncounted.
+    Deny,
 }

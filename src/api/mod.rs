@@ -1,25 +1,41 @@
-//! HTTP: health, readiness, metrics.
+//! HTTP: health, readiness, metrics, the routes for API nodes, and contacts with their verification.
 //!
-//! Owns the routes and nothing behind them. Never changes anything: every route here is a GET. Read next: [`ready`], which says
-//! what ready means.
+//! Owns the routes, and in [`verification`] the contacts that are added through them; nothing else stands behind a route: what is
+//! asked about subjects is answered by `ledger` and `subjects`. Every error is a problem of RFC 9457. Read next: [`routes`], the
+//! table of all of them; [`serving`], how many callers there may be; [`ready`], which says what ready means.
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub mod body;
+mod check;
+pub mod checker;
 pub mod config;
+mod confirm;
+mod contacts;
 pub mod gauges;
+pub mod openapi;
+mod pages;
+pub mod patience;
+pub mod problem;
+pub mod rate_limit;
 pub mod ready;
 pub mod recorder;
+pub mod routes;
+pub mod serving;
+pub mod token;
+pub mod verification;
 
+pub use checker::{Checker, Checks};
 pub use gauges::Gauges;
+pub use problem::Problem;
 pub use ready::Readiness;
+pub use token::Token;
+
+use serving::Bounds;
+use verification::Desk;
 
 /// What the routes look at.
 #[derive(Debug)]
@@ -30,37 +46,15 @@ pub struct Api {
     pub gauges: Gauges,
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
+    /// What callers must show, where the operator has set it.
+    pub token: Option<Token>,
+    /// What API nodes ask.
+    pub checks: Checks,
+    /// Contacts that a subject's own side adds.
+    pub contacts: Desk,
 }
-
-/// The version of the Prometheus text format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves the routes on a listener that is bound already, until stopped.
-///
-/// # Errors
-///
-/// Those of accepting connections.
-pub async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, router(api)).with_graceful_shutdown(stop.cancelled_owned()).await
-}
-
-/// The routes.
-pub fn router(api: Arc<Api>) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state(api)
-}
-
-async fn readyz(State(api): State<Arc<Api>>) -> Response {
-    match api.readiness.check().await {
-        Ok(()) => (StatusCode::OK, "ready\n").into_response(),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")).into_response(),
-    }
-}
-
-async fn metrics(State(api): State<Arc<Api>>) -> Response {
-    api.gauges.refresh(&api.readiness).await;
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], api.recorder.render()).into_response()
+pub async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) {
+    serving::serve(routes::router(api), listener, Bounds::DAEMON, stop).await;
 }

@@ -3,12 +3,18 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::types::{Reason, meters};
+use super::verification::Event;
+use crate::types::{Channel, Reason, meters};
+
+use super::checker::Decided;
 
 /// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
 const COMMIT_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
 /// Upper bounds of the time from crossing to delivered, seconds: from the first attempt to the end of the default retries.
 const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 600.0, 3_600.0, 21_600.0, 259_200.0];
+
+/// Upper bounds of a check, seconds: from a round trip on one machine to the longest deadline.
+const CHECK_BUCKETS: [f64; 11] = [0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
 
 /// Installs the recorder of this process and describes every metric.
 ///
@@ -19,6 +25,7 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(meters::COMMIT_SECONDS.to_owned()), &COMMIT_BUCKETS)?
         .set_buckets_for_metric(Matcher::Full(meters::DELIVERED_SECONDS.to_owned()), &DELIVERED_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(meters::CHECK_SECONDS.to_owned()), &CHECK_BUCKETS)?
         .install_recorder()?;
     describe();
     Ok(handle)
@@ -36,6 +43,15 @@ fn describe() {
     counter!(meters::COUNTED).absolute(0);
     counter!(meters::DUPLICATES).absolute(0);
     counter!(meters::GAP).absolute(0);
+    for channel in [Channel::Email, Channel::Webhook] {
+        counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
+    }
+    for decision in Decided::WORDS {
+        counter!(meters::CHECKS, "decision" => decision).absolute(0);
+    }
+    for event in Event::ALL {
+        counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
+    }
     for reason in Reason::ALL {
         counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
     }

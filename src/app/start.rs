@@ -108,7 +108,7 @@ impl Start<'_> {
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
         probe::rehearse(link, self.keys, terms, &nonce).await.map_err(|error| match &error {
-            ProbeError::Redis { source, .. } => self.trouble_of(source, &error),
+            ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.trouble_of(source, &error),
             ProbeError::Refused { .. } => lasting(
                 &error,
                 "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"",

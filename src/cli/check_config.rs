@@ -46,6 +46,7 @@ pub async fn run(args: CheckConfigArgs, surroundings: &Surroundings) -> anyhow::
     let sender = config.sender()?;
     // Reads the files that [redis] names.
     let _: Target = config.target()?;
+    let token = config.token()?;
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&config.masked())?,
@@ -54,6 +55,7 @@ pub async fn run(args: CheckConfigArgs, surroundings: &Surroundings) -> anyhow::
     output.finish()?;
     let mut findings = Findings::default();
     sender.warnings().iter().for_each(|warning| findings.warn(warning));
+    token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     if !args.offline {
         server::check(&config, &mut findings).await?;

@@ -11,6 +11,7 @@ use crate::config::{Config, ConfigError};
 
 pub mod alerts;
 pub mod catcher;
+pub mod check;
 pub mod check_config;
 pub mod clock;
 pub mod completions;
@@ -70,6 +71,8 @@ pub enum Verb {
     Subject(subject::SubjectArgs),
     /// Show a subject's counts of the day, its limits and alerts
     Usage(usage::UsageArgs),
+    /// Ask whether a subject may use something now, as API nodes do
+    Check(check::CheckArgs),
     /// List the alerts that were raised
     Alerts(alerts::AlertsArgs),
     /// List, show and replay deliveries
@@ -116,6 +119,7 @@ impl Cli {
             Verb::Emit(args) => emit::run(args, &surroundings).await,
             Verb::Subject(args) => subject::run(args, &surroundings).await,
             Verb::Usage(args) => usage::run(args, &surroundings).await,
+            Verb::Check(args) => check::run(args, &surroundings).await,
             Verb::Alerts(args) => alerts::run(args, &surroundings).await,
             Verb::Deliveries(args) => deliveries::run(args, &surroundings).await,
             Verb::Refused(args) => refused::run(args, &surroundings).await,

@@ -16,10 +16,12 @@ use crate::types::{Alert, Metric, Percent, Subject, Units};
 Examples:
   quotabell preview text
   quotabell preview html --threshold 100 > alert.html
-  quotabell preview webhook --subject alice --limit 5000 | jq ."
+  quotabell preview webhook --subject alice --limit 5000 | jq .
+  quotabell preview verify-text"
 )]
 pub struct PreviewArgs {
-    /// Which part of an alert: subject, text, html or webhook
+    /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that asks to confirm
+    /// an address
     #[arg(value_enum, hide_possible_values = true)]
     pub part: Part,
     /// The sample's subject
@@ -47,6 +49,12 @@ pub enum Part {
     Html,
     /// The webhook's JSON body
     Webhook,
+    /// The subject line of the e-mail that asks to confirm an address
+    VerifySubject,
+    /// Its text part
+    VerifyText,
+    /// Its HTML part
+    VerifyHtml,
 }
 
 /// Prints the rendered part.
@@ -63,6 +71,9 @@ pub async fn run(args: PreviewArgs, surroundings: &Surroundings) -> anyhow::Resu
         Part::Text => rendered.mail.text,
         Part::Html => rendered.mail.html,
         Part::Webhook => rendered.webhook_json,
+        Part::VerifySubject => rendered.verification.subject_line,
+        Part::VerifyText => rendered.verification.text,
+        Part::VerifyHtml => rendered.verification.html,
     };
     let mut output = Output::stdout();
     output.line(text.strip_suffix('\n').unwrap_or(&text))?;

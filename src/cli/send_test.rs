@@ -1,5 +1,7 @@
 //! `send-test`: one real message to one contact.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -11,14 +13,22 @@ use super::{Surroundings, clock, hint};
 use crate::config::{Config, masked_url};
 use crate::sender::Sample;
 use crate::subjects::Plans;
-use crate::subjects::contacts::{ContactBook, Contacts, Found};
-use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Outcome, Subject, UnixMs, keys};
+use crate::subjects::contacts::{ContactBook, Contacts, Found, Whose};
+use crate::throttle::{Cooldown, Passage};
+use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Keys, Outcome, Subject, UnixMs, keys};
+
+/// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
+/// verb in a loop is written quickly.
+const COOLDOWN: Duration = Duration::from_secs(10);
+
+/// What to do about a contact that nobody has confirmed.
+const UNCONFIRMED: &str = "it gets nothing until it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`; --email and --webhook send to any address";
 
 /// Arguments of `send-test`.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("to").required(true).args(["subject", "email", "webhook"]),
-    after_help = "Sends at once, with the settings in effect, and prints what the other side said. Writes nothing to Redis.
+    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10 s; caps neither hold it back nor count it.
 
 Examples:
   quotabell send-test --email a@b.test
@@ -70,12 +80,15 @@ pub async fn run(args: SendTestArgs, surroundings: &Surroundings) -> anyhow::Res
     let format = args.format.format();
     let config = surroundings.config()?;
     let sender = config.sender()?;
-    let Addressee { contact, secret, sample, now } = match &args.subject {
+    let Addressee { contact, secret, sample, now, redis } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => named(&args)?,
     };
     if contact.channel() == Channel::Email {
         sender.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    }
+    if let Some(redis) = &redis {
+        cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
     }
     let outcome = sender.send_test(&contact, &sample, now).await;
     sender.close().await;
@@ -91,6 +104,8 @@ struct Addressee {
     /// What the message is about.
     sample: Sample,
     now: UnixMs,
+    /// Where its cooldown is kept; `None` for an address that is named, for which no Redis is needed.
+    redis: Option<Redis>,
 }
 
 fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
@@ -102,7 +117,7 @@ fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
     let NamedContacts { contacts, generated } = judged;
     let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL");
     let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
-    Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time() })
+    Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
 }
 
 /// This machine's clock: no Redis is asked whose clock could be read, and nothing is stored.
@@ -126,12 +141,41 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
     }
+    let of = contacts.of;
+    let own = if contacts.unverified.is_empty() { "contact" } else { "verified contact" };
     let contact = choose(subject, id, contacts)?;
+    if of == Whose::Fallback {
+        say(format_args!(
+            "{subject} has no {own} of its own: contact {} of the fallback gets this message",
+            contact.id
+        ));
+    }
     if contact.muted {
         say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
     }
     let sample = sample_of(subject, &redis, config).await?;
-    Ok(Addressee { contact, secret: None, sample, now: clock::server_time(&redis).await? })
+    let now = clock::server_time(&redis).await?;
+    Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
+}
+
+/// Lets one message to a contact through in [`COOLDOWN`], however many runs ask at once. The contact is known by its address: two
+/// subjects may share one mailbox, or the ids of two.
+async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
+    let key = keys.send_test_cooldown(&contact.derived_id());
+    let passage = Cooldown::new(COOLDOWN).pass(redis.link(), &key).await;
+    match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
+        Passage::Through => Ok(()),
+        Passage::Cooling { retry_after } => {
+            let left_s = retry_after.as_millis().div_ceil(1000).max(1);
+            Err(hint::failed(
+                format_args!(
+                    "contact {} got a test message just now: the next one may leave in {left_s} s",
+                    contact.id
+                ),
+                format_args!("wait {left_s} s; only test messages to this contact wait, alerts do not"),
+            ))
+        }
+    }
 }
 
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One
@@ -158,8 +202,12 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
     let set_one =
         format!("`quotabell subject set {subject} --email ADDRESS` sets one, or name --email or --webhook here");
     if let Some(id) = id {
-        return match contacts.find(&ContactId::from_stored(id)) {
+        let id = ContactId::from_stored(id);
+        return match contacts.find(&id) {
             Found::Contact(contact) => Ok(contact),
+            _ if contacts.unverified.contains(&id) => {
+                Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), UNCONFIRMED))
+            }
             _ if contacts.readable.is_empty() => {
                 Err(hint::failed(format_args!("{subject} has no contact {id} that can be read"), set_one))
             }
@@ -168,14 +216,30 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
     }
     match contacts.readable.as_slice() {
         [contact] => Ok(contact.clone()),
-        [] => Err(hint::failed(
-            format_args!("{subject} has no contact that can be read, and there is no fallback"),
-            set_one,
-        )),
+        [] => Err(nobody(subject, &contacts, &set_one)),
         several => Err(hint::usage(
             format_args!("{subject} has {} contacts: name one with --contact", several.len()),
             format_args!("they are {}", listed()),
         )),
+    }
+}
+
+/// Why a subject has nobody to send to, and what to do about it.
+fn nobody(subject: &Subject, contacts: &Contacts, set_one: &str) -> anyhow::Error {
+    // What can't be read keeps alerts from the fallback too, until it is mended.
+    if !contacts.unreadable.is_empty() {
+        return hint::failed(format_args!("{subject} has no contact that can be read"), set_one);
+    }
+    match contacts.unverified.as_slice() {
+        [] => hint::failed(format_args!("{subject} has no contact, and there is no fallback"), set_one),
+        [id] => hint::failed(
+            format_args!("contact {id}, the only one of {subject}, is not verified, and there is no fallback"),
+            UNCONFIRMED,
+        ),
+        several => hint::failed(
+            format_args!("none of the {} contacts of {subject} is verified, and there is no fallback", several.len()),
+            UNCONFIRMED,
+        ),
     }
 }
 

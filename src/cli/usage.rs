@@ -211,6 +211,7 @@ fn bar(used_percent: f64) -> String {
 mod tests {
     use super::*;
     use crate::subjects::config::PlanConfig;
+    use crate::subjects::rates::RateConfig;
 
     /// A picture that is full at 99.9 % would hide that there is something left.
     #[test]
@@ -223,7 +224,7 @@ mod tests {
     fn settings(pairs: &[(&str, &str)]) -> (Settings, usize) {
         let limits = [("requests", 5000), ("tokens", 9)];
         let limits = limits.map(|(metric, units)| (metric.parse().expect("legal"), Units::new(units).expect("legal")));
-        let plan = PlanConfig { limits: limits.into(), thresholds: Vec::new() };
+        let plan = PlanConfig { limits: limits.into(), thresholds: Vec::new(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<RawField> =
             pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();

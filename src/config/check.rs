@@ -5,11 +5,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use url::Url;
+
 use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
 use crate::subjects::contact_check;
+use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::Written;
+use crate::wire::link::RESPONSE_TIMEOUT;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -19,6 +23,16 @@ const BATCH_ENTRIES_MAX: u32 = 10_000;
 const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The longest deadline of an e-mail attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
 const EMAIL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
+const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+
+const _: () = assert!(CHECK_TIMEOUT_MAX.as_millis() <= RESPONSE_TIMEOUT.as_millis());
+
+/// The shortest life of a one-time password: a mail has to arrive and be read.
+const LIFETIME_MIN: Duration = Duration::from_secs(60);
+/// The longest. One that lies in a mailbox for longer is found by somebody else.
+const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A broken rule: the key's segments, those of the other key where two disagree, and the problem.
 struct Fault {
@@ -31,7 +45,7 @@ type Checked = Result<(), Fault>;
 
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
-    let parts = [redis, stream, plans, fallback, retry, timeouts, rest];
+    let parts = [redis, stream, plans, fallback, retry, timeouts, caps, verification, rest];
     parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
 }
 
@@ -94,6 +108,9 @@ fn plans(config: &Config) -> Checked {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];
             holds(seen.insert(*percent), &path, format!("{percent} stands there twice"))?;
         }
+        if let Err(unlimitable) = plan.rate.limiters() {
+            holds(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable)?;
+        }
     }
     let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
     let problem = format!("there is no plan {:?}, only {}", config.default_plan, known.join(", "));
@@ -109,6 +126,8 @@ fn fallback(config: &Config) -> Checked {
             holds(false, &path, fault)?;
         }
         holds(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id))?;
+        // Nobody could ever confirm it: that is for contacts of subjects.
+        holds(contact.verified, &path, "verified = false has no meaning here")?;
     }
     Ok(())
 }
@@ -136,9 +155,35 @@ fn timeouts(config: &Config) -> Checked {
     Ok(())
 }
 
+/// The sliding window holds a member for each attempt, so it is bounded; the fixed window of `email.per_minute` counts in one number.
+fn caps(config: &Config) -> Checked {
+    let Some(rate) = config.webhook.per_destination else { return Ok(()) };
+    let problem = format!("{rate} is more than {MEMBERS_MAX} attempts in a window");
+    holds(rate.limit().get() <= MEMBERS_MAX, &["webhook", "per_destination"], problem)
+}
+
+fn verification(config: &Config) -> Checked {
+    let requests = config.verification.requests;
+    let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
+    holds(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many)?;
+    let lifetime = config.verification.lifetime;
+    let range = format!("{} is not between {} and {}", Written(lifetime), Written(LIFETIME_MIN), Written(LIFETIME_MAX));
+    holds((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range)?;
+    let Some(public_url) = &config.http.public_url else { return Ok(()) };
+    let legal = Url::parse(public_url).is_ok_and(|url| {
+        let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
+    });
+    holds(legal, &["http", "public_url"], "is not an http or https URL of a host, without user, query and fragment")
+}
+
 fn rest(config: &Config) -> Checked {
     holds(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0")?;
     holds(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0")?;
+    let path = ["check", "timeout"];
+    holds(!config.check.timeout.is_zero(), &path, "is 0")?;
+    let timeout = format!("{} is longer than {}", Written(config.check.timeout), Written(CHECK_TIMEOUT_MAX));
+    holds(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout)?;
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
     holds(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::allowed;
 use super::parts::Refused;
 use super::tree::Place;
+use crate::subjects::rates::ALGORITHM;
 
 /// Why the configuration can't be used. The text names the thing and the place, [`ConfigError::hint`] what is allowed.
 #[derive(Debug, thiserror::Error)]
@@ -90,9 +91,10 @@ impl ConfigError {
             Self::Both { section, value, file, .. } => format!(
                 "set one of {section}.{value} and {section}.{file}; a variable wins over the file, whichever of the two it sets"
             ),
-            Self::Value { path, .. } => match allowed::of(path) {
-                Some(allowed) => format!("{} takes {allowed}", key(path)),
-                None => IN_EFFECT.to_owned(),
+            Self::Value { path, .. } => match (allowed::of(path), meant(path)) {
+                (Some(allowed), Some(meant)) => format!("did you mean {meant:?}? {} takes {allowed}", key(path)),
+                (Some(allowed), None) => format!("{} takes {allowed}", key(path)),
+                (None, _) => IN_EFFECT.to_owned(),
             },
             Self::Refused(refused) => refused.hint().unwrap_or_else(|| IN_EFFECT.to_owned()),
         }
@@ -125,6 +127,13 @@ fn unknown_hint(path: &[String], allowed: &[&str]) -> String {
         Some(near) => format!("did you mean {near:?}? {all}"),
         None => all,
     }
+}
+
+/// The key that was meant where any word is one: in a rate a misspelt `algorithm` is taken for a metric.
+fn meant(path: &[String]) -> Option<&'static str> {
+    let [plans, _, rate, metric] = path else { return None };
+    let is_rate = plans == "plans" && rate == "rate" && metric != ALGORITHM;
+    nearest(metric, &[ALGORITHM]).filter(|_| is_rate)
 }
 
 /// The candidate that is a few slips of the finger away, if there is one. For names of keys, plans and fields.

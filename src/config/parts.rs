@@ -10,6 +10,7 @@ use std::fmt;
 use super::error::{ConfigError, key};
 use super::tree::{Node, Place, Value};
 use super::{Config, allowed};
+use crate::api::Token;
 use crate::sender::{Preview, Sender, SenderError, preview};
 use crate::types::Alert;
 use crate::wire::Target;
@@ -90,6 +91,15 @@ impl Config {
     /// [`ConfigError::Refused`]
     pub fn preview(&self, alert: &Alert) -> Result<Preview, ConfigError> {
         preview(&self.email, alert).map_err(|error| self.refused_by_sender(error.into()))
+    }
+
+    /// The token of `[http]`, if it has one. Reads the file that the section names.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Refused`]
+    pub fn token(&self) -> Result<Option<Token>, ConfigError> {
+        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
     /// The server of `[redis]`. Reads the files that the section names.

@@ -13,9 +13,10 @@ struct Twins {
     file: &'static str,
 }
 
-const TWINS: [Twins; 2] = [
+const TWINS: [Twins; 3] = [
     Twins { section: "redis", value: "url", file: "url_file" },
     Twins { section: "email", value: "smtp_url", file: "smtp_url_file" },
+    Twins { section: "http", value: "token", file: "token_file" },
 ];
 
 /// Leaves of each pair only the one from the later layer.

@@ -5,11 +5,10 @@
 
 use chrono::DateTime;
 
+use crate::types::event_id::EVENT_ID_BYTES_MAX;
 use crate::types::subject::SubjectError;
 use crate::types::{Reason, StreamId, Units, UnixMs, metric};
 
-/// The longest event id, bytes.
-pub const EVENT_ID_BYTES_MAX: usize = 128;
 /// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
 

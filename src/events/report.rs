@@ -22,6 +22,8 @@ pub struct Report {
     commits: u64,
     /// What is wrong at the moment, so that it is said once and not at every try.
     trouble: Option<Fault>,
+    /// Another daemon reads, and that has been said.
+    standing_by: bool,
     held_by: Option<String>,
     refused_notes: Vec<String>,
 }
@@ -30,7 +32,7 @@ impl Report {
     /// Nothing to tell yet; `raised` is rung after a commit that raised alerts.
     #[must_use]
     pub const fn new(raised: Arc<Notify>) -> Self {
-        Self { raised, commits: 0, trouble: None, held_by: None, refused_notes: Vec::new() }
+        Self { raised, commits: 0, trouble: None, standing_by: false, held_by: None, refused_notes: Vec::new() }
     }
 
     /// How many commits there were.
@@ -45,6 +47,31 @@ impl Report {
             gauge!(meters::STOPPED).set(0.0);
             tracing::info!("counting goes on");
         }
+    }
+
+    /// This daemon reads from now on.
+    pub fn reads(&mut self) {
+        gauge!(meters::READING).set(1.0);
+        if std::mem::take(&mut self.standing_by) {
+            tracing::info!("taking over: this daemon reads from now on");
+        }
+    }
+
+    /// Another daemon reads, of this name, and answers for the counting.
+    pub fn stands_by(&mut self, holder: &str) {
+        gauge!(meters::READING).set(0.0);
+        if self.trouble.take().is_some() {
+            gauge!(meters::STOPPED).set(0.0);
+        }
+        self.held(None);
+        self.standing_by = true;
+        tracing::info!(holder, "standing by: another daemon reads");
+    }
+
+    /// Whether the last to be said was [`Self::stands_by`].
+    #[must_use]
+    pub const fn is_standing_by(&self) -> bool {
+        self.standing_by && self.trouble.is_none()
     }
 
     /// Redis fails.
@@ -114,16 +141,7 @@ impl Report {
             Note::Held(group) => Some(group.clone()),
             Note::Refused { .. } => None,
         });
-        if holder != self.held_by {
-            if let Some(before) = &self.held_by {
-                gauge!(meters::TRIM_HELD, "group" => before.clone()).set(0.0);
-            }
-            if let Some(group) = &holder {
-                gauge!(meters::TRIM_HELD, "group" => group.clone()).set(1.0);
-                tracing::warn!(group, "another consumer group keeps counted entries from being trimmed");
-            }
-            self.held_by = holder;
-        }
+        self.held(holder);
         for note in notes {
             if let Note::Refused { what, error } = note
                 && !self.refused_notes.contains(what)
@@ -132,6 +150,21 @@ impl Report {
                 self.refused_notes.push(what.clone());
             }
         }
+    }
+
+    /// Which group keeps counted entries from being trimmed, as far as this daemon has to know.
+    fn held(&mut self, holder: Option<String>) {
+        if holder == self.held_by {
+            return;
+        }
+        if let Some(before) = &self.held_by {
+            gauge!(meters::TRIM_HELD, "group" => before.clone()).set(0.0);
+        }
+        if let Some(group) = &holder {
+            gauge!(meters::TRIM_HELD, "group" => group.clone()).set(1.0);
+            tracing::warn!(group, "another consumer group keeps counted entries from being trimmed");
+        }
+        self.held_by = holder;
     }
 
     /// Settings of subjects could not be read.

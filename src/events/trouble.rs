@@ -16,6 +16,15 @@ pub enum SessionError {
         #[source]
         source: RedisError,
     },
+    /// The lease could not be taken or renewed.
+    #[error("hold {key}, the lease of the partition")]
+    Lease {
+        /// The lease's key.
+        key: String,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
     /// The reader failed.
     #[error("read the usage stream")]
     Read(#[from] ReadError),
@@ -28,7 +37,7 @@ impl SessionError {
     /// What Redis or the connection did; `None` where only a race was lost.
     pub(super) fn fault(&self) -> Option<Fault> {
         match self {
-            Self::Redis { source, .. } => Some(fault_of(source)),
+            Self::Redis { source, .. } | Self::Lease { source, .. } => Some(fault_of(source)),
             Self::Read(error) => Some(error.fault()),
             Self::Again(_) => None,
         }

@@ -4,12 +4,9 @@
 //! one after another, because each names the checkpoint that the one before it wrote. Whatever goes wrong, the answer is the same:
 //! drop what was read and start from the stored checkpoint.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::RedisResult;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -25,8 +22,10 @@ use crate::wire::xread::{Received, StreamReader};
 use crate::wire::{Link, Target};
 
 use super::closing::Closing;
+use super::committing::{Committed, Committing};
 use super::config::StreamConfig;
 use super::fold::{Entry, Fold, Folded, Headroom, Hint};
+use super::lease::{PartitionLease, Turn};
 use super::pace::Pace;
 use super::report::Report;
 use super::room::Room;
@@ -44,6 +43,7 @@ const RESTARTS_AT_ONCE: u32 = 3;
 pub struct Worker {
     target: Target,
     link: Arc<Link>,
+    lease: Option<PartitionLease>,
     keys: Keys,
     committer: Arc<Committer>,
     seen: SeenBefore,
@@ -68,6 +68,8 @@ pub struct Parts {
     pub target: Target,
     /// For everything but reading.
     pub link: Arc<Link>,
+    /// Who reads where there are several workers; without it all do, and each batch is a race.
+    pub lease: Option<PartitionLease>,
     /// The partition's keys.
     pub keys: Keys,
     /// How to read.
@@ -84,20 +86,11 @@ pub struct Parts {
     pub raised: Arc<Notify>,
 }
 
-type Committing = Pin<Box<dyn Future<Output = Committed> + Send>>;
-
-/// A commit that has an answer.
-struct Committed {
-    batch: Batch,
-    answer: RedisResult<Answer>,
-    took: Duration,
-}
-
 impl Worker {
     /// A worker that has not read anything yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { target, link, keys, config, committer, plans, cache_entries, changes, raised } = parts;
+        let Parts { target, link, lease, keys, config, committer, plans, cache_entries, changes, raised } = parts;
         Self {
             seen: SeenBefore::new(keys.clone()),
             audit: Audit::new(keys.clone()),
@@ -112,18 +105,35 @@ impl Worker {
             room: Room::default(),
             target,
             link,
+            lease,
             keys,
             plans,
             changes,
         }
     }
 
-    /// Reads and commits until stopped; a commit that is under way is finished first. Never gives up: an outage is waited out.
+    /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Never gives up: an
+    /// outage is waited out.
     pub async fn run(mut self, stop: CancellationToken) {
+        let mut lease = self.lease.take();
+        self.read(lease.as_mut(), &stop).await;
+        if let Some(lease) = lease {
+            lease.release(&self.link).await;
+        }
+    }
+
+    async fn read(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
         let mut retries = Retries::new(Schedule::RECONNECT);
         loop {
             let before = self.report.commits();
-            let Err(error) = self.session(&stop).await else { return };
+            let error = match self.turn(lease.as_deref_mut(), stop).await {
+                Ok(Turn::Stopped) => return,
+                Ok(Turn::Ours | Turn::Others) => {
+                    retries.worked();
+                    continue;
+                }
+                Err(error) => error,
+            };
             if self.report.commits() > before {
                 retries.worked();
                 self.restarts = 0;
@@ -152,12 +162,26 @@ impl Worker {
         }
     }
 
+    /// Waits until the lease is ours, and works on one connection while it is.
+    async fn turn(
+        &mut self,
+        lease: Option<&mut PartitionLease>,
+        stop: &CancellationToken,
+    ) -> Result<Turn, SessionError> {
+        let Some(lease) = lease else { return self.session(stop).await.map(|()| Turn::Stopped) };
+        if lease.wait(&self.link, &mut self.report, stop).await? == Turn::Stopped {
+            return Ok(Turn::Stopped);
+        }
+        let (link, over) = (Arc::clone(&self.link), stop.child_token());
+        lease.keep_during(&link, &over, self.session(&over)).await
+    }
+
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let mut at = self.checkpoint().await?;
         self.fold.set_headroom(self.room.as_of(at));
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
-        let mut committing: Option<Committing> = None;
+        let mut committing = Committing::default();
         reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
         loop {
             let received = match self.receive(&mut reader, &mut committing, stop).await? {
@@ -178,7 +202,7 @@ impl Worker {
             self.add_up(&reader, at, to, &received).await?;
             self.settle(&mut committing).await?;
             let batch = self.finish(at).await?;
-            committing = Some(self.begin_commit(batch));
+            committing = Committing::of(batch, &self.committer, &self.link);
             at = to;
         }
     }
@@ -198,7 +222,7 @@ impl Worker {
     async fn receive(
         &mut self,
         reader: &mut StreamReader,
-        committing: &mut Option<Committing>,
+        committing: &mut Committing,
         stop: &CancellationToken,
     ) -> Result<Option<Received>, SessionError> {
         let receive = reader.receive();
@@ -207,7 +231,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(None),
-                done = finished(committing) => self.judge(done).await?,
+                done = committing.finished() => self.judge(done).await?,
                 received = &mut receive => return Ok(Some(received?)),
             }
         }
@@ -300,19 +324,10 @@ impl Worker {
         Ok(self.fold.finish(&mut self.cache))
     }
 
-    fn begin_commit(&self, batch: Batch) -> Committing {
-        let (committer, link) = (Arc::clone(&self.committer), Arc::clone(&self.link));
-        Box::pin(async move {
-            let began = Instant::now();
-            let answer = committer.commit(&link, &batch).await;
-            Committed { batch, answer, took: began.elapsed() }
-        })
-    }
-
     /// Waits for the commit that is under way, if there is one.
-    async fn settle(&mut self, committing: &mut Option<Committing>) -> Result<(), SessionError> {
-        if committing.is_some() {
-            let done = finished(committing).await;
+    async fn settle(&mut self, committing: &mut Committing) -> Result<(), SessionError> {
+        if committing.is_under_way() {
+            let done = committing.finished().await;
             self.judge(done).await?;
         }
         Ok(())
@@ -358,18 +373,6 @@ impl Worker {
             Finding::Recreated => Err(SessionError::Again("the stream was made again")),
             Finding::Even | Finding::Unread | Finding::Gap(_) | Finding::Rewound(_) => Ok(()),
         }
-    }
-}
-
-/// The answer of the commit that is under way; never, if there is none.
-async fn finished(committing: &mut Option<Committing>) -> Committed {
-    match committing {
-        Some(future) => {
-            let done = future.await;
-            *committing = None;
-            done
-        }
-        None => std::future::pending().await,
     }
 }
 

@@ -1,9 +1,11 @@
-//! A rehearsal of the commit at start, so that a missing permission shows there and not in the middle of the traffic.
+//! A rehearsal of the commit, and of the lease before it, at start, so that a missing permission shows there and not in the middle of the traffic.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
+use crate::throttle::Lease;
 use crate::types::{Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
 use crate::wire::{Link, Script};
 
@@ -23,6 +25,15 @@ pub enum ProbeError {
     #[error("rehearse a commit on {key}")]
     Redis {
         /// The probe's stream.
+        key: String,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
+    /// A command of the lease failed.
+    #[error("rehearse the lease on {key}")]
+    Lease {
+        /// The probe's lease.
         key: String,
         /// What Redis said.
         #[source]
@@ -48,8 +59,8 @@ pub enum ProbeError {
     },
 }
 
-/// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming. Leaves
-/// nothing behind.
+/// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming; and
+/// hands a lease over. Leaves nothing behind.
 ///
 /// # Errors
 ///
@@ -58,6 +69,7 @@ pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> R
     let keys = keys.probe(nonce);
     let key = keys.stream().to_owned();
     let redis = |source| ProbeError::Redis { key: key.clone(), source };
+    hand_over(link, &keys).await?;
     let batch = plant(link, &keys).await.map_err(redis)?;
     let answer = Committer::new(keys.clone(), terms.clone()).commit(link, &batch).await;
     let swept = sweep(link, &keys, &batch).await;
@@ -72,6 +84,19 @@ pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> R
         }
         answer => Err(ProbeError::Answer { key, answer: format!("{answer:?}") }),
     }
+}
+
+/// Takes a lease, fails to take it as another, and lets it go: every command of `lease.lua`.
+async fn hand_over(link: &Link, keys: &Keys) -> Result<(), ProbeError> {
+    let key = keys.lease();
+    let lasts = Duration::from_secs(PROBE_TTL_S);
+    let (one, other) = (Lease::new("one", lasts), Lease::new("other", lasts));
+    let handed_over = async {
+        one.hold(link, &key).await?;
+        other.hold(link, &key).await?;
+        one.release(link, &key).await
+    };
+    handed_over.await.map_err(|source| ProbeError::Lease { key: key.clone(), source })
 }
 
 /// Adds the one entry that the made-up batch claims to have read. The argument is in `probe.lua`.
@@ -168,6 +193,7 @@ async fn misplaced(link: &Link, keys: &Keys) -> RedisResult<Option<Misplaced>> {
         (keys.outbox(), "stream"),
         (keys.refused(), "stream"),
         (keys.totals(), "hash"),
+        (keys.lease(), "string"),
         (keys.due(), "zset"),
         (keys.deliveries(), "zset"),
         (keys.dead(), "zset"),

@@ -72,6 +72,11 @@ impl Held {
         self.length.saturating_sub(self.called.elapsed())
     }
 
+    /// The latest moment at which an attempt may start that takes as long as this; `None` when that is past.
+    fn start_by(&self, timeout: Duration) -> Option<Instant> {
+        self.remaining().checked_sub(timeout).map(|left| Instant::now() + left)
+    }
+
     /// How long ago it ran out.
     fn lapsed(&self) -> Duration {
         self.called.elapsed().saturating_sub(self.length)
@@ -112,9 +117,10 @@ impl<A: Attempting> Worker<A> {
 
     async fn attempt(&self, leased: &Leased, alert: &Alert, contact: &Contact, held: Held) {
         // An attempt that outlives its lease could overlap with another worker's.
-        if self.stop.is_cancelled() || held.remaining() < self.sender.timeout(leased.channel) {
+        let start_by = held.start_by(self.sender.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
+        let Some(start_by) = start_by else {
             return self.end(leased, alert, held, Settlement::Released(Duration::ZERO)).await;
-        }
+        };
         let due = Due {
             delivery: &leased.id,
             alert,
@@ -123,9 +129,15 @@ impl<A: Attempting> Worker<A> {
             attempt: leased.attempt,
             first_attempt: leased.first_attempt,
             now: held.now(),
+            start_by,
         };
         let settlement = match tokio::time::timeout(held.remaining(), self.sender.send(due)).await {
-            Ok(verdict) => settlement_of(verdict),
+            Ok(verdict) => {
+                if let Verdict::Throttled(_) = verdict {
+                    counter!(meters::THROTTLED, "channel" => leased.channel.as_str()).increment(1);
+                }
+                settlement_of(verdict)
+            }
             Err(_) => {
                 let Leased { id, attempts, channel, .. } = leased;
                 tracing::error!(subject = %alert.subject, alert = %alert.id, delivery = %id, attempt = attempts, channel = channel.as_str(),
@@ -255,6 +267,7 @@ fn settlement_of(verdict: Verdict) -> Settlement {
         Verdict::Delivered(outcome) => Settlement::Delivered(outcome),
         Verdict::Retry(outcome, wait) => Settlement::Retry(outcome, wait),
         Verdict::Dead(outcome) => Settlement::Dead(outcome),
+        Verdict::Throttled(wait) | Verdict::Postponed(wait) => Settlement::Released(wait),
         Verdict::Muted => Settlement::Muted,
         Verdict::Expired => Settlement::Expired,
     }

@@ -1,10 +1,13 @@
-//! One delivery: recheck the contact's mute, render, send, classify, decide what comes next. Knows no queue.
+//! One delivery: recheck the contact's mute, ask for room under the caps, render, send, classify, decide what comes next. Knows no
+//! queue.
 //!
-//! Owns the order of these steps and the verdict. Never talks to Redis: what is due comes in as [`Due`], what is to be recorded
-//! goes out as [`Verdict`]. Read next: [`mod@next_due`] for the retries, [`render`] and [`payload`] for what is sent, and
-//! [`crate::transport`] for how.
+//! Owns the order of these steps and the verdict. What is due comes in as [`Due`], what is to be recorded goes out as [`Verdict`];
+//! only [`throttle`], which asks the limiters, talks to Redis. Read next: [`mod@next_due`] for the retries, [`render`] and
+//! [`payload`] for what is sent, and [`crate::transport`] for how.
 
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::transport::{EmailConfig, Mail, Mailer, TransportError, Webhook, WebhookConfig, WebhookRequest};
 use crate::types::{Alert, AlertId, Channel, Contact, DeliveryId, Endpoint, Outcome, Percent, UnixMs};
@@ -14,12 +17,17 @@ pub mod next_due;
 pub mod payload;
 pub mod render;
 pub mod sample;
+pub mod throttle;
+mod turns;
+mod verification;
 
 pub use config::RetryConfig;
 pub use sample::{Sample, sample_alert};
+pub use throttle::{Room, Throttle};
+pub use verification::{ChallengePost, PasswordMail};
 
 use next_due::{Ended, Next, next_due};
-use render::{Rendered, TemplateError, Templates};
+use render::{Rendered, SAMPLE_VERIFICATION, TemplateError, Templates, VerifyVariables};
 
 /// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
 /// the first time must not mail anybody about last month.
@@ -44,6 +52,8 @@ pub struct Due<'a> {
     pub first_attempt: UnixMs,
     /// Server time at which this attempt starts.
     pub now: UnixMs,
+    /// The latest moment at which the message may leave, so that its deadline lies within the lease.
+    pub start_by: Instant,
 }
 
 /// What the queue is to record.
@@ -55,6 +65,10 @@ pub enum Verdict {
     Retry(Outcome, Duration),
     /// Given up: a permanent outcome, or `give_up_after` is over.
     Dead(Outcome),
+    /// A cap has no room: nothing was sent, no attempt took place. Due again after this long, jitter included.
+    Throttled(Duration),
+    /// It could not be found out in time whether a cap has room: nothing was sent, no attempt took place. Due again after this long.
+    Postponed(Duration),
     /// The contact is muted: nothing was sent.
     Muted,
     /// The day ended more than 48 h before the first attempt: nothing was sent.
@@ -105,6 +119,8 @@ pub struct Preview {
     pub mail: Rendered,
     /// The body of the webhook.
     pub webhook_json: String,
+    /// The mail that asks to confirm an address.
+    pub verification: Rendered,
 }
 
 /// Makes attempts.
@@ -116,6 +132,8 @@ pub struct Sender {
     /// Used where the operator's fail on an alert that no sample resembled: a plain mail beats none.
     embedded: Templates,
     retry: RetryConfig,
+    /// `None`: nothing is capped, as for verbs.
+    throttle: Option<Throttle>,
     webhook_timeout: Duration,
     email_timeout: Duration,
 }
@@ -133,9 +151,16 @@ impl Sender {
             templates: Templates::load(email.templates.as_deref())?,
             embedded: Templates::embedded(),
             retry,
+            throttle: None,
             webhook_timeout: webhook.timeout,
             email_timeout: email.timeout,
         })
+    }
+
+    /// The same sender, which has this throttle asked for room. Test messages do not ask.
+    #[must_use]
+    pub fn throttled_by(self, throttle: Throttle) -> Self {
+        Self { throttle: Some(throttle), ..self }
     }
 
     /// What an operator should know about settings that are allowed but unwise, for the log.
@@ -154,8 +179,9 @@ impl Sender {
         }
     }
 
-    /// Makes one attempt and says what to record. Leaves the machine unless the verdict is [`Verdict::Muted`] or
-    /// [`Verdict::Expired`]; ends within [`Self::timeout`]. Repeating it sends again, with the same id.
+    /// Makes one attempt and says what to record. Leaves the machine unless the verdict is [`Verdict::Muted`], [`Verdict::Expired`],
+    /// [`Verdict::Throttled`] or [`Verdict::Postponed`]; ends within [`Self::timeout`] of `start_by`. Repeating it sends again, with
+    /// the same id.
     pub async fn send(&self, due: Due<'_>) -> Verdict {
         if due.contact.muted {
             return Verdict::Muted;
@@ -163,6 +189,10 @@ impl Sender {
         // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
         if due.attempts <= 1 && due.first_attempt > due.alert.resets_at_ms.plus(EXPIRES_AFTER_MS) {
             return Verdict::Expired;
+        }
+        // Last, so that only what is about to leave takes room.
+        if let Some(put_off) = self.without_room(&due).await {
+            return put_off;
         }
         let Due { delivery, alert, contact, attempt, first_attempt, now, .. } = due;
         let outcome = self.attempt(Message { delivery, alert, contact, now, purpose: Purpose::Alert }).await;
@@ -173,7 +203,28 @@ impl Sender {
         }
     }
 
-    /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and not repeated.
+    /// Why the delivery can't leave now, if it can't.
+    async fn without_room(&self, due: &Due<'_>) -> Option<Verdict> {
+        match self.room_for(due.contact).await {
+            // Redis was slow: an attempt that started now could outlive its lease and meet another worker's.
+            Room::Given if Instant::now() > due.start_by => Some(Verdict::Postponed(Duration::ZERO)),
+            Room::Given => None,
+            Room::Full { again } => Some(Verdict::Throttled(again)),
+            Room::Unknown { again } => Some(Verdict::Postponed(again)),
+        }
+    }
+
+    /// Takes a place for one message to this contact under its cap, if it has one. Who sends something else than deliveries asks
+    /// here first: what the receiver and the mail provider take is one number for all that we send.
+    pub async fn room_for(&self, contact: &Contact) -> Room {
+        match &self.throttle {
+            Some(throttle) => throttle.room_for(contact).await,
+            None => Room::Given,
+        }
+    }
+
+    /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and not repeated,
+    /// and no cap holds it back or counts it.
     ///
     /// A mail is marked as a test in its subject line and text, a webhook has the type `quota.test`. Each test has an id of its
     /// own, `test_` and the time in milliseconds: a receiver that drops what it has seen would otherwise take only the first.
@@ -208,7 +259,7 @@ impl Sender {
                 let mail = Mail {
                     to: address,
                     delivery_id: delivery.as_str(),
-                    alert_id: alert.id.as_str(),
+                    alert_id: Some(alert.id.as_str()),
                     subject_line: &subject_line,
                     text: &text,
                     html: &html,
@@ -241,6 +292,11 @@ struct Message<'a> {
 ///
 /// [`TemplateError`].
 pub fn preview(email: &EmailConfig, alert: &Alert) -> Result<Preview, TemplateError> {
-    let mail = Templates::load(email.templates.as_deref())?.render(alert, Purpose::Alert)?;
-    Ok(Preview { mail, webhook_json: payload::json(alert, Purpose::Alert) })
+    let templates = Templates::load(email.templates.as_deref())?;
+    let asking = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
+    Ok(Preview {
+        mail: templates.render(alert, Purpose::Alert)?,
+        webhook_json: payload::json(alert, Purpose::Alert),
+        verification: templates.render_verification(asking)?,
+    })
 }

@@ -54,7 +54,7 @@ fn tried_for(first_attempt: UnixMs, now: UnixMs, took: Duration) -> Duration {
 }
 
 /// Rounded up: the schedule counts milliseconds, and one cut off would be an attempt before its time.
-fn whole_ms(delay: Duration) -> Duration {
+pub(super) fn whole_ms(delay: Duration) -> Duration {
     let ms = delay.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }

@@ -1,8 +1,9 @@
 //! Mails from templates: subject line, plain text and HTML.
 //!
 //! Owns the templates, embedded or the operator's, and the variables and filters they may use; the list is the comment at the top
-//! of `templates/alert.txt`, which is all that an operator has to read. Every template is rendered with samples at start, strictly,
-//! so that a typing error stops the start and not an alert. Never touches the network; reads files only while it loads.
+//! of `templates/alert.txt` (and of `templates/verify.txt` for the mail that asks to confirm an address), which is all that an
+//! operator has to read. Every template is rendered with samples at start, strictly, so that a typing error stops the start and not
+//! an alert. Never touches the network; reads files only while it loads.
 
 use std::path::{Path, PathBuf};
 
@@ -17,18 +18,30 @@ use super::sample::sample_alert;
 use crate::types::{Alert, Percent, UnixMs};
 
 /// The templates, by the names that files in `email.templates` bear.
-const EMBEDDED: [Embedded; 3] = [
-    Embedded { name: SUBJECT, source: include_str!("../../templates/subject.txt") },
-    Embedded { name: TEXT, source: include_str!("../../templates/alert.txt") },
-    Embedded { name: HTML, source: include_str!("../../templates/alert.html") },
+const EMBEDDED: [Embedded; 6] = [
+    Embedded { name: ALERT.subject_line, source: include_str!("../../templates/subject.txt") },
+    Embedded { name: ALERT.text, source: include_str!("../../templates/alert.txt") },
+    Embedded { name: ALERT.html, source: include_str!("../../templates/alert.html") },
+    Embedded { name: VERIFY.subject_line, source: include_str!("../../templates/verify_subject.txt") },
+    Embedded { name: VERIFY.text, source: include_str!("../../templates/verify.txt") },
+    Embedded { name: VERIFY.html, source: include_str!("../../templates/verify.html") },
 ];
-const SUBJECT: &str = "subject.txt";
-const TEXT: &str = "alert.txt";
-const HTML: &str = "alert.html";
+const ALERT: Letter = Letter { subject_line: "subject.txt", text: "alert.txt", html: "alert.html", known: VARIABLES };
+const VERIFY: Letter =
+    Letter { subject_line: "verify_subject.txt", text: "verify.txt", html: "verify.html", known: VERIFY_VARIABLES };
+/// All of them, for error texts.
+const NAMES: &str = "subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt and verify.html";
 /// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other delivery.
 const FUEL: u64 = 200_000;
 /// The samples are raised at this time, 2026-11-21 08:37:00.123 UTC.
 pub const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
+/// What the templates of the mail that asks to confirm an address are checked with, and what `preview` shows.
+pub const SAMPLE_VERIFICATION: VerifyVariables<'static> = VerifyVariables {
+    subject: "example-customer",
+    code: "012345",
+    link: Some("https://quota.example.com/confirm/c2FtcGxlLXRva2VuLXdoaWNoLWNvbmZpcm1zLW5vdGhpbmc"),
+    minutes: 10,
+};
 /// What a reader of an error is told, beside minijinja's own filters.
 const FILTERS: &str = "thousands, clock";
 
@@ -36,6 +49,15 @@ const FILTERS: &str = "thousands, clock";
 struct Embedded {
     name: &'static str,
     source: &'static str,
+}
+
+/// A mail's three templates.
+struct Letter {
+    subject_line: &'static str,
+    text: &'static str,
+    html: &'static str,
+    /// The variables that they see, for error texts.
+    known: &'static str,
 }
 
 /// One mail, rendered.
@@ -62,7 +84,7 @@ pub enum TemplateError {
         source: std::io::Error,
     },
     /// The directory replaces nothing, so it is probably the wrong one.
-    #[error("email.templates: {0:?} holds no template, allowed are the files {SUBJECT}, {TEXT} and {HTML}")]
+    #[error("email.templates: {0:?} holds no template, allowed are the files {NAMES}")]
     Empty(PathBuf),
     /// A template is wrong.
     #[error("template {file}, line {line}: {what}; known are {known}")]
@@ -101,6 +123,22 @@ struct Variables<'a> {
 const VARIABLES: &str = "subject, metric, threshold_percent, used, limit, used_percent, remaining, plan, day, timezone, \
                          resets_at, raised_at, severity, test";
 
+/// What a template of the mail that asks to confirm an address sees. The doc of each is in `templates/verify.txt`.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct VerifyVariables<'a> {
+    /// Whose alerts.
+    pub subject: &'a str,
+    /// Six digits.
+    pub code: &'a str,
+    /// Where one click does the same; `None` where the daemon does not know how it is reached.
+    pub link: Option<&'a str>,
+    /// How long both are good.
+    pub minutes: u64,
+}
+
+/// The names above, for error texts.
+const VERIFY_VARIABLES: &str = "subject, code, link, minutes";
+
 /// The templates, checked.
 #[derive(Debug)]
 pub struct Templates {
@@ -138,26 +176,40 @@ impl Templates {
             templates.render(&alert, Purpose::Alert)?;
             templates.render(&alert, Purpose::Test)?;
         }
+        templates.render_verification(SAMPLE_VERIFICATION)?;
+        templates.render_verification(VerifyVariables { link: None, ..SAMPLE_VERIFICATION })?;
         Ok(templates)
     }
 
-    /// Renders one mail. Pure: the same alert makes the same text.
+    /// Renders the mail about an alert. Pure: the same alert makes the same text.
     ///
     /// # Errors
     ///
     /// [`TemplateError::Template`], for a part of a template that no sample reached.
     pub fn render(&self, alert: &Alert, purpose: Purpose) -> Result<Rendered, TemplateError> {
-        let variables = Value::from(Serde(variables(alert, purpose)));
+        let rendered = self.render_letter(&ALERT, &Value::from(Serde(variables(alert, purpose))))?;
+        Ok(match purpose {
+            Purpose::Alert => rendered,
+            Purpose::Test => Rendered { subject_line: format!("[test] {}", rendered.subject_line), ..rendered },
+        })
+    }
+
+    /// Renders the mail that asks to confirm an address. Pure.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::render`].
+    pub fn render_verification(&self, variables: VerifyVariables<'_>) -> Result<Rendered, TemplateError> {
+        self.render_letter(&VERIFY, &Value::from(Serde(variables)))
+    }
+
+    fn render_letter(&self, letter: &Letter, variables: &Value) -> Result<Rendered, TemplateError> {
         let one = |name: &'static str| {
             let rendered = self.environment.get_template(name).and_then(|template| template.render(variables.clone()));
             rendered.map_err(|error| self.explain(name, &error))
         };
-        let subject_line = one(SUBJECT)?.split_whitespace().collect::<Vec<_>>().join(" ");
-        let marked = match purpose {
-            Purpose::Alert => subject_line,
-            Purpose::Test => format!("[test] {subject_line}"),
-        };
-        Ok(Rendered { subject_line: marked, text: one(TEXT)?, html: one(HTML)? })
+        let subject_line = one(letter.subject_line)?.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok(Rendered { subject_line, text: one(letter.text)?, html: one(letter.html)? })
     }
 
     fn replace_from(&mut self, directory: &Path) -> Result<(), TemplateError> {
@@ -199,11 +251,15 @@ impl Templates {
             what,
             known: match error.kind() {
                 ErrorKind::UnknownFilter => format!("the filters {FILTERS} and those of minijinja"),
-                ErrorKind::TemplateNotFound => format!("the templates {SUBJECT}, {TEXT} and {HTML}"),
-                _ => format!("the variables {VARIABLES} and the filters {FILTERS}"),
+                ErrorKind::TemplateNotFound => format!("the templates {NAMES}"),
+                _ => format!("the variables {} and the filters {FILTERS}", letter_of(name).known),
             },
         }
     }
+}
+
+fn letter_of(name: &str) -> &'static Letter {
+    if [VERIFY.subject_line, VERIFY.text, VERIFY.html].contains(&name) { &VERIFY } else { &ALERT }
 }
 
 fn environment() -> Environment<'static> {
@@ -212,7 +268,10 @@ fn environment() -> Environment<'static> {
     environment.set_fuel(Some(FUEL));
     // For the names and lines in errors.
     environment.set_debug(true);
-    environment.set_auto_escape_callback(|name| if name == HTML { AutoEscape::Html } else { AutoEscape::None });
+    environment.set_auto_escape_callback(|name| match name.ends_with(".html") {
+        true => AutoEscape::Html,
+        false => AutoEscape::None,
+    });
     environment.add_filter("thousands", thousands);
     environment.add_filter("clock", clock);
     environment
@@ -279,14 +338,15 @@ mod tests {
             std::fs::remove_file(directory.path().join(name)).expect("removed");
             text
         };
-        let unknown = error(TEXT, "hello\n{{ useed }}");
+        let unknown = error(ALERT.text, "hello\n{{ useed }}");
         assert!(unknown.contains(&format!("{}/alert.txt, line 2", directory.path().display())), "{unknown}");
         assert!(unknown.contains("\"useed\" is not known") && unknown.contains("used_percent"), "{unknown}");
-        let filter = error(HTML, "{{ used|thousand }}");
+        let filter = error(ALERT.html, "{{ used|thousand }}");
         assert!(filter.contains("unknown filter") && filter.contains("thousands, clock"), "{filter}");
-        let syntax = error(SUBJECT, "{% if %}");
+        let syntax = error(ALERT.subject_line, "{% if %}");
         assert!(syntax.contains("subject.txt, line 1: syntax error"), "{syntax}");
-        let endless = error(TEXT, "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}");
+        let endless =
+            error(ALERT.text, "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}");
         assert!(endless.contains("fuel"), "{endless}");
     }
 
@@ -296,7 +356,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a folder");
         for condition in ["severity == \"exceeded\"", "used > limit", "used == limit", "test"] {
             let source = format!("{{% if {condition} %}}{{{{ nothing }}}}{{% endif %}}");
-            std::fs::write(directory.path().join(TEXT), source).expect("written");
+            std::fs::write(directory.path().join(ALERT.text), source).expect("written");
             assert!(Templates::load(Some(directory.path())).is_err(), "{condition}");
         }
     }
@@ -305,7 +365,8 @@ mod tests {
     #[test]
     fn files_replace_the_embedded_templates_one_by_one() {
         let directory = tempfile::tempdir().expect("a folder");
-        std::fs::write(directory.path().join(SUBJECT), "{{ subject }}\n  at {{ used_percent }}%\n").expect("written");
+        std::fs::write(directory.path().join(ALERT.subject_line), "{{ subject }}\n  at {{ used_percent }}%\n")
+            .expect("written");
         let rendered = Templates::load(Some(directory.path()))
             .expect("legal")
             .render(&sample(80), Purpose::Alert)
@@ -320,7 +381,7 @@ mod tests {
     fn a_folder_without_templates_is_an_error() {
         let directory = tempfile::tempdir().expect("a folder");
         let empty = Templates::load(Some(directory.path())).expect_err("empty").to_string();
-        assert!(empty.contains("subject.txt, alert.txt and alert.html"), "{empty}");
+        assert!(empty.contains("subject.txt, alert.txt, alert.html, verify_subject.txt"), "{empty}");
         assert!(Templates::load(Some(&directory.path().join("nowhere"))).is_err());
     }
 

@@ -1,7 +1,8 @@
 //! What is held in memory about subjects: a bounded table from subject to settings.
 //!
-//! Only the worker that reads the stream owns one, so that there is no lock: it takes invalidations between batches, and a
-//! setting read before a change is thrown away because the change is looked at after the reading ([`super::watch`]).
+//! The worker that reads the stream has one to itself, without a lock: it takes invalidations between batches, and a setting read
+//! before a change is thrown away because the change is looked at after the reading ([`super::watch`]). Whoever asks from many
+//! tasks at once has [`super::lookup`].
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -18,7 +19,16 @@ use super::profile::Profile;
 use super::record::FieldError;
 
 /// A subject's hash as Redis answers it.
-type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+pub type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a reading of a subject's hash amounts to.
+#[derive(Debug)]
+pub struct Learnt {
+    /// The settings.
+    pub profile: Arc<Profile>,
+    /// What could not be read.
+    pub unreadable: Vec<FieldError>,
+}
 
 /// A bounded table from subject to settings, with a `Hint` beside each that belongs to the reader.
 #[derive(Debug)]
@@ -29,6 +39,8 @@ pub struct Cache<Hint> {
     entries_max: usize,
     /// One profile for all subjects that Redis does not know, which are most.
     unknown: Arc<Profile>,
+    /// Whether any slot may be fresh.
+    any_fresh: bool,
 }
 
 /// One subject.
@@ -76,6 +88,7 @@ impl<Hint: Default> Cache<Hint> {
             slots: Vec::new(),
             entries_max: entries_max.max(1),
             unknown: Arc::new(Profile::of_unknown(plans)),
+            any_fresh: false,
         }
     }
 
@@ -131,8 +144,12 @@ impl<Hint: Default> Cache<Hint> {
         }
     }
 
-    /// Anything may have changed.
+    /// Anything may have changed. Goes through the table only where anything was held as fresh since the last time: while nobody
+    /// hears of changes this is said with every look.
     pub fn changed_all(&mut self) {
+        if !std::mem::take(&mut self.any_fresh) {
+            return;
+        }
         self.slots.iter_mut().for_each(|slot| change(&mut slot.profile));
     }
 
@@ -150,30 +167,45 @@ impl<Hint: Default> Cache<Hint> {
         let replies: Vec<RedisResult<Fields>> = link.pipe(&pipeline).await?;
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
-            let slot = &mut self.slots[*at as usize];
-            let last = match &slot.profile {
-                Held::Fresh(profile) | Held::Changed(profile) => Some(Arc::clone(profile)),
-                Held::Nothing => None,
-            };
-            let fields = match reply {
-                Ok(fields) => fields,
-                Err(error) if crate::wire::fault_of(&error) == crate::wire::Fault::WrongType => {
-                    let why = FieldError { field: "key".into(), why: "is not a hash".into() };
-                    unreadable.push((slot.subject.clone(), why));
-                    slot.profile = Held::Fresh(last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans))));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            if fields.is_empty() {
-                slot.profile = Held::Fresh(Arc::clone(&self.unknown));
-                continue;
-            }
-            let (profile, bad) = Profile::read(&fields, plans, last.as_deref());
-            unreadable.extend(bad.into_iter().map(|bad| (slot.subject.clone(), bad)));
-            slot.profile = Held::Fresh(Arc::new(profile));
+            let learnt = self.interpret(plans, Some(*at), reply)?;
+            let subject = &self.slot(*at).subject;
+            unreadable.extend(learnt.unreadable.into_iter().map(|bad| (subject.clone(), bad)));
+            self.keep(*at, learnt.profile);
         }
         Ok(unreadable)
+    }
+
+    /// Holds these settings as fresh.
+    pub fn keep(&mut self, at: u32, profile: Arc<Profile>) {
+        self.slots[at as usize].profile = Held::Fresh(profile);
+        self.any_fresh = true;
+    }
+
+    /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The reply's, unless it is that the key is of another type.
+    pub fn interpret(&self, plans: &Plans, at: Option<u32>, reply: RedisResult<Fields>) -> RedisResult<Learnt> {
+        let last = match at.map(|at| &self.slots[at as usize].profile) {
+            Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),
+            Some(Held::Nothing) | None => None,
+        };
+        match reply {
+            Ok(fields) if fields.is_empty() => {
+                Ok(Learnt { profile: Arc::clone(&self.unknown), unreadable: Vec::new() })
+            }
+            Ok(fields) => {
+                let (profile, unreadable) = Profile::read(&fields, plans, last.as_deref());
+                Ok(Learnt { profile: Arc::new(profile), unreadable })
+            }
+            Err(error) if crate::wire::fault_of(&error) == crate::wire::Fault::WrongType => {
+                let why = FieldError { field: "key".into(), why: "is not a hash".into() };
+                let profile = last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans)));
+                Ok(Learnt { profile, unreadable: vec![why] })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Lets the least recently used half go when the table is over its bound. Positions change: call it between batches.
@@ -210,7 +242,8 @@ mod tests {
     }
 
     fn plan() -> super::super::config::PlanConfig {
-        super::super::config::PlanConfig { limits: std::collections::BTreeMap::new(), thresholds: Vec::new() }
+        let rate = super::super::rates::RateConfig::default();
+        super::super::config::PlanConfig { limits: std::collections::BTreeMap::new(), thresholds: Vec::new(), rate }
     }
 
     /// A stream of ever new subjects must not eat the machine.

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{Contact, Metric, Percent, Units};
 
+use super::rates::RateConfig;
+
 /// A named set of daily limits and thresholds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +17,9 @@ pub struct PlanConfig {
     /// Percentages of a limit at which an alert is due.
     #[serde(default = "thresholds_default")]
     pub thresholds: Vec<Percent>,
+    /// How much of a metric a subject may use in how short a time, for the check API.
+    #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
+    pub rate: RateConfig,
 }
 
 /// 80 and 100: the definition of a plan that names none (design: "80 and 100 unless the plan says otherwise").

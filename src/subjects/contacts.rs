@@ -1,7 +1,8 @@
 //! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration.
 //!
-//! Read at every attempt and never cached, so that an address that was mended or a contact that was removed counts at once. Never
-//! decides what happens to a delivery. Logs what is unreadable by subject, without addresses.
+//! Read at every attempt and never cached, so that an address that was mended or a contact that was removed counts at once. A contact
+//! that nobody has confirmed counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
+//! to a delivery. Logs what is unreadable by subject, without addresses.
 
 use redis::RedisError;
 use serde::Deserialize;
@@ -22,10 +23,24 @@ pub struct ContactBook {
 /// The contacts of a subject as they stand now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contacts {
-    /// Those that can be read.
+    /// Whose they are.
+    pub of: Whose,
+    /// Those that can be read and are verified.
     pub readable: Vec<Contact>,
+    /// Those that nobody has confirmed: nothing is sent there but what asks for that.
+    pub unverified: Vec<ContactId>,
     /// Those that can't. While there are any, a contact that is not found may be one of them.
     pub unreadable: Vec<Unreadable>,
+}
+
+/// Whose the readable contacts are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The subject's own.
+    #[default]
+    Own,
+    /// Those of the fallback: the subject has none that could be used.
+    Fallback,
 }
 
 /// An element of the `contacts` field, or the whole field, that is no contact.
@@ -74,8 +89,8 @@ impl ContactBook {
         Self { fallback: fallback.into_iter().map(with_free_id).collect() }
     }
 
-    /// The contacts of `subject`: its own, or the fallback where it has none. A field that is there but unreadable is not "none":
-    /// the alert waits until it is mended, because the fallback was not meant for it. Warns about each unreadable contact.
+    /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but unreadable is not
+    /// "none": the alert waits until it is mended, because the fallback was not meant for it. Warns about each unreadable contact.
     ///
     /// # Errors
     ///
@@ -107,16 +122,15 @@ impl ContactBook {
 
     /// Pure: the contacts that a stored field means.
     fn judge(&self, field: Option<Vec<u8>>) -> Contacts {
-        let Some(json) = field.filter(|json| !json.is_empty()) else { return self.fallback_contacts() };
-        match serde_json::from_slice::<Vec<Value>>(&json) {
-            Ok(elements) if elements.is_empty() => self.fallback_contacts(),
-            Ok(elements) => Contacts::of(elements),
-            Err(error) => Contacts::broken(&format!("contacts is not a JSON array: {}", place(&error))),
+        let own = match field.as_deref().filter(|json| !json.is_empty()).map(serde_json::from_slice::<Vec<Value>>) {
+            None => Contacts::default(),
+            Some(Ok(elements)) => Contacts::of(elements),
+            Some(Err(error)) => Contacts::broken(&format!("contacts is not a JSON array: {}", place(&error))),
+        };
+        match own.readable.is_empty() && own.unreadable.is_empty() {
+            true => Contacts { of: Whose::Fallback, readable: self.fallback.clone(), ..own },
+            false => own,
         }
-    }
-
-    fn fallback_contacts(&self) -> Contacts {
-        Contacts { readable: self.fallback.clone(), unreadable: Vec::new() }
     }
 }
 
@@ -135,7 +149,8 @@ impl Contacts {
         let mut contacts = Self::default();
         for element in elements {
             match Contact::deserialize(&element) {
-                Ok(contact) => contacts.readable.push(with_free_id(contact)),
+                Ok(contact) if contact.verified => contacts.readable.push(with_free_id(contact)),
+                Ok(contact) => contacts.unverified.push(with_free_id(contact).id),
                 Err(error) => {
                     let id = element.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
                     let why = if element.is_object() { error.to_string() } else { "not an object".to_owned() };
@@ -147,7 +162,7 @@ impl Contacts {
     }
 
     fn broken(why: &str) -> Self {
-        Self { readable: Vec::new(), unreadable: vec![Unreadable { id: None, why: why.to_owned() }] }
+        Self { unreadable: vec![Unreadable { id: None, why: why.to_owned() }], ..Self::default() }
     }
 }
 
@@ -165,4 +180,37 @@ fn with_free_id(mut contact: Contact) -> Contact {
         };
     }
     contact
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(fallback: &[&str], field: &str) -> Contacts {
+        let book = ContactBook::new(fallback.iter().map(|address| Contact::email(address)).collect());
+        book.judge(Some(field.as_bytes().to_vec()))
+    }
+
+    fn addresses(contacts: &Contacts) -> Vec<&str> {
+        contacts.readable.iter().map(Contact::address).collect()
+    }
+
+    const UNVERIFIED: &str = r#"{"id":"c_1","channel":"email","address":"new@b.test","verified":false}"#;
+
+    /// Alerts to an address that nobody has confirmed would be mail to a stranger.
+    #[test]
+    fn an_unverified_contact_counts_as_not_there() {
+        let contacts = judged(&[], &format!(r#"[{UNVERIFIED},{{"channel":"email","address":"a@b.test"}}]"#));
+        assert_eq!(addresses(&contacts), ["a@b.test"]);
+        assert_eq!(contacts.find(&ContactId::from_stored("c_1")), Found::Removed);
+        assert_eq!(contacts.unverified, [ContactId::from_stored("c_1")]);
+    }
+
+    /// Whoever adds a contact must not take the alerts away from the fallback before it is confirmed.
+    #[test]
+    fn with_only_unverified_contacts_the_fallback_stays() {
+        assert_eq!(addresses(&judged(&["ops@b.test"], &format!("[{UNVERIFIED}]"))), ["ops@b.test"]);
+        assert_eq!(addresses(&judged(&["ops@b.test"], &format!("[{UNVERIFIED},{{}}]"))), [""; 0]);
+        assert_eq!(addresses(&judged(&[], &format!("[{UNVERIFIED}]"))), [""; 0]);
+    }
 }

@@ -7,12 +7,16 @@ pub mod cache;
 pub mod config;
 pub mod contact_check;
 pub mod contacts;
+pub mod lookup;
 pub mod plans;
 pub mod profile;
+pub mod rates;
 pub mod record;
+pub mod store;
 pub mod watch;
 
 pub use cache::Cache;
+pub use lookup::Lookup;
 pub use plans::Plans;
 pub use profile::Profile;
 pub use record::{FieldError, SubjectRecord};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use chrono_tz::Tz;
 
+use crate::throttle::Limiter;
 use crate::types::{Metric, Percent, Units};
 
 use super::plans::{Plan, Plans};
@@ -112,6 +113,12 @@ impl Profile {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).copied()
     }
 
+    /// The limiter of this metric in the plan.
+    #[must_use]
+    pub fn limiter(&self, metric: &Metric) -> Option<&Limiter> {
+        self.plan.limiters.get(metric)
+    }
+
     /// Every metric with a limit, and the limit.
     #[must_use]
     pub fn limits(&self) -> BTreeMap<Metric, Units> {
@@ -135,6 +142,7 @@ mod tests {
         let plan = |units| super::super::config::PlanConfig {
             limits: [(Metric::default(), Units::new(units).expect("in range"))].into(),
             thresholds: [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec(),
+            rate: super::super::rates::RateConfig::default(),
         };
         Plans::new(&[("free".to_owned(), plan(5000)), ("pro".to_owned(), plan(50_000))].into(), "free")
             .expect("free is there")

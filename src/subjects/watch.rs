@@ -72,7 +72,7 @@ impl Changes {
         self.0.arrived.notified().await;
     }
 
-    fn note(&self, change: Change) {
+    pub(super) fn note(&self, change: Change) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match change {
             Change::Any => pending.all = true,
@@ -88,7 +88,7 @@ impl Changes {
         self.0.arrived.notify_one();
     }
 
-    fn listening(&self, live: bool) {
+    pub(super) fn listening(&self, live: bool) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.live = live;
         // Whatever happened while nobody listened is unknown.

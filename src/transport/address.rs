@@ -100,14 +100,18 @@ const fn v6(net: [u16; 8], bits: u32, kind: &'static str, lifted: Lifted) -> V6R
     V6Range { net, bits, kind, lifted }
 }
 
-/// Source: the IANA IPv4 special-purpose registry, 6to4 relays (RFC 7526), and 168.63.129.16, where Azure answers every guest.
-/// The first match is the reason.
+/// Source: the IANA IPv4 special-purpose registry, 6to4 relays (RFC 7526), and where clouds answer every guest with credentials of
+/// the machine: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS), 100.100.100.200 (Alibaba), 168.63.129.16 (Azure).
+/// Those are no receivers even where private networks are allowed. The first match is the reason.
 const V4_RANGES: &[V4Range] = &[
     v4([0, 0, 0, 0], 8, "this network", Never),
     v4([10, 0, 0, 0], 8, "private network", ForPrivateNetworks),
+    v4([100, 100, 100, 200], 32, "cloud platform", Never),
     v4([100, 64, 0, 0], 10, "shared network", ForPrivateNetworks),
     v4([127, 0, 0, 0], 8, "loopback", ForPrivateNetworks),
     v4([168, 63, 129, 16], 32, "cloud platform", Never),
+    v4([169, 254, 169, 254], 32, "cloud platform", Never),
+    v4([169, 254, 170, 2], 32, "cloud platform", Never),
     v4([169, 254, 0, 0], 16, "link-local", ForPrivateNetworks),
     v4([172, 16, 0, 0], 12, "private network", ForPrivateNetworks),
     v4([192, 0, 0, 0], 24, "protocol assignments", Never),
@@ -121,7 +125,7 @@ const V4_RANGES: &[V4Range] = &[
     v4([240, 0, 0, 0], 4, "reserved", Never),
 ];
 
-/// Source: the IANA IPv6 special-purpose registry. Whatever lies outside 2000::/3 is not the public internet, so the last three
+/// Source: the IANA IPv6 special-purpose registry, and fd00:ec2::254, where AWS answers every guest. Whatever lies outside 2000::/3 is not the public internet, so the last three
 /// rows block all of it; the rows before give the better-known parts their names. Ranges that carry an IPv4 address (::/96,
 /// NAT64, Teredo, 6to4) are blocked whole: behind a translator they reach any v4 address, the blocked ones too.
 const V6_RANGES: &[V6Range] = &[
@@ -136,6 +140,7 @@ const V6_RANGES: &[V6Range] = &[
     v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, "IPv4 in IPv6", Never),
     v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "documentation", Never),
     v6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16, "segment routing", Never),
+    v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128, "cloud platform", Never),
     v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "private network", ForPrivateNetworks),
     v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "link-local", ForPrivateNetworks),
     v6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "private network", ForPrivateNetworks),
@@ -302,7 +307,7 @@ mod tests {
             assert!(STRICT.judge(ip(address)).is_err(), "{address}");
             assert_eq!(INSIDE.judge(ip(address)), Ok(()), "{address}");
         }
-        let never = "0.0.0.0 168.63.129.16 192.0.2.1 224.0.0.1 255.255.255.255 :: ::7f00:1 64:ff9b::7f00:1 2002:7f00:1:: ff02::1";
+        let never = "0.0.0.0 168.63.129.16 169.254.169.254 169.254.170.2 100.100.100.200 fd00:ec2::254 ::ffff:169.254.169.254 192.0.2.1 224.0.0.1 255.255.255.255 :: ::7f00:1 64:ff9b::7f00:1 2002:7f00:1:: ff02::1";
         for address in never.split_whitespace() {
             assert!(INSIDE.judge(ip(address)).is_err(), "{address}");
         }

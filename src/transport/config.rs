@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::duration;
+use crate::types::{Rate, Units, duration};
 
 /// How webhooks are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub struct WebhookConfig {
     pub allow_private_networks: bool,
     /// A PEM file of certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's origin.
+    pub per_destination: Option<Rate>,
 }
 
 /// How e-mail is sent.
@@ -41,4 +43,6 @@ pub struct EmailConfig {
     pub templates: Option<PathBuf>,
     /// A PEM file of certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// The most attempts in a minute, all addresses together; unset: no cap.
+    pub per_minute: Option<Units>,
 }

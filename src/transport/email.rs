@@ -23,10 +23,10 @@ const URL_FILE: &str = "email.smtp_url_file";
 pub struct Mail<'a> {
     /// The recipient, `local@domain`, as the subject gave it; judged here.
     pub to: &'a str,
-    /// The delivery's id: the Message-ID, the same on every attempt.
+    /// The delivery's id, or that of what else the mail is: the Message-ID, the same on every attempt.
     pub delivery_id: &'a str,
-    /// The alert's id: the header `X-Quotabell-Alert`, for filters and support.
-    pub alert_id: &'a str,
+    /// The alert's id: the header `X-Quotabell-Alert`, for filters and support. `None` where the mail is about none.
+    pub alert_id: Option<&'a str>,
     /// The Subject header. Control characters become spaces.
     pub subject_line: &'a str,
     /// The plain text part.

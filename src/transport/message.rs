@@ -46,16 +46,17 @@ impl Author {
         let parts = MultiPart::alternative()
             .singlepart(part(ContentType::TEXT_PLAIN, mail.text))
             .singlepart(part(ContentType::TEXT_HTML, mail.html));
-        let message = Message::builder()
+        let mut message = Message::builder()
             .from(self.mailbox.clone())
             .to(Mailbox::new(None, recipient.clone()))
             .subject(one_line(mail.subject_line))
             .date(instant(mail.now_s))
             .message_id(Some(self.message_id(mail.delivery_id)))
-            .raw_header(raw("Auto-Submitted", "auto-generated".to_owned()))
-            .raw_header(raw("X-Quotabell-Alert", token(mail.alert_id)))
-            .multipart(parts)?;
-        Ok(message.formatted())
+            .raw_header(raw("Auto-Submitted", "auto-generated".to_owned()));
+        if let Some(alert_id) = mail.alert_id {
+            message = message.raw_header(raw("X-Quotabell-Alert", token(alert_id)));
+        }
+        Ok(message.multipart(parts)?.formatted())
     }
 
     /// `<delivery_...@domain>`: the same on every attempt, so that a mail that was accepted twice can be shown once.
@@ -125,7 +126,7 @@ mod tests {
         Mail {
             to: "bob@example.com",
             delivery_id: "delivery_1",
-            alert_id: "alert_1",
+            alert_id: Some("alert_1"),
             subject_line,
             text,
             html: "<p>hello</p>",

@@ -21,7 +21,7 @@ pub mod webhook;
 pub use config::{EmailConfig, WebhookConfig};
 pub use email::{Mail, Mailer};
 pub use smtp_url::SmtpUrlError;
-pub use webhook::{Webhook, WebhookRequest};
+pub use webhook::{Challenged, Webhook, WebhookRequest};
 
 /// Why the transports cannot be set up. All of it is configuration: retrying does not mend it.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! One attempt over HTTP: a signed POST (Standard Webhooks 1.0) to a URL that a subject chose.
 //!
 //! Owns the client, the resolver that refuses blocked addresses, the deadline and the class of the outcome. Never follows a
-//! redirect, never uses a proxy, never keeps what the receiver answered. Read next: [`super::address`] for what may be called.
+//! redirect, never uses a proxy, never hands on what the receiver answered: of the answer to a challenge it says whether it was the
+//! right one. Read next: [`super::address`] for what may be called.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
+use serde::Deserialize;
+use tokio::time::timeout_at;
 
 use super::TransportError;
 use super::address::{PlainHttp, PrivateNetworks, Reach};
@@ -20,8 +23,8 @@ use super::trouble::{self, Trouble};
 use super::{authorities, retry_after};
 use crate::types::{Class, Outcome, Secret};
 
-/// The most that is read of an answer. Nothing of it is used: reading it lets a receiver finish writing before the connection
-/// closes, and no receiver may keep us reading.
+/// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish writing before
+/// the connection closes. An echo is far shorter. And no receiver may keep us reading.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 /// What receivers see as our name.
 const USER_AGENT: &str = concat!("quotabell/", env!("CARGO_PKG_VERSION"));
@@ -47,6 +50,30 @@ pub struct Webhook {
     client: Client,
     reach: Reach,
     timeout: Duration,
+}
+
+/// What became of a challenge.
+#[derive(Debug)]
+pub enum Challenged {
+    /// The receiver sent it back: whoever runs it wants what we send.
+    Echoed,
+    /// The receiver took it, and answered something else.
+    NotEchoed,
+    /// It did not arrive, or was refused.
+    Failed(Outcome),
+}
+
+/// How a receiver answers a challenge. It may say more.
+#[derive(Deserialize)]
+struct Echo {
+    challenge: String,
+}
+
+/// A receiver's answer whose body is not read yet.
+struct Answer {
+    response: Response,
+    /// Until when it may be read.
+    deadline: tokio::time::Instant,
 }
 
 /// Why an attempt failed; how it ends in the attempt log.
@@ -94,30 +121,45 @@ impl Webhook {
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
         let ended = self.attempt(request).await;
-        let took = started.elapsed();
-        match ended {
-            Ok(status) => {
-                Outcome { class: Class::Delivered, status: Some(status.as_u16()), error: None, retry_after: None, took }
-            }
-            Err(Failure { class, status, error, retry_after }) => {
-                Outcome { class, status, error: Some(error), retry_after, took }
-            }
+        outcome(ended, started.elapsed())
+    }
+
+    /// Sends one webhook whose answer must be 2xx with `{"challenge": ...}`, the text that the body challenged it with. Leaves the
+    /// machine. The deadline covers the answer too, and only its first 16 KiB are looked at.
+    pub async fn challenge(&self, request: WebhookRequest<'_>, challenge: &str) -> Challenged {
+        let started = Instant::now();
+        let Answer { response, deadline } = match self.exchange(request).await {
+            Ok(answer) => answer,
+            Err(failure) => return Challenged::Failed(outcome(Err(failure), started.elapsed())),
+        };
+        if let Err(failure) = judge_answer(&response, request.now_s) {
+            return Challenged::Failed(outcome(Err(failure), started.elapsed()));
+        }
+        let body = timeout_at(deadline, read(response)).await.unwrap_or_default();
+        match serde_json::from_slice::<Echo>(&body) {
+            Ok(echo) if echo.challenge == challenge => Challenged::Echoed,
+            _ => Challenged::NotEchoed,
         }
     }
 
     async fn attempt(&self, request: WebhookRequest<'_>) -> Result<StatusCode, Failure> {
+        let Answer { response, deadline } = self.exchange(request).await?;
+        let judged = judge_answer(&response, request.now_s);
+        // Only politeness, so its end changes nothing: the deadline or the receiver may cut it short.
+        let _ = timeout_at(deadline, read(response)).await;
+        judged
+    }
+
+    async fn exchange(&self, request: WebhookRequest<'_>) -> Result<Answer, Failure> {
         let url = self.reach.judge_url(request.url).map_err(|error| Failure::permanent(error.to_string()))?;
         let headers = headers(&request)?;
         let deadline = tokio::time::Instant::now() + self.timeout;
         let posting = self.post(url, headers, request.body);
-        let Ok(posted) = tokio::time::timeout_at(deadline, posting).await else {
+        let Ok(posted) = timeout_at(deadline, posting).await else {
             return Err(Failure::transient(self.deadline_text()));
         };
         let response = posted.map_err(|error| Failure::of(&error))?;
-        let judged = judge_answer(&response, request.now_s);
-        // Only politeness, so its end changes nothing: the deadline or the receiver may cut it short.
-        let _ = tokio::time::timeout_at(deadline, drain(response)).await;
-        judged
+        Ok(Answer { response, deadline })
     }
 
     async fn post(&self, url: Url, headers: HeaderMap, body: &str) -> reqwest::Result<Response> {
@@ -148,6 +190,17 @@ impl Failure {
     }
 }
 
+fn outcome(ended: Result<StatusCode, Failure>, took: Duration) -> Outcome {
+    match ended {
+        Ok(status) => {
+            Outcome { class: Class::Delivered, status: Some(status.as_u16()), error: None, retry_after: None, took }
+        }
+        Err(Failure { class, status, error, retry_after }) => {
+            Outcome { class, status, error: Some(error), retry_after, took }
+        }
+    }
+}
+
 /// The class of an answer, by its status alone.
 fn judge_answer(response: &Response, now_s: i64) -> Result<StatusCode, Failure> {
     let status = response.status();
@@ -164,14 +217,16 @@ fn judge_answer(response: &Response, now_s: i64) -> Result<StatusCode, Failure> 
     })
 }
 
-async fn drain(mut response: Response) {
-    let mut read = 0;
-    while read < ANSWER_BYTES_MAX {
+/// The body as far as it came, at most about [`ANSWER_BYTES_MAX`].
+async fn read(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while body.len() < ANSWER_BYTES_MAX {
         match response.chunk().await {
-            Ok(Some(chunk)) => read += chunk.len(),
-            Ok(None) | Err(_) => return,
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES_MAX)]),
+            Ok(None) | Err(_) => break,
         }
     }
+    body
 }
 
 /// The headers of the standard. A secret that cannot sign may be mended: the contact is read anew at each attempt.

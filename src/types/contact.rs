@@ -89,6 +89,9 @@ pub struct Contact {
     pub endpoint: Endpoint,
     /// A muted contact gets no alerts: its deliveries end `muted`.
     pub muted: bool,
+    /// One that the subject's own side added counts as not there until somebody at the address has confirmed it. What an operator
+    /// writes down, and anything that does not say otherwise, is verified.
+    pub verified: bool,
 }
 
 impl Contact {
@@ -99,6 +102,7 @@ impl Contact {
             id: derived_id(Channel::Email, address),
             endpoint: Endpoint::Email { address: address.to_owned() },
             muted: false,
+            verified: true,
         }
     }
 
@@ -109,7 +113,15 @@ impl Contact {
             id: derived_id(Channel::Webhook, url),
             endpoint: Endpoint::Webhook { url: url.to_owned(), secret },
             muted: false,
+            verified: true,
         }
+    }
+
+    /// The id that follows from channel and address, whatever id the contact bears: the same for every subject that it belongs to,
+    /// while ids that a platform gives may be the same for two subjects' contacts.
+    #[must_use]
+    pub fn derived_id(&self) -> ContactId {
+        derived_id(self.channel(), self.address())
     }
 
     /// The channel of the endpoint.
@@ -151,6 +163,13 @@ struct ContactJson {
     secret: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     muted: bool,
+    #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
+    verified: bool,
+}
+
+/// What a contact is that does not say.
+const fn verified() -> bool {
+    true
 }
 
 /// Why a JSON object is not a contact.
@@ -190,6 +209,7 @@ impl TryFrom<ContactJson> for Contact {
             contact.id = ContactId(id);
         }
         contact.muted = json.muted;
+        contact.verified = json.verified;
         Ok(contact)
     }
 }
@@ -201,7 +221,8 @@ impl From<Contact> for ContactJson {
             Endpoint::Email { address } => (Some(address), None, None),
             Endpoint::Webhook { url, secret } => (None, Some(url), Some(secret.reveal().to_owned())),
         };
-        Self { id: Some(contact.id.0), channel, address, url, secret, muted: contact.muted }
+        let Contact { id, muted, verified, .. } = contact;
+        Self { id: Some(id.0), channel, address, url, secret, muted, verified }
     }
 }
 
@@ -216,6 +237,22 @@ mod tests {
         let contacts: Vec<Contact> = serde_json::from_str(json).expect("contacts");
         assert_eq!(contacts[0].id, Contact::email("a@b.test").id);
         assert_eq!(contacts[1].id.as_str(), "c_1");
+    }
+
+    /// Contacts of before, of an operator and of the platform's HSET must go on getting alerts; only an outright `false` stops them.
+    #[test]
+    fn a_contact_is_verified_unless_it_says_otherwise() {
+        let of = |field: &str| format!(r#"{{"id":"c_1","channel":"email","address":"a@b.test"{field}}}"#);
+        let read = |field: &str| serde_json::from_str::<Contact>(&of(field));
+        assert!(read("").expect("a contact").verified);
+        assert!(read(r#","verified":true"#).expect("a contact").verified);
+        let unverified = read(r#","verified":false"#).expect("a contact");
+        assert!(!unverified.verified);
+        assert!(read(r#","verified":"no""#).is_err());
+        let written = serde_json::to_string(&unverified).expect("JSON");
+        assert!(written.contains(r#""verified":false"#), "{written}");
+        let written = serde_json::to_string(&Contact { verified: true, ..unverified }).expect("JSON");
+        assert!(!written.contains("verified"), "{written}");
     }
 
     /// An operator must read what is wrong with a contact.

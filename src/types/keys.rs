@@ -20,13 +20,22 @@
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
 //! | `quota_deliveries:{tag}`, `quota_dead:{tag}` | zset | delivery ids by creation; dead ones by time | trimmed 14 d after the end |
 //! | `quota_totals:{tag}` | hash | `counted`, `refused`, `duplicates`, `raised`, `made`, and a count per final state | none |
-//! | `quota_lease:{tag}` | string | worker that reads this partition | 5 s |
+//! | `quota_lease:{tag}` | string | the daemon that reads this partition: `<host>/<address>/<number>` | 5 s |
+//! | `quota_cap:{tag}:email` | string | attempts to send mail in this minute, while `email.per_minute` is set | 1 min |
+//! | `quota_cap:{tag}:webhook:<origin>` | zset | attempts at this destination in the last window, while `webhook.per_destination` is set | the window |
+//! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
+//! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
+//! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
+//! | `quota_verify_resent:{tag}:<contact>` | string | a contact was added, or its verification sent again | 60 s |
+//! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
+//! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
+//! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
 //! Metric, percent, day and bucket hold no colon, so a subject with colons can't collide with another.
 
-use super::{Day, Metric, Percent, Subject};
+use super::{ContactId, Day, Metric, Percent, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -182,6 +191,66 @@ impl Keys {
         format!("quota_dead:{}", self.tag)
     }
 
+    /// `quota_cap:{tag}:email`.
+    #[must_use]
+    pub fn email_cap(&self) -> String {
+        format!("quota_cap:{}:email", self.tag)
+    }
+
+    /// `quota_cap:{tag}:webhook:<origin>`; the origin is scheme, host and port, as `https://example.com`.
+    #[must_use]
+    pub fn webhook_cap(&self, origin: &str) -> String {
+        format!("quota_cap:{}:webhook:{origin}", self.tag)
+    }
+
+    /// `quota_cooldown:{tag}:send-test:<contact id>`; the id that follows from channel and address.
+    #[must_use]
+    pub fn send_test_cooldown(&self, contact: &ContactId) -> String {
+        format!("quota_cooldown:{}:send-test:{contact}", self.tag)
+    }
+
+    /// `quota_lease:{tag}`.
+    #[must_use]
+    pub fn lease(&self) -> String {
+        format!("quota_lease:{}", self.tag)
+    }
+
+    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its own.
+    #[must_use]
+    pub fn window(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
+        format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
+    }
+
+    /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address.
+    #[must_use]
+    pub fn verify_requests(&self, contact: &str) -> String {
+        format!("quota_verify_requests:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_resent:{tag}:<contact>`; `contact` is a digest of subject and contact id, both chosen by others.
+    #[must_use]
+    pub fn verify_resent(&self, contact: &str) -> String {
+        format!("quota_verify_resent:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_password:{tag}:<contact>`, the contact as in [`Keys::verify_resent`].
+    #[must_use]
+    pub fn verify_password(&self, contact: &str) -> String {
+        format!("quota_verify_password:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_guesses:{tag}:<password>`; `password` is its nonce.
+    #[must_use]
+    pub fn verify_guesses(&self, password: &str) -> String {
+        format!("quota_verify_guesses:{}:{password}", self.tag)
+    }
+
+    /// `quota_verify_link:{tag}:<token>`; `token` is its digest.
+    #[must_use]
+    pub fn verify_link(&self, token: &str) -> String {
+        format!("quota_verify_link:{}:{token}", self.tag)
+    }
+
     /// `quota_totals:{tag}`.
     #[must_use]
     pub fn totals(&self) -> String {
@@ -213,6 +282,8 @@ mod tests {
             keys.flag(&alice, &Metric::default(), percent, day),
             "quota_alert:{usage}:alice:requests:80:2026-11-21"
         );
+        assert_eq!(keys.email_cap(), "quota_cap:{usage}:email");
+        assert_eq!(keys.webhook_cap("https://b.test:8443"), "quota_cap:{usage}:webhook:https://b.test:8443");
         assert_eq!(keys.probe("x").outbox(), "quota_outbox:{usage}.probe.x");
     }
 

@@ -53,6 +53,8 @@ meters! {
     ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
     /// Attempts; labels `channel` and `outcome`.
     ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
+    /// Deliveries put off by a cap; label `channel`.
+    THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap had no room, by channel";
     /// From crossing to delivered; label `channel`.
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
     /// Events behind.
@@ -71,10 +73,18 @@ meters! {
     UNREADABLE = Counter "quotabell_subjects_unreadable_total" "Readings of a subject's hash with an unknown plan or an unreadable field";
     /// Subjects in the cache.
     CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
+    /// Questions of API nodes; label `decision`.
+    CHECKS = Counter "quotabell_checks_total" "Checks by decision (allowed, denied_window, denied_day, error_allowed, error_denied)";
+    /// Time of a check.
+    CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
     /// Another group holds trimming back; label `group`.
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
     /// Counting waits for an operator.
     STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
+    /// Reading or standing by.
+    READING = Gauge "quotabell_reading" "1 while this daemon reads the usage stream, 0 while another does and this one stands by";
+    /// Verifications of contacts; label `outcome`.
+    VERIFICATIONS = Counter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
     /// Redis errors; label `operation`.
     REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
     /// Whether Redis answers.

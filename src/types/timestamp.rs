@@ -1,6 +1,7 @@
 //! Points in time as Redis counts them: Unix milliseconds, always the server's clock.
 
 use std::fmt;
+use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,12 @@ impl UnixMs {
     #[must_use]
     pub const fn plus(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
+    }
+
+    /// How long it is since an earlier instant; none for a later one.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// The instant as a date and time, or `None` outside the years that chrono knows (about 262,000 either way).

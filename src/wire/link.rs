@@ -70,6 +70,21 @@ impl Link {
         self.judged(number, reply).await
     }
 
+    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
+    /// too slow is given up; calls that wait on it go on waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::query`].
+    pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
+        let Current { number, mut connection } = self.current().await?;
+        let reply = match tokio::time::timeout(limit, command.query_async(&mut connection)).await {
+            Ok(reply) => reply,
+            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        };
+        self.judged(number, reply).await
+    }
+
     async fn current(&self) -> RedisResult<Current> {
         let mut current = self.current.lock().await;
         if let Some(current) = current.as_ref() {

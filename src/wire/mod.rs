@@ -5,6 +5,7 @@
 
 pub mod backoff;
 mod claim;
+pub mod clock;
 pub mod config;
 pub mod embedded;
 pub mod embedded_error;
@@ -22,13 +23,14 @@ pub mod target;
 pub mod tls;
 pub mod xread;
 
+pub use clock::ServerClock;
 pub use config::RedisConfig;
 pub use embedded::{Embedded, EmbeddedError};
 pub use entries::{Entry, EntryId, Field};
 pub use fault::{Fault, fault_of};
 pub use link::Link;
 pub use raw::ReadError;
-pub use script::Script;
+pub use script::{Function, Script};
 pub use server::{ServerInfo, inspect};
 pub use target::{Target, TargetError};
 pub use tls::install_crypto;

@@ -1,27 +1,55 @@
 //! Calling Lua scripts: by hash, with the source sent when the server does not know it yet.
 
-use redis::{Cmd, FromRedisValue, RedisResult, ToRedisArgs};
+use std::borrow::Cow;
+
+use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 
 use super::link::Link;
 
 /// A script and the hash under which the server knows it.
 #[derive(Debug)]
 pub struct Script {
-    source: &'static str,
+    source: Cow<'static, str>,
     sha1: String,
+}
+
+/// Another script that a script calls as a function: `name(KEYS, ARGV)`, tables as the other's header lists them, returns its reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Function {
+    /// Its name in Lua.
+    pub name: &'static str,
+    /// The other script, as it would be loaded by itself.
+    pub source: &'static str,
 }
 
 impl Script {
     /// Takes the source, usually by `include_str!`.
     #[must_use]
     pub fn new(source: &'static str) -> Self {
-        Self { sha1: redis::Script::new(source).get_hash().to_owned(), source }
+        Self::of(Cow::Borrowed(source))
+    }
+
+    /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its rule.
+    #[must_use]
+    pub fn with_functions(source: &'static str, functions: &[Function]) -> Self {
+        let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
+        let mut text = format!("{flags}\n");
+        for Function { name, source } in functions {
+            let (_flags, body) = source.split_once('\n').unwrap_or((source, ""));
+            text.push_str(&format!("local function {name}(KEYS, ARGV)\n{body}\nend\n"));
+        }
+        text.push_str(body);
+        Self::of(Cow::Owned(text))
+    }
+
+    fn of(source: Cow<'static, str>) -> Self {
+        Self { sha1: redis::Script::new(&source).get_hash().to_owned(), source }
     }
 
     /// Begins a call. Keys first, then arguments.
     #[must_use]
     pub fn call(&self) -> Call<'_> {
-        Call { script: self, keys: Vec::new(), arguments: Vec::new() }
+        Call { script: self, keys: Vec::new(), arguments: Cmd::new() }
     }
 }
 
@@ -30,7 +58,8 @@ impl Script {
 pub struct Call<'a> {
     script: &'a Script,
     keys: Vec<String>,
-    arguments: Vec<Vec<u8>>,
+    /// No command, but what keeps arguments in one piece of memory.
+    arguments: Cmd,
 }
 
 impl Call<'_> {
@@ -44,7 +73,7 @@ impl Call<'_> {
     /// Adds the next argument (or several, for a slice).
     #[must_use]
     pub fn arg(mut self, argument: impl ToRedisArgs) -> Self {
-        self.arguments.extend(argument.to_redis_args());
+        self.arguments.arg(argument);
         self
     }
 
@@ -56,8 +85,10 @@ impl Call<'_> {
     pub async fn run<T: FromRedisValue>(self, link: &Link) -> RedisResult<T> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.script.sha1).arg(self.keys.len()).arg(&self.keys);
-        for argument in &self.arguments {
-            command.arg(argument);
+        for argument in self.arguments.args_iter() {
+            if let Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
         }
         run(link, self.script, &command).await
     }
@@ -66,8 +97,8 @@ impl Call<'_> {
 impl Script {
     /// The source, for callers that load it by themselves.
     #[must_use]
-    pub const fn source(&self) -> &'static str {
-        self.source
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// The hash, for callers that write `EVALSHA` by themselves.
@@ -85,7 +116,7 @@ impl Script {
 pub async fn run<T: FromRedisValue>(link: &Link, script: &Script, command: &Cmd) -> RedisResult<T> {
     match link.query(command).await {
         Err(error) if error.code() == Some("NOSCRIPT") => {
-            let () = link.query(redis::cmd("SCRIPT").arg("LOAD").arg(script.source)).await?;
+            let () = link.query(redis::cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await?;
             link.query(command).await
         }
         reply => reply,

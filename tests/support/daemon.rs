@@ -24,6 +24,8 @@ const LAST_LINES: usize = 60;
 #[derive(Debug, Clone)]
 pub struct DaemonSetup {
     variables: Vec<Variable>,
+    /// How many file descriptors it may have; `None`: as many as the tests.
+    descriptors: Option<u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -50,7 +52,7 @@ impl DaemonSetup {
     /// On this Redis, with an HTTP port that the system chooses, receivers on this machine allowed, and retries that a test can
     /// wait for. Nothing of the tests' own environment reaches it but PATH.
     pub fn on(redis_url: &str) -> Self {
-        let setup = Self { variables: Vec::new() };
+        let setup = Self { variables: Vec::new(), descriptors: None };
         setup
             .env("PATH", std::env::var("PATH").as_deref().unwrap_or_default())
             .env("QUOTABELL__REDIS__URL", redis_url)
@@ -67,9 +69,22 @@ impl DaemonSetup {
         self
     }
 
+    /// Lets it have only so many file descriptors.
+    pub fn descriptors(self, descriptors: u32) -> Self {
+        Self { descriptors: Some(descriptors), ..self }
+    }
+
     /// Starts the process and waits for nothing.
     pub fn spawn(&self) -> Daemon {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_quotabell"));
+        let binary = env!("CARGO_BIN_EXE_quotabell");
+        let mut command = match self.descriptors {
+            None => Command::new(binary),
+            Some(descriptors) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.arg("-c").arg(format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")).arg(binary);
+                shell
+            }
+        };
         command.arg("run").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.kill_on_drop(true);
         for Variable { name, value } in &self.variables {

@@ -1,9 +1,12 @@
 //! Real parts for the tests. Each test starts what it needs and stops it by its process id.
 #![allow(dead_code, reason = "each test binary uses its own part of the support")]
 
+pub mod api;
 pub mod binary;
 pub mod certificates;
+pub mod clockwork;
 pub mod daemon;
+pub mod echo_receiver;
 pub mod eventually;
 pub mod http_receiver;
 pub mod mail_server;

@@ -17,8 +17,9 @@ const KEY: &str = "KEY";
 
 /// Commands without a key.
 const SERVER: [&str; 4] = ["PING", "INFO", "TIME", "SCRIPT LOAD x"];
-const STREAM: [&str; 8] = [
+const STREAM: [&str; 9] = [
     "EVALSHA x 1 KEY",
+    "XADD KEY * x x",
     "TYPE KEY",
     "EXISTS KEY",
     "XREAD STREAMS KEY 0-0",
@@ -60,7 +61,33 @@ const DELIVERY: [&str; 8] = [
     "EXISTS KEY",
 ];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
-const SUBJECT: [&str; 2] = ["HGET KEY x", "HGETALL KEY"];
+/// The counter of a fixed window.
+const EMAIL_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
+/// The members of a sliding window.
+const WEBHOOK_CAP: [&str; 6] =
+    ["ZRANGE KEY 0 0", "ZCARD KEY", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIRE KEY 1", "UNLINK KEY"];
+const LEASE: [&str; 4] = ["GET KEY", "SET KEY x", "PTTL KEY", "DEL KEY"];
+/// The windows of the check API, whichever limiter the plan names.
+const WINDOW: [&str; 10] = [
+    "GET KEY",
+    "SET KEY x",
+    "INCRBY KEY 1",
+    "PTTL KEY",
+    "PEXPIRE KEY 1",
+    "ZADD KEY 0 x",
+    "ZCARD KEY",
+    "ZRANGE KEY 0 0",
+    "ZREMRANGEBYSCORE KEY 0 0",
+    "UNLINK KEY",
+];
+/// The sets of requests and guesses of a verification.
+const VERIFY_SET: [&str; 6] =
+    ["ZADD KEY 0 x", "ZCARD KEY", "ZSCORE KEY x", "ZRANGE KEY 0 0", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIREAT KEY 1"];
+const VERIFY_COOLDOWN: [&str; 4] = ["SET KEY x", "GET KEY", "PTTL KEY", "PEXPIRE KEY 1"];
+/// Its passwords and links.
+const VERIFY_SECRET: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "PEXPIRE KEY 1", "UNLINK KEY"];
+/// Written where contacts are added and verified through the API.
+const SUBJECT: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HSET KEY x x"];
 
 /// What the user may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,7 +176,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 17] = [
+    let of_keys: [(String, &[&'static str]); 26] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -166,6 +193,16 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.deliveries(), &SCHEDULE),
         (keys.dead(), &SCHEDULE),
         (keys.totals(), &TOTALS),
+        (keys.lease(), &LEASE),
+        // Also without a cap or a rate: one that is set later is to find the user ready.
+        (keys.email_cap(), &EMAIL_CAP),
+        (keys.webhook_cap("https://example.com"), &WEBHOOK_CAP),
+        (keys.window("gcra", &metric, &subject), &WINDOW),
+        (keys.verify_requests("check-config"), &VERIFY_SET),
+        (keys.verify_guesses("check-config"), &VERIFY_SET),
+        (keys.verify_resent("check-config"), &VERIFY_COOLDOWN),
+        (keys.verify_password("check-config"), &VERIFY_SECRET),
+        (keys.verify_link("check-config"), &VERIFY_SECRET),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();

@@ -97,8 +97,9 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `quotabell run` of this very binary; its log goes to `log`.
-    pub(super) fn start(configuration: &Path, log: PathBuf) -> anyhow::Result<Self> {
+    /// Starts `quotabell run` of this very binary; its log goes to `log`. One that follows another listens where that one did, which
+    /// is how it knows that it need not wait for its lease to run out.
+    pub(super) fn start(configuration: &Path, log: PathBuf, follows: Option<SocketAddr>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         let file = File::create(&log).with_context(|| format!("write {}", log.display()))?;
         let mut command = Command::new(&program);
@@ -108,6 +109,9 @@ impl Daemon {
             if name.to_string_lossy().starts_with("QUOTABELL") || name == "NOTIFY_SOCKET" {
                 command.env_remove(name);
             }
+        }
+        if let Some(address) = follows {
+            command.env("QUOTABELL__HTTP__LISTEN", address.to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).process_group(0).kill_on_drop(true);
         let child = command.spawn().with_context(|| format!("start {} run", program.display()))?;

@@ -132,7 +132,7 @@ async fn play(stage: &mut Stage, screen: &Screen, duration: Duration) -> anyhow:
 
     let smtp_url = inbox.mail.url();
     let configuration = daemon::configure(stage.folder.path(), &Wiring { redis_port: port, smtp_url: &smtp_url })?;
-    let daemon = stage.daemon.insert(Daemon::start(&configuration, stage.folder.path().join("daemon-1.log"))?);
+    let daemon = stage.daemon.insert(Daemon::start(&configuration, stage.folder.path().join("daemon-1.log"), None)?);
     let address = daemon.ready().await?;
     let pid = daemon.pid();
     screen.say(About::Scene("daemon"), format_args!("quotabell run (pid {pid}), http://{address}/metrics"))?;
@@ -161,6 +161,7 @@ async fn play(stage: &mut Stage, screen: &Screen, duration: Duration) -> anyhow:
     let act = Act {
         screen,
         configuration: &configuration,
+        address,
         log: stage.folder.path().join("daemon-2.log"),
         link: &producer,
         keys: &keys,
@@ -209,6 +210,8 @@ fn set_the_scene(screen: &Screen, stage: &Stage, inbox: &Inbox, cast: &[Actor]) 
 struct Act<'a> {
     screen: &'a Screen,
     configuration: &'a std::path::Path,
+    /// Where the daemon listens.
+    address: std::net::SocketAddr,
     log: std::path::PathBuf,
     link: &'a Link,
     keys: &'a Keys,
@@ -228,7 +231,7 @@ impl Act<'_> {
         daemon.kill().await?;
         let after = grouped(*sent.borrow());
         self.screen.say(About::Kill, format_args!("the daemon (pid {pid}) is dead after {after} events"))?;
-        *daemon = Daemon::start(self.configuration, self.log.clone())?;
+        *daemon = Daemon::start(self.configuration, self.log.clone(), Some(self.address))?;
         let unread = query::lag(self.link, self.keys).await.context("read the lag")?;
         daemon.ready().await?;
         self.taken_over.set(Some(Instant::now()));

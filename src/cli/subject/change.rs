@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Config, nearest};
 use crate::subjects::contact_check::{self, ContactFault};
 use crate::subjects::record;
+use crate::subjects::store::Fields;
 use crate::transport::secret::generate;
 use crate::types::{Channel, Contact, ContactId, Endpoint, Metric, Percent, Secret, Subject, Units, keys};
 
@@ -135,13 +136,13 @@ impl Change {
     /// The fields as they are written.
     pub(super) fn fields(&self) -> Fields {
         let mut fields = Fields::default();
-        fields.take(record::PLAN, &self.plan, Clone::clone);
-        fields.take(record::TIMEZONE, &self.timezone, Clone::clone);
+        take(&mut fields, record::PLAN, &self.plan, Clone::clone);
+        take(&mut fields, record::TIMEZONE, &self.timezone, Clone::clone);
         for (metric, limit) in &self.limits {
-            fields.take(&record::limit_field(metric), limit, ToString::to_string);
+            take(&mut fields, &record::limit_field(metric), limit, ToString::to_string);
         }
-        fields.take(record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
-        fields.take(record::CONTACTS, &self.contacts, |contacts| record::write_contacts(contacts));
+        take(&mut fields, record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
+        take(&mut fields, record::CONTACTS, &self.contacts, |contacts| record::write_contacts(contacts));
         fields
     }
 }
@@ -152,6 +153,7 @@ struct StoredWebhook {
     id: Option<ContactId>,
     url: String,
     secret: String,
+    verified: Option<bool>,
 }
 
 impl StoredWebhook {
@@ -162,32 +164,23 @@ impl StoredWebhook {
     }
 
     /// The secret that signs for this URL. The platform may have given the contact an id of its own; among several for one URL the
-    /// one with our id is ours.
+    /// one with our id is ours. One that nobody has confirmed never signed an alert, so it comes last.
     fn secret_of<'a>(stored: &'a [Self], url: &str) -> Option<&'a str> {
         let ours = Contact::webhook(url, Secret::new(String::new())).id;
         let of_url = stored.iter().filter(|webhook| webhook.url == url);
         let signing = of_url.filter(|webhook| contact_check::check_secret(&webhook.secret).is_ok());
-        let first = signing.min_by_key(|webhook| webhook.id.as_ref().is_some_and(|id| *id != ours));
+        let first = signing
+            .min_by_key(|webhook| (webhook.verified == Some(false), webhook.id.as_ref().is_some_and(|id| *id != ours)));
         first.map(|webhook| webhook.secret.as_str())
     }
 }
 
-/// The fields of a change: those with a value, and those that are removed.
-#[derive(Debug, Default)]
-pub(super) struct Fields {
-    /// Each with its value.
-    pub(super) set: Vec<(String, String)>,
-    /// Their names.
-    pub(super) cleared: Vec<String>,
-}
-
-impl Fields {
-    fn take<T>(&mut self, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
-        match setting {
-            Setting::Keep => {}
-            Setting::Set(value) => self.set.push((name.to_owned(), write(value))),
-            Setting::Clear => self.cleared.push(name.to_owned()),
-        }
+/// Adds one setting to the fields that are written.
+fn take<T>(fields: &mut Fields, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
+    match setting {
+        Setting::Keep => {}
+        Setting::Set(value) => fields.set.push((name.to_owned(), write(value))),
+        Setting::Clear => fields.cleared.push(name.to_owned()),
     }
 }
 
@@ -308,6 +301,20 @@ pub fn warnings(change: &Change, config: &Config) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A secret that somebody proposed through the API must not take the place of the one that the receiver checks with.
+    #[test]
+    fn the_secret_of_a_verified_webhook_is_kept_before_that_of_an_unverified_one() {
+        let (old, new) = (generate(), generate());
+        let url = "https://x.test/";
+        let ours = Contact::webhook(url, Secret::default()).id;
+        let stored = serde_json::json!([
+            {"id": ours, "channel": "webhook", "url": url, "secret": new.reveal(), "verified": false},
+            {"id": "main", "channel": "webhook", "url": url, "secret": old.reveal()},
+        ]);
+        let kept = StoredWebhook::read(stored.to_string().as_bytes());
+        assert_eq!(StoredWebhook::secret_of(&kept, url), Some(old.reveal()));
+    }
 
     /// A generated secret must pass the check that every other secret passes, and be another one each time.
     #[test]

@@ -92,12 +92,16 @@ impl Shown {
     }
 
     fn contacts(&self) -> String {
-        let contacts: Vec<&str> = self.contacts.iter().map(Contact::address).collect();
+        let shown =
+            |contact: &Contact| format!("{}{}", contact.address(), if contact.verified { "" } else { UNVERIFIED });
+        let contacts: Vec<String> = self.contacts.iter().map(shown).collect();
         if contacts.is_empty() { NOT_SET.to_owned() } else { contacts.join(" ") }
     }
 }
 
 const NOT_SET: &str = "-";
+/// Beside a contact that gets no alerts because nobody has confirmed it.
+const UNVERIFIED: &str = " (unverified)";
 
 /// The columns of [`Shown::row`].
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
@@ -144,7 +148,9 @@ fn pairs(shown: &Shown) -> Vec<(&'static str, String)> {
     }
     for contact in &shown.contacts {
         let muted = if contact.muted { " (muted)" } else { "" };
-        pairs.push(("contact", format!("{} {} {}{muted}", contact.id, contact.channel().as_str(), contact.address())));
+        let unverified = if contact.verified { "" } else { UNVERIFIED };
+        let channel = contact.channel().as_str();
+        pairs.push(("contact", format!("{} {channel} {}{muted}{unverified}", contact.id, contact.address())));
     }
     pairs
 }

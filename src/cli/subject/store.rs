@@ -2,22 +2,16 @@
 //! that one.
 //!
 //! The stored secret is read first, so what depends on it is written only if the contacts are still those that were read. A change
-//! that depends on nothing stored is written as it is. Read next: [`Change::keeping`], which secret is kept.
+//! that depends on nothing stored is written as it is. Read next: [`Change::keeping`], which secret is kept, and
+//! [`crate::subjects::store`], how it is compared.
 
-use std::sync::LazyLock;
+use redis::RedisResult;
 
-use redis::{Pipeline, RedisResult};
-
-use super::change::{Change, Fields, GeneratedSecret};
+use super::change::{Change, GeneratedSecret};
 use crate::subjects::record;
+use crate::subjects::store::{self, TRIES_MAX};
 use crate::types::keys;
-use crate::wire::{Link, Script};
-
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store.lua")));
-
-/// How often a change is tried whose contacts others change at the same moment. One lost race is bad luck; ten are a program that
-/// writes without end.
-const TRIES_MAX: u32 = 10;
+use crate::wire::Link;
 
 /// Changes that know the contacts which were stored when they were read.
 #[derive(Debug)]
@@ -47,8 +41,7 @@ pub enum Stored {
 pub async fn prepare<'a>(link: &Link, changes: impl IntoIterator<Item = &'a Change>) -> RedisResult<Prepared> {
     let changes: Vec<&Change> = changes.into_iter().collect();
     let mut pipeline = redis::pipe();
-    // A transaction can't load a script that the server does not know: it is known beforehand.
-    pipeline.cmd("SCRIPT").arg("LOAD").arg(SCRIPT.source()).ignore();
+    store::load(&mut pipeline);
     for change in changes.iter().filter(|change| change.depends_on_stored()) {
         pipeline.cmd("HGET").arg(keys::subject(&change.subject)).arg(record::CONTACTS);
     }
@@ -78,7 +71,7 @@ pub async fn write(link: &Link, prepared: Prepared) -> RedisResult<Vec<Stored>> 
     for PreparedChange { change, read } in &prepared.0 {
         match read {
             None => change.write(&mut pipeline),
-            Some(read) => write_if(change, read, &mut pipeline),
+            Some(read) => store::write_if(&mut pipeline, &change.subject, read, &change.fields()),
         }
     }
     let replies: Vec<String> = match pipeline.cmd_iter().next() {
@@ -92,16 +85,6 @@ pub async fn write(link: &Link, prepared: Prepared) -> RedisResult<Vec<Stored>> 
             _ => Stored::Written(change.generated),
         });
     Ok(stored.collect())
-}
-
-fn write_if(change: &Change, read: &[u8], pipeline: &mut Pipeline) {
-    let Fields { set, cleared } = change.fields();
-    let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys::subject(&change.subject));
-    command.arg(read).arg(set.len());
-    for (name, value) in &set {
-        command.arg(name).arg(value);
-    }
-    command.arg(&cleared);
 }
 
 /// Reads and writes one change, again where another client was quicker; [`Stored::Changed`] only when that never ends.

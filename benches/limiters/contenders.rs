@@ -1,0 +1,130 @@
+//! What is measured: plain commands as the ceiling, and each limiter through the public API.
+
+use std::sync::LazyLock;
+
+use anyhow::Context as _;
+use quotabell::throttle::{
+    Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, Lease, Passage, SlidingWindow, one_time_token,
+};
+use quotabell::types::Units;
+use quotabell::wire::{Link, Script};
+
+use crate::load::{CALLS_A_KEY, LIMIT, Load, WINDOW, rate};
+use crate::peers::Peer;
+
+/// A script of one line, called as plainly as can be: what a limiter in a script can hope for.
+static ONE_LINE: LazyLock<Script> = LazyLock::new(|| Script::new("#!lua\nreturn redis.call('INCR', KEYS[1])"));
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contender {
+    /// INCR alone.
+    Incr,
+    /// EVALSHA of one line.
+    OneLine,
+    Fixed,
+    Sliding,
+    Gcra,
+    ExpiringSet,
+    Token,
+    Cooldown,
+    Lease,
+    /// A limiter of somebody else, in a process of its own.
+    Peer(Peer),
+}
+
+impl Contender {
+    /// All, in the order in which they take turns and are printed.
+    pub const ALL: [Self; 12] = [
+        Self::Incr,
+        Self::OneLine,
+        Self::Fixed,
+        Self::Sliding,
+        Self::Gcra,
+        Self::ExpiringSet,
+        Self::Token,
+        Self::Cooldown,
+        Self::Lease,
+        Self::Peer(Peer::LimitsFixed),
+        Self::Peer(Peer::LimitsMoving),
+        Self::Peer(Peer::Flexible),
+    ];
+
+    /// As it is printed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Incr => "INCR, the ceiling",
+            Self::OneLine => "EVALSHA of one line",
+            Self::Fixed => "fixed window",
+            Self::Sliding => "sliding window",
+            Self::Gcra => "GCRA",
+            Self::ExpiringSet => "expiring set",
+            Self::Token => "one-time token, create and consume",
+            Self::Cooldown => "cooldown",
+            Self::Lease => "lease, hold and release",
+            Self::Peer(peer) => peer.name(),
+        }
+    }
+
+    /// Calls that must be admitted.
+    pub const fn admitted(self, load: &Load) -> usize {
+        match self {
+            Self::Incr | Self::OneLine | Self::Lease => load.calls(),
+            Self::Fixed | Self::Sliding | Self::Gcra | Self::ExpiringSet | Self::Peer(_) => load.keys * LIMIT,
+            // Created and consumed, and after that neither.
+            Self::Token => load.keys * 2,
+            Self::Cooldown => load.keys,
+        }
+    }
+
+    /// Makes the call of this number, and tells whether it was admitted.
+    pub async fn call(self, link: &Link, load: &Load, number: usize) -> anyhow::Result<bool> {
+        let key = load.key(number);
+        let turn = number / load.keys;
+        Ok(match self {
+            Self::Incr => link.query::<u64>(redis::cmd("INCR").arg(key)).await? > 0,
+            Self::OneLine => {
+                let mut command = redis::cmd("EVALSHA");
+                link.query::<u64>(command.arg(ONE_LINE.sha1()).arg(1).arg(key)).await? > 0
+            }
+            Self::Fixed => FixedWindow::new(rate()).take(link, &key, Units::ONE).await?.is_admitted(),
+            Self::Sliding => SlidingWindow::new(rate())?.take(link, &key, Units::ONE).await?.is_admitted(),
+            Self::Gcra => Gcra::new(rate()).take(link, &key, Units::ONE).await?.is_admitted(),
+            Self::ExpiringSet => {
+                let set = ExpiringSet::new(LIMIT as u32)?;
+                matches!(set.add(link, &key, &number.to_string(), WINDOW).await?, Added::Alive { .. })
+            }
+            Self::Token if turn == 0 => {
+                one_time_token::create(link, &key, b"alice", WINDOW).await? == one_time_token::Created::New
+            }
+            Self::Token => one_time_token::consume(link, &key, &turn.to_string()).await?.is_some(),
+            Self::Cooldown => Cooldown::new(WINDOW).pass(link, &key).await? == Passage::Through,
+            Self::Lease => {
+                let lease = Lease::new("bench", WINDOW);
+                // Another round of the keys each time, so that it is there to be released.
+                match turn % 2 {
+                    0 => lease.hold(link, &key).await? == Held::Ours,
+                    _ => lease.release(link, &key).await.map(|()| true)?,
+                }
+            }
+            Self::Peer(_) => anyhow::bail!("a peer calls by itself"),
+        })
+    }
+
+    /// Loads what must be there before the first call.
+    pub async fn prepare(link: &Link) -> anyhow::Result<()> {
+        let mut command = redis::cmd("SCRIPT");
+        let _: String = link.query(command.arg("LOAD").arg(ONE_LINE.source())).await.context("load the script")?;
+        // Every limiter loads its own.
+        let warm = Load { prefix: "warm".to_owned(), keys: 1 };
+        for contender in Self::ALL {
+            for number in 0..CALLS_A_KEY {
+                if !matches!(contender, Self::Peer(_)) {
+                    let load = Load { prefix: format!("warm:{}", contender.name()), ..warm.clone() };
+                    contender.call(link, &load, number).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

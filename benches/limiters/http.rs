@@ -1,0 +1,122 @@
+//! `POST /v1/check` of the real daemon: how long an answer takes at a steady rate, and how many a second it gives at most.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use crate::Size;
+use crate::daemon::Daemon;
+use crate::figures::{Series, millis, thousands};
+use crate::redis_server::RedisServer;
+
+/// Checks a second of the steady part.
+const CHECKS_S: usize = 5_000;
+/// API nodes, each with a connection that it keeps.
+const NODES: usize = 32;
+/// The checks are spread over so many subjects.
+const SUBJECTS: usize = 1_000;
+/// The algorithms of `[plans.X.rate]`.
+const ALGORITHMS: [&str; 3] = ["fixed", "sliding", "gcra"];
+/// Never used up, so that each answer must be 200.
+const RATE: &str = "90000/1h";
+
+/// What the nodes saw.
+#[derive(Debug, Default)]
+struct Seen {
+    /// From the moment at which the check was due to its answer, milliseconds: waiting for a node that is behind counts too.
+    took_ms: Series,
+    seconds: f64,
+    checks: usize,
+}
+
+/// Measures and prints.
+pub fn run(size: Size) -> anyhow::Result<()> {
+    let steady = Duration::from_secs(size.pick(10, 1));
+    println!("\n## POST /v1/check\n");
+    println!(
+        "{NODES} connections that are kept, {SUBJECTS} subjects, the day and a rate judged; first {CHECKS_S} checks a second for {} s, timed from when each was due, then as many as there are answers for.\n",
+        steady.as_secs()
+    );
+    println!("| algorithm | checks/s | p50 | p90 | p99 | longest | at most, checks/s |");
+    println!("|---|---|---|---|---|---|---|");
+    for algorithm in ALGORITHMS {
+        let server = RedisServer::start();
+        let daemon = Daemon::start(
+            server.port(),
+            &[("QUOTABELL__PLANS__FREE__RATE", format!(r#"{{"requests":"{RATE}","algorithm":"{algorithm}"}}"#))],
+        )?;
+        // The first checks open connections and fill caches; they are not counted.
+        all_nodes(daemon.address, Some(Duration::from_secs(1)))?;
+        let seen = all_nodes(daemon.address, Some(steady))?;
+        let most = all_nodes(daemon.address, None)?;
+        let [p50, p90, p99, longest] = [0.5, 0.9, 0.99, 1.0].map(|share| millis(seen.took_ms.quantile(share)));
+        let (rate, most) = (seen.checks as f64 / seen.seconds, most.checks as f64 / most.seconds);
+        println!("| {algorithm} | {rate:.0} | {p50} | {p90} | {p99} | {longest} | {} |", thousands(most));
+    }
+    println!("\naim: p99 <= 2 ms at {CHECKS_S} checks/s");
+    Ok(())
+}
+
+/// Has every node check for so long at its part of the rate; without a time, a fixed number of checks as fast as they are answered.
+fn all_nodes(address: SocketAddr, steady: Option<Duration>) -> anyhow::Result<Seen> {
+    let began = Instant::now();
+    let nodes: Vec<_> =
+        (0..NODES).map(|node| std::thread::spawn(move || one_node(address, node, began, steady))).collect();
+    let mut seen = Seen::default();
+    for node in nodes {
+        let took_ms = node.join().map_err(|_| anyhow::anyhow!("a node panicked"))??;
+        seen.checks += took_ms.len();
+        took_ms.into_iter().for_each(|took_ms| seen.took_ms.push(took_ms));
+    }
+    seen.seconds = began.elapsed().as_secs_f64();
+    Ok(seen)
+}
+
+fn one_node(address: SocketAddr, node: usize, began: Instant, steady: Option<Duration>) -> anyhow::Result<Vec<f64>> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut answers = BufReader::new(stream.try_clone()?);
+    let mut requests = stream;
+    let checks = steady.map_or(SUBJECTS, |steady| CHECKS_S * steady.as_secs() as usize / NODES);
+    let mut took_ms = Vec::with_capacity(checks);
+    for number in 0..checks {
+        let due = match steady {
+            // The nodes in turn, so that the checks come evenly.
+            Some(_) => began + Duration::from_secs_f64((number * NODES + node) as f64 / CHECKS_S as f64),
+            None => Instant::now(),
+        };
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let body = format!(r#"{{"subject":"node-{}"}}"#, (number * NODES + node) % SUBJECTS);
+        write!(
+            requests,
+            "POST /v1/check HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        read_admitted(&mut answers)?;
+        took_ms.push(due.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(took_ms)
+}
+
+/// Reads one answer; every one must let the request proceed, and must have been judged.
+fn read_admitted(answers: &mut BufReader<TcpStream>) -> anyhow::Result<()> {
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        anyhow::ensure!(answers.read_line(&mut line)? > 0, "the daemon hung up");
+        if line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().context("the length of an answer")?;
+        }
+        head.push_str(&line);
+    }
+    let mut body = vec![0; length];
+    answers.read_exact(&mut body)?;
+    let body = String::from_utf8_lossy(&body);
+    anyhow::ensure!(head.starts_with("HTTP/1.1 200") && !body.contains("judged"), "not admitted: {head}{body}");
+    Ok(())
+}

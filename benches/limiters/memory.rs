@@ -1,0 +1,90 @@
+//! What a key of each limiter costs the server: after the first call, after some, and when its limit is used up.
+
+use quotabell::throttle::{Cooldown, ExpiringSet, FixedWindow, Gcra, Lease, SlidingWindow, one_time_token};
+use quotabell::types::{Rate, Units};
+use quotabell::wire::Link;
+
+use crate::Size;
+use crate::figures::Series;
+use crate::load::WINDOW;
+use crate::redis_server::RedisServer;
+
+/// The limit, where there is one.
+const LIMIT: u32 = 1_000;
+/// After so many calls a key is measured.
+const AFTER: [u32; 3] = [1, 60, LIMIT];
+
+/// Whose keys are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limiter {
+    Fixed,
+    Sliding,
+    Gcra,
+    Set,
+    Token,
+    Cooldown,
+    Lease,
+}
+
+impl Limiter {
+    const ALL: [Self; 7] =
+        [Self::Fixed, Self::Sliding, Self::Gcra, Self::Set, Self::Token, Self::Cooldown, Self::Lease];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed window",
+            Self::Sliding => "sliding window",
+            Self::Gcra => "GCRA",
+            Self::Set => "expiring set, members of 16 bytes",
+            Self::Token => "one-time token with 12 bytes of metadata; then consumed",
+            Self::Cooldown => "cooldown",
+            Self::Lease => "lease",
+        }
+    }
+
+    /// The call of this number for one key.
+    async fn call(self, link: &Link, key: &str, number: u32) -> anyhow::Result<()> {
+        let rate = Rate::new(Units::new(u64::from(LIMIT)).expect("in range"), WINDOW)?;
+        match self {
+            Self::Fixed => drop(FixedWindow::new(rate).take(link, key, Units::ONE).await?),
+            Self::Sliding => drop(SlidingWindow::new(rate)?.take(link, key, Units::ONE).await?),
+            Self::Gcra => drop(Gcra::new(rate).take(link, key, Units::ONE).await?),
+            Self::Set => drop(ExpiringSet::new(LIMIT)?.add(link, key, &format!("{number:016x}"), WINDOW).await?),
+            Self::Token if number == 0 => drop(one_time_token::create(link, key, b"c_0123456789", WINDOW).await?),
+            Self::Token => drop(one_time_token::consume(link, key, "0123456789abcdef").await?),
+            Self::Cooldown => drop(Cooldown::new(WINDOW).pass(link, key).await?),
+            Self::Lease => drop(Lease::new("node-1", WINDOW).hold(link, key).await?),
+        }
+        Ok(())
+    }
+}
+
+/// Measures and prints.
+pub async fn run(size: Size) -> anyhow::Result<()> {
+    let keys = size.pick(50, 2);
+    let server = RedisServer::start();
+    let link = server.link();
+    println!("\n## Memory a key: MEMORY USAGE, average of {keys} keys of 20 bytes, key and entry included\n");
+    println!("| calls admitted, where it admits several | {} | {} | {} |", AFTER[0], AFTER[1], AFTER[2]);
+    println!("|---|---|---|---|");
+    for (place, limiter) in Limiter::ALL.into_iter().enumerate() {
+        let mut bytes = AFTER.map(|_| Series::default());
+        for number in 0..keys {
+            let key = format!("limit:{place}:user-{number:07}");
+            for call in 0..LIMIT {
+                limiter.call(&link, &key, call).await?;
+                if let Some(column) = AFTER.iter().position(|after| *after == call + 1) {
+                    bytes[column].push(usage(&link, &key).await?);
+                }
+            }
+        }
+        let [first, some, all] = bytes.map(|bytes| format!("{:.0} B", bytes.mean()));
+        println!("| {} | {first} | {some} | {all} |", limiter.name());
+    }
+    Ok(())
+}
+
+/// Bytes, every member counted.
+async fn usage(link: &Link, key: &str) -> anyhow::Result<f64> {
+    Ok(link.query(redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0)).await?)
+}

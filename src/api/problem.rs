@@ -1,0 +1,132 @@
+//! What every error of the API answers: a problem of RFC 9457.
+//!
+//! Built where the error is found, as a type; turned into an answer here alone, so that all of them look the same.
+
+use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The media type of a problem.
+pub const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// Nothing more is to be known about the kind of problem than its status says.
+const BLANK: &str = "about:blank";
+
+/// The kind of problem of a refusal, and its title (draft-ietf-httpapi-ratelimit-headers-11).
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
+
+/// An error as the caller sees it.
+#[derive(Debug, Clone)]
+pub struct Problem(Box<Parts>);
+
+/// Apart, so that a result with a problem in it stays small.
+#[derive(Debug, Clone)]
+struct Parts {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Body,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Body {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(flatten)]
+    members: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem of no kind of its own: its title is that of the status. The detail says what is wrong and what is allowed.
+    #[must_use]
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let title = status.canonical_reason().unwrap_or("Error");
+        let body = Body { kind: BLANK, title, status: status.as_u16(), detail: detail.into(), members: Map::new() };
+        Self(Box::new(Parts { status, headers: HeaderMap::new(), body }))
+    }
+
+    /// The request itself is wrong (400).
+    #[must_use]
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// The token is missing or wrong (401). `challenge` is the value of `WWW-Authenticate`.
+    #[must_use]
+    pub fn unauthorized(detail: impl Into<String>, challenge: &'static str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, detail).header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+    }
+
+    /// More was asked for than may be, or more often (429).
+    #[must_use]
+    pub fn quota_exceeded(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, detail).of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
+    }
+
+    /// Of a kind that has a name (a URI) and a title of its own, the same each time.
+    #[must_use]
+    pub fn of_kind(mut self, kind: &'static str, title: &'static str) -> Self {
+        self.0.body.kind = kind;
+        self.0.body.title = title;
+        self
+    }
+
+    /// With a member beside the standard ones, whose names (`type`, `title`, `status`, `detail`) it must not have.
+    #[must_use]
+    pub fn member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.0.body.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// With several of them.
+    #[must_use]
+    pub fn members(mut self, members: Map<String, Value>) -> Self {
+        self.0.body.members.extend(members);
+        self
+    }
+
+    /// With a header.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.insert(name, value);
+        self
+    }
+
+    /// The status.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.0.status
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Parts { status, mut headers, body } = *self.0;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
+        let text = serde_json::to_vec(&body).expect("strings and numbers are JSON");
+        (status, headers, text).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients tell problems apart by these members.
+    #[test]
+    fn a_problem_is_written_as_rfc_9457_says() {
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "used up")
+            .of_kind("https://example.com/used-up", "Used up")
+            .member("subject", "alice");
+        let text = serde_json::to_string(&problem.0.body).expect("JSON");
+        assert_eq!(
+            text,
+            r#"{"type":"https://example.com/used-up","title":"Used up","status":429,"detail":"used up","subject":"alice"}"#
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! The bearer token of the API (RFC 6750): what `[http]` says it is, and whether a caller has shown it.
+//!
+//! Only a digest is kept. Digests are compared in constant time, so that how long an answer takes says nothing about the token.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use sha2::{Digest, Sha256};
+
+use super::config::HttpConfig;
+use crate::types::secret::same_digest;
+
+/// The longest token. A header line of more would be refused by proxies on the way.
+const BYTES_MAX: usize = 1024;
+/// Below this a token can be guessed through the network.
+const BYTES_WISE: usize = 16;
+
+/// The token, as far as it must be known to recognise it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    digest: [u8; 32],
+    strength: Strength,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strength {
+    Guessable,
+    Enough,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(***)")
+    }
+}
+
+/// What is wrong with the token. Never holds any part of it.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file can't be read.
+    #[error("read http.token_file {}", .path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It can't stand in a header.
+    #[error("{origin} is not a token: 1 to {BYTES_MAX} visible ASCII characters without spaces are allowed")]
+    Form {
+        /// Where it was given.
+        origin: String,
+        /// The setting.
+        setting: &'static str,
+    },
+}
+
+const SETTING: &str = "http.token";
+const SETTING_FILE: &str = "http.token_file";
+
+impl TokenError {
+    /// The setting that is wrong.
+    #[must_use]
+    pub const fn setting(&self) -> &'static str {
+        match self {
+            Self::File { .. } => SETTING_FILE,
+            Self::Form { setting, .. } => setting,
+        }
+    }
+}
+
+/// What a caller has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// No token at all.
+    Nothing,
+    /// Not the token.
+    Wrong,
+    /// The token.
+    Right,
+}
+
+impl Token {
+    /// The token of the section, if it has one. Reads the file that the section names.
+    ///
+    /// # Errors
+    ///
+    /// A file that can't be read, or text that can't stand in a header.
+    pub fn from_config(config: &HttpConfig) -> Result<Option<Self>, TokenError> {
+        match (&config.token_file, &config.token) {
+            (Some(path), _) => {
+                let origin = || format!("{SETTING_FILE} {}", path.display());
+                Self::new(&first_line(path)?, origin, SETTING_FILE).map(Some)
+            }
+            (None, Some(token)) => Self::new(token.reveal(), || SETTING.to_owned(), SETTING).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn new(text: &str, origin: impl Fn() -> String, setting: &'static str) -> Result<Self, TokenError> {
+        let legal = (1..=BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !legal {
+            return Err(TokenError::Form { origin: origin(), setting });
+        }
+        let strength = if text.len() < BYTES_WISE { Strength::Guessable } else { Strength::Enough };
+        Ok(Self { digest: digest(text.as_bytes()), strength })
+    }
+
+    /// What an operator should know about a token that is allowed but unwise.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let guessable = self.strength == Strength::Guessable;
+        guessable.then(|| format!("http.token has fewer than {BYTES_WISE} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
+    }
+
+    /// Judges the `Authorization` of a request.
+    #[must_use]
+    pub fn shown_in(&self, headers: &HeaderMap) -> Shown {
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        match (given.next(), given.next()) {
+            (None, _) => Shown::Nothing,
+            (Some(given), None) if self.is_in(given.as_bytes()) => Shown::Right,
+            // Of several a proxy may have judged another one than we would.
+            _ => Shown::Wrong,
+        }
+    }
+
+    fn is_in(&self, header: &[u8]) -> bool {
+        bearer(header).is_some_and(|token| same_digest(&digest(token), &self.digest))
+    }
+}
+
+/// What stands behind `Bearer`; the scheme in any case, as RFC 9110 says.
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer ";
+    let (scheme, token) = header.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| token.trim_ascii())
+}
+
+fn digest(text: &[u8]) -> [u8; 32] {
+    Sha256::digest(text).into()
+}
+
+fn first_line(path: &Path) -> Result<String, TokenError> {
+    let text = std::fs::read_to_string(path).map_err(|source| TokenError::File { path: path.to_owned(), source })?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Secret;
+
+    fn token(text: &str) -> Result<Option<Token>, TokenError> {
+        let token = Some(Secret::new(text.to_owned()));
+        Token::from_config(&HttpConfig { listen: "127.0.0.1:0".into(), token, token_file: None, public_url: None })
+    }
+
+    fn shown(header: Option<&str>) -> Shown {
+        let mut headers = HeaderMap::new();
+        if let Some(header) = header {
+            headers.insert(AUTHORIZATION, header.parse().expect("a header"));
+        }
+        token("0123456789abcdef").expect("legal").expect("set").shown_in(&headers)
+    }
+
+    /// Whatever is nearly the token is not the token.
+    #[test]
+    fn only_the_token_itself_is_right() {
+        assert_eq!(shown(None), Shown::Nothing);
+        for right in ["Bearer 0123456789abcdef", "bearer 0123456789abcdef", "BEARER  0123456789abcdef "] {
+            assert_eq!(shown(Some(right)), Shown::Right, "{right}");
+        }
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef0",
+            "Basic 0123456789abcdef",
+            "0123456789abcdef",
+            "Bearer 0123456789ABCDEF",
+        ] {
+            assert_eq!(shown(Some(wrong)), Shown::Wrong, "{wrong}");
+        }
+    }
+
+    /// What a proxy in front has judged and what we judge must be the same header.
+    #[test]
+    fn of_several_headers_none_is_right() {
+        let token = token("0123456789abcdef").expect("legal").expect("set");
+        for other in ["Bearer 0123456789abcdef", "Bearer x", "Basic x"] {
+            let mut headers = HeaderMap::new();
+            headers.append(AUTHORIZATION, "Bearer 0123456789abcdef".parse().expect("a header"));
+            assert_eq!(token.shown_in(&headers), Shown::Right);
+            headers.append(AUTHORIZATION, other.parse().expect("a header"));
+            assert_eq!(token.shown_in(&headers), Shown::Wrong, "{other}");
+        }
+    }
+
+    /// An empty secret that was mounted would let everybody in; one with a space could never be shown.
+    #[test]
+    fn what_no_header_can_carry_is_refused_and_not_shown() {
+        for bad in ["", "two words", "schlüssel", "line\nbreak", &"x".repeat(BYTES_MAX + 1)] {
+            let error = token(bad).expect_err("refused");
+            assert_eq!(error.setting(), "http.token");
+            assert!(bad.is_empty() || !error.to_string().contains(bad), "{error}");
+        }
+    }
+
+    /// A short token is found by trying.
+    #[test]
+    fn a_short_token_is_warned_about() {
+        let warning = |text: &str| token(text).expect("legal").expect("set").warning();
+        assert!(warning("0123456789abcde").is_some());
+        assert_eq!(warning("0123456789abcdef"), None);
+    }
+
+    /// A file ends with a line break, which is no part of the token.
+    #[test]
+    fn the_first_line_of_the_file_is_the_token() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("token");
+        std::fs::write(&path, "0123456789abcdef\r\n").expect("writable");
+        let config = HttpConfig { listen: String::new(), token: None, token_file: Some(path), public_url: None };
+        assert_eq!(Token::from_config(&config).expect("readable"), token("0123456789abcdef").expect("legal"));
+        let absent = HttpConfig { token_file: Some(folder.path().join("absent")), ..config };
+        assert_eq!(Token::from_config(&absent).expect_err("absent").setting(), "http.token_file");
+    }
+}

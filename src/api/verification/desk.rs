@@ -1,0 +1,317 @@
+//! What can be asked for: add a contact, send its verification again, show a password, open a confirm link.
+//!
+//! Asks Redis as often for a contact that is there as for one that is not, and leaves everything that takes longer to the
+//! [`super::Messenger`]. Whatever is cut off on the way leaves at most an unverified contact, a request that counts, or a minute in
+//! which nobody is asked.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redis::RedisError;
+use tokio::sync::mpsc;
+
+use super::array::{self, Consent, Refused};
+use super::pace::{Asks, Pace};
+use super::password::{self, Stored};
+use super::{Candidate, Event, VerificationConfig, confirm_link, counted_as};
+use crate::subjects::store::{self, change_contacts, read_contacts};
+use crate::throttle::{Added, ExpiringSet, TooManyMembers};
+use crate::types::{Contact, Keys, Subject};
+use crate::wire::{Fault, Link, fault_of};
+
+/// Messages that wait to be sent. More than that are asked for only when something is wrong.
+const WAITING_MAX: usize = 256;
+/// Guesses at one password: one in 200,000 is found so.
+const GUESSES_MAX: u32 = 5;
+/// A caller must not hang where Redis does.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// How long somebody waits who came when too much was waiting.
+const BUSY_FOR: Duration = Duration::from_secs(10);
+
+/// Takes what is asked for. Cheap to share.
+#[derive(Debug)]
+pub struct Desk {
+    parts: DeskParts,
+    pace: Pace,
+    guesses: ExpiringSet,
+    messages: mpsc::Sender<Candidate>,
+}
+
+/// What the desk needs.
+#[derive(Debug)]
+pub struct DeskParts {
+    /// Redis, once it has been reached.
+    pub link: Arc<OnceLock<Arc<Link>>>,
+    /// The partition.
+    pub keys: Keys,
+    /// How often and how long.
+    pub config: VerificationConfig,
+}
+
+/// Why something was not done. Nothing was, unless it says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// Redis failed. A contact may have been added; no message was sent.
+    #[error("redis")]
+    Redis(#[from] RedisError),
+    /// Redis has not been reached yet, or does not answer.
+    #[error("redis does not answer")]
+    Away,
+    /// Asked too often.
+    #[error("asked too often")]
+    Throttled {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// Too many messages wait, or the daemon is ending.
+    #[error("too many messages wait to be sent")]
+    Busy {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// The subject has as many contacts as may be.
+    #[error("the subject has too many contacts")]
+    Full,
+    /// The subject's contacts can't be read, so nothing is added to them.
+    #[error("the subject's contacts can't be read")]
+    Unreadable,
+    /// Others change the subject's contacts all the time.
+    #[error("others change the subject's contacts all the time")]
+    Contended,
+}
+
+/// What became of a password that was shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guessed {
+    /// It was the right one: the contact is verified.
+    Verified,
+    /// It was not, or there was none, or too many had been shown.
+    Refused,
+}
+
+/// What became of a confirm link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Confirmed {
+    /// The contact of this subject is verified.
+    Verified(Subject),
+    /// The link was used before, has run out, or never was.
+    Gone,
+}
+
+impl Desk {
+    /// A desk, and what the [`super::Messenger`] takes its work from.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyMembers`] for more requests than can be counted.
+    pub fn new(parts: DeskParts) -> Result<(Self, mpsc::Receiver<Candidate>), TooManyMembers> {
+        let (messages, waiting) = mpsc::channel(WAITING_MAX);
+        let pace = Pace::new(&parts.keys, &parts.config)?;
+        let guesses = ExpiringSet::new(GUESSES_MAX)?;
+        Ok((Self { parts, pace, guesses, messages }, waiting))
+    }
+
+    /// Adds a contact, unverified whatever it says, and has its address asked, unless it was within the last minute. Repeatable: one
+    /// that is there is not added again, but asked again, where it is not verified.
+    ///
+    /// # Errors
+    ///
+    /// [`DeskError`]
+    pub async fn add(&self, subject: Subject, contact: Contact) -> Result<(), DeskError> {
+        let contact = Contact { verified: false, ..contact };
+        let candidate = Candidate { subject, contact: contact.id.clone() };
+        let place = self.place()?;
+        let asks = within_deadline(async {
+            let link = self.link()?;
+            let turn = self.pace.added(link, &candidate, &contact).await?;
+            let added = self.count_and_store(link, &candidate, &contact, turn.asks()).await;
+            if added.is_err() {
+                self.pace.give_back(link, &turn).await;
+            }
+            added.map(|()| turn.asks())
+        })
+        .await?;
+        match asks {
+            Asks::Now => place.send(candidate),
+            // The message before is on its way, and its password good. The answer is the same.
+            Asks::WasAsked => Event::Throttled.count(),
+        }
+        Ok(())
+    }
+
+    /// The contact is stored either way: it may have been removed since, and a webhook's secret is the one that was named last.
+    async fn count_and_store(
+        &self,
+        link: &Link,
+        candidate: &Candidate,
+        contact: &Contact,
+        asks: Asks,
+    ) -> Result<(), DeskError> {
+        if asks == Asks::Now {
+            self.pace.count(link, &counted_as(contact)).await?;
+        }
+        let stored =
+            change_contacts(link, &candidate.subject, |stored| array::add(stored, contact).map_err(DeskError::from));
+        match stored.await? {
+            store::Stored::Changed => Err(DeskError::Contended),
+            store::Stored::Written | store::Stored::Kept => Ok(()),
+        }
+    }
+
+    /// Has the address of an unverified contact asked again; for any other does nothing, and answers the same.
+    ///
+    /// # Errors
+    ///
+    /// [`DeskError`]
+    pub async fn resend(&self, candidate: Candidate) -> Result<(), DeskError> {
+        let place = self.place()?;
+        within_deadline(async {
+            let link = self.link()?;
+            self.pace.again(link, &candidate).await?;
+            let stored = unless_unreadable(read_contacts(link, &candidate.subject).await)?;
+            let contact = array::unverified(&stored, &candidate.contact);
+            // What is not there is counted under the id that was named: for an address in lower case, its own.
+            let counted = contact.as_ref().map_or_else(|| candidate.contact.clone(), counted_as);
+            self.pace.count(link, &counted).await
+        })
+        .await?;
+        place.send(candidate);
+        Ok(())
+    }
+
+    /// Holds a password against the contact's. The right one is used up and verifies the contact.
+    ///
+    /// # Errors
+    ///
+    /// [`DeskError`]. Where it is Redis that failed, the password may be used up and the contact not verified: it needs another.
+    pub async fn verify(&self, candidate: &Candidate, guess: &str) -> Result<Guessed, DeskError> {
+        let guessed = within_deadline(self.judge(candidate, guess)).await?;
+        self.note(candidate, if guessed == Guessed::Verified { Event::Verified } else { Event::Rejected });
+        Ok(guessed)
+    }
+
+    async fn judge(&self, candidate: &Candidate, guess: &str) -> Result<Guessed, DeskError> {
+        let (link, keys) = (self.link()?, &self.parts.keys);
+        let stored = password::read(link, keys, candidate).await?;
+        let stored = stored.unwrap_or_else(|| Stored::of_nobody(candidate));
+        let this = format!("{:032x}", rand::random::<u128>());
+        let guesses = keys.verify_guesses(&stored.nonce);
+        let counted = self.guesses.add(link, &guesses, &this, self.parts.config.lifetime).await?;
+        let may_guess = matches!(counted, Added::Alive { .. });
+        if !(stored.is(candidate, guess) && may_guess) {
+            return Ok(Guessed::Refused);
+        }
+        if !password::consume(link, keys, candidate, &stored).await? {
+            return Ok(Guessed::Refused);
+        }
+        Ok(match consent(link, candidate, &stored.endpoint).await? {
+            Consented::Verified => Guessed::Verified,
+            Consented::Void => Guessed::Refused,
+        })
+    }
+
+    /// Uses a confirm link up, which verifies its contact.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::verify`].
+    pub async fn confirm(&self, token: &str) -> Result<Confirmed, DeskError> {
+        within_deadline(async {
+            let link = self.link()?;
+            let Some(meant) = confirm_link::consume(link, &self.parts.keys, token).await? else {
+                Event::Rejected.count();
+                return Ok(Confirmed::Gone);
+            };
+            let candidate = Candidate { subject: meant.subject, contact: meant.contact };
+            let consented = consent(link, &candidate, &meant.endpoint).await?;
+            Ok(match consented {
+                Consented::Verified => {
+                    self.note(&candidate, Event::Verified);
+                    Confirmed::Verified(candidate.subject)
+                }
+                Consented::Void => {
+                    self.note(&candidate, Event::Rejected);
+                    Confirmed::Gone
+                }
+            })
+        })
+        .await
+    }
+
+    fn link(&self) -> Result<&Link, DeskError> {
+        self.parts.link.get().map(Arc::as_ref).ok_or(DeskError::Away)
+    }
+
+    /// A place among what waits, taken before anything is written.
+    fn place(&self) -> Result<mpsc::Permit<'_, Candidate>, DeskError> {
+        self.messages.try_reserve().map_err(|_| DeskError::Busy { retry_after: BUSY_FOR })
+    }
+
+    fn note(&self, candidate: &Candidate, event: Event) {
+        event.count();
+        let Candidate { subject, contact } = candidate;
+        match event {
+            Event::Verified => tracing::info!(%subject, %contact, "contact is verified"),
+            _ => tracing::info!(%subject, contact = ?contact.as_str(), "verification refused"),
+        }
+    }
+}
+
+/// What became of a consent in Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Consented {
+    /// The contact is verified, now or before.
+    Verified,
+    /// There is no such contact any more, or another address has its id.
+    Void,
+}
+
+/// Marks the contact as verified, if its endpoint is still the one that was asked. Repeatable.
+pub(super) async fn consent(link: &Link, candidate: &Candidate, endpoint: &str) -> Result<Consented, DeskError> {
+    let mut consented = Consented::Verified;
+    let stored = change_contacts(link, &candidate.subject, |stored| {
+        Ok::<_, DeskError>(match array::verify(stored, &candidate.contact, endpoint) {
+            Consent::Given(contacts) => {
+                consented = Consented::Verified;
+                Some(contacts)
+            }
+            Consent::Before => {
+                consented = Consented::Verified;
+                None
+            }
+            Consent::Void => {
+                consented = Consented::Void;
+                None
+            }
+        })
+    });
+    match stored.await? {
+        store::Stored::Changed => Err(DeskError::Contended),
+        store::Stored::Written | store::Stored::Kept => Ok(consented),
+    }
+}
+
+impl From<Refused> for DeskError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Unreadable => Self::Unreadable,
+            Refused::Full => Self::Full,
+        }
+    }
+}
+
+/// A subject whose key is of another type has no contact that can be verified, like one that does not exist.
+fn unless_unreadable(stored: Result<Vec<u8>, RedisError>) -> Result<Vec<u8>, RedisError> {
+    match stored {
+        Err(error) if fault_of(&error) == Fault::WrongType => Ok(Vec::new()),
+        stored => stored,
+    }
+}
+
+async fn within_deadline<T>(asked: impl Future<Output = Result<T, DeskError>>) -> Result<T, DeskError> {
+    match tokio::time::timeout(DEADLINE, asked).await {
+        Ok(Err(DeskError::Redis(error))) if fault_of(&error) == Fault::WrongType => Err(DeskError::Unreadable),
+        Ok(answered) => answered,
+        Err(_) => Err(DeskError::Away),
+    }
+}

@@ -1,0 +1,237 @@
+//! Asks addresses for their consent: works off what the [`super::Desk`] has taken.
+//!
+//! What waits is in memory: a daemon that ends before it is sent loses it, and whoever waits for the message asks for another. No
+//! message is tried again by itself, since each carries a password that is soon worthless.
+
+use std::sync::Arc;
+
+use redis::RedisResult;
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::desk::{Consented, consent};
+use super::password::{self, Password};
+use super::{Candidate, DeskError, Event, VerificationConfig, array, confirm_link, fingerprint};
+use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
+use crate::subjects::store::read_contacts;
+use crate::throttle::one_time_token::TokenError;
+use crate::transport::Challenged;
+use crate::types::{Channel, Class, Contact, Endpoint, Keys, Outcome, Secret, UnixMs};
+use crate::wire::Link;
+
+/// Messages that are sent at once. They share the mail server with alerts, which go first.
+const SENDS_MAX: usize = 8;
+
+/// Sends what asks for consent.
+#[derive(Debug)]
+pub struct Messenger {
+    parts: Arc<MessengerParts>,
+    waiting: mpsc::Receiver<Candidate>,
+}
+
+/// What the messenger needs.
+#[derive(Debug)]
+pub struct MessengerParts {
+    /// Redis.
+    pub link: Arc<Link>,
+    /// The partition.
+    pub keys: Keys,
+    /// How long passwords and links are good.
+    pub config: VerificationConfig,
+    /// Where confirm links lead to; without it mails have none.
+    pub public_url: Option<String>,
+    /// What sends.
+    pub sender: Arc<Sender>,
+}
+
+/// Why a message was not sent.
+#[derive(Debug, thiserror::Error)]
+enum MessageError {
+    #[error("redis")]
+    Redis(#[from] redis::RedisError),
+    #[error("make a confirm link")]
+    Link(#[from] TokenError),
+    #[error("store the consent")]
+    Consent(#[from] DeskError),
+}
+
+impl Messenger {
+    /// A messenger that does nothing until it runs. `waiting` comes from [`super::Desk::new`].
+    #[must_use]
+    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<Candidate>) -> Self {
+        Self { parts: Arc::new(parts), waiting }
+    }
+
+    /// Sends until `stop`; then takes nothing more, and sends what was taken before. How long that may take is the caller's to bound,
+    /// by dropping the future.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut sending = JoinSet::new();
+        let mut all_taken = false;
+        while !(all_taken && sending.is_empty()) {
+            tokio::select! {
+                () = stop.cancelled(), if !self.waiting.is_closed() => self.waiting.close(),
+                taken = self.waiting.recv(), if !all_taken && sending.len() < SENDS_MAX => match taken {
+                    Some(candidate) => {
+                        let parts = Arc::clone(&self.parts);
+                        sending.spawn(async move { parts.ask(&candidate).await });
+                    }
+                    None => all_taken = true,
+                },
+                Some(ended) = sending.join_next() => tell_panic(ended),
+            }
+        }
+        // The desk lives as long as the process: it is only gone before us when nobody can be served any more.
+        stop.cancelled().await;
+    }
+}
+
+/// A panic is a bug of ours that must not take the others along.
+fn tell_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "sending a verification panicked");
+    }
+}
+
+impl MessengerParts {
+    async fn ask(&self, candidate: &Candidate) {
+        let Candidate { subject, contact: id } = candidate;
+        let event = match self.ask_now(candidate).await {
+            Ok(Some(event)) => event,
+            // Verified, removed, or never there: nobody is told which.
+            Ok(None) => {
+                tracing::debug!(%subject, contact = ?id.as_str(), "nothing to verify");
+                return;
+            }
+            Err(error) => {
+                let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                // As it was named, by whoever asked.
+                let contact = id.as_str();
+                tracing::warn!(%subject, ?contact, %error, source, "verification could not be sent");
+                Event::Failed
+            }
+        };
+        event.count();
+    }
+
+    async fn ask_now(&self, candidate: &Candidate) -> Result<Option<Event>, MessageError> {
+        let stored = read_contacts(&self.link, &candidate.subject).await?;
+        let Some(contact) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
+        if let Some(event) = self.without_room(candidate, &contact).await {
+            return Ok(Some(event));
+        }
+        let now = server_time(&self.link).await?;
+        let event = match &contact.endpoint {
+            Endpoint::Email { address } => self.mail(candidate, &contact, address, now).await?,
+            Endpoint::Webhook { url, secret } => {
+                self.challenge(candidate, &contact, Receiver { url, secret }, now).await?
+            }
+        };
+        Ok(Some(event))
+    }
+
+    /// What is told where a cap has no room. The message is not sent later: who waits for it asks again. Rows of messages to one
+    /// destination would keep those to others from being sent. The password before stays good, since nothing was drawn yet.
+    async fn without_room(&self, candidate: &Candidate, contact: &Contact) -> Option<Event> {
+        let event = match self.sender.room_for(contact).await {
+            Room::Given => return None,
+            Room::Full { .. } => Event::Throttled,
+            Room::Unknown { .. } => Event::Failed,
+        };
+        let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
+        tracing::warn!(%subject, contact = %id, channel, outcome = event.as_str(), "verification not sent: no room under a cap");
+        Some(event)
+    }
+
+    async fn mail(
+        &self,
+        candidate: &Candidate,
+        contact: &Contact,
+        address: &str,
+        now: UnixMs,
+    ) -> Result<Event, MessageError> {
+        let Self { link, keys, config, .. } = self;
+        let endpoint = fingerprint(&contact.endpoint);
+        let password = Password::draw();
+        password::issue(link, keys, candidate, &endpoint, &password, config.lifetime).await?;
+        let confirm = match &self.public_url {
+            Some(url) => Some(confirm_link::make(link, keys, url, candidate, &endpoint, config.lifetime).await?),
+            None => None,
+        };
+        let outcome = self
+            .sender
+            .send_password(PasswordMail {
+                id: &new_id(),
+                subject: &candidate.subject,
+                address,
+                code: password.reveal(),
+                link: confirm.as_deref(),
+                lives: config.lifetime,
+                now,
+            })
+            .await;
+        Ok(told(candidate, Channel::Email, &outcome))
+    }
+
+    async fn challenge(
+        &self,
+        candidate: &Candidate,
+        contact: &Contact,
+        receiver: Receiver<'_>,
+        now: UnixMs,
+    ) -> Result<Event, MessageError> {
+        let challenge = format!("{:032x}", rand::random::<u128>());
+        let Receiver { url, secret } = receiver;
+        let Candidate { subject, contact: id } = candidate;
+        let post = ChallengePost { id: &new_id(), subject, url, secret, challenge: &challenge, now };
+        match self.sender.send_challenge(post).await {
+            Challenged::Failed(outcome) => Ok(told(candidate, Channel::Webhook, &outcome)),
+            Challenged::NotEchoed => {
+                Event::Sent.count();
+                tracing::warn!(%subject, contact = %id, channel = "webhook", "the receiver did not echo the challenge: not verified");
+                Ok(Event::Rejected)
+            }
+            Challenged::Echoed => {
+                Event::Sent.count();
+                match consent(&self.link, candidate, &fingerprint(&contact.endpoint)).await? {
+                    Consented::Verified => {
+                        tracing::info!(%subject, contact = %id, "contact is verified");
+                        Ok(Event::Verified)
+                    }
+                    Consented::Void => {
+                        tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
+                        Ok(Event::Rejected)
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Receiver<'a> {
+    url: &'a str,
+    secret: &'a Secret,
+}
+
+/// One log event for an attempt, without the address.
+fn told(candidate: &Candidate, channel: Channel, outcome: &Outcome) -> Event {
+    let (Candidate { subject, contact }, channel) = (candidate, channel.as_str());
+    if outcome.class == Class::Delivered {
+        tracing::info!(%subject, %contact, channel, status = outcome.status, "verification sent");
+        return Event::Sent;
+    }
+    let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+    tracing::warn!(%subject, %contact, channel, status, error, "verification could not be sent");
+    Event::Failed
+}
+
+/// The id of a message: another for each, without a dot.
+fn new_id() -> String {
+    format!("verification_{:032x}", rand::random::<u128>())
+}
+
+async fn server_time(link: &Link) -> RedisResult<UnixMs> {
+    let (seconds, micros): (i64, i64) = link.query(&redis::cmd("TIME")).await?;
+    Ok(UnixMs(seconds * 1000 + micros / 1000))
+}

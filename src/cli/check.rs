@@ -1,0 +1,128 @@
+//! `check`: may a subject use something now? The question of API nodes, asked of Redis itself.
+
+use clap::Args;
+
+use super::connect;
+use super::hint::failed;
+use super::output::{Format, FormatArgs, Output, Table, or_dash, say};
+use super::{Surroundings, usage::RawField};
+use crate::ledger::admission::{self, Figures, Written, whole_seconds};
+use crate::ledger::{Check, CheckError, Judgement, Question};
+use crate::subjects::{Plans, Profile};
+use crate::types::{EventId, Keys, Metric, Subject, Units, keys};
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Asks what POST /v1/check asks: whether the day's limit and the plan's rate both have room. What is admitted is taken \
+    from the rate's window, so asking costs something. The day's figure is what has been committed.
+
+Exit codes: 0 it may proceed, 1 it may not, or Redis does not answer: check.on_error is for the daemon alone
+
+Examples:
+  quotabell check alice
+  quotabell check alice --metric tokens.in --units 350
+  quotabell check alice --record --id order-7
+  quotabell check alice --json | jq .window.remaining"
+)]
+pub struct CheckArgs {
+    /// Who
+    pub subject: Subject,
+    /// Of what: [a-z0-9_.-]{1,64} [default: requests]
+    #[arg(long)]
+    pub metric: Option<Metric>,
+    /// How much, 1 to 9007199254740991 [default: 1]
+    #[arg(long)]
+    pub units: Option<Units>,
+    /// Append the usage event too, if it may
+    #[arg(long)]
+    pub record: bool,
+    /// The event's id, up to 128 bytes: the same one is not counted twice [default: one is made]
+    #[arg(long, requires = "record")]
+    pub id: Option<EventId>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Asks, and prints the answer.
+///
+/// # Errors
+///
+/// A refusal; a bad configuration, Redis, or stdout.
+pub async fn run(args: CheckArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+    let CheckArgs { subject, metric, units, record, id, format } = args;
+    let config = surroundings.config()?;
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let redis = connect::redis(&config)?;
+    let mut command = redis::cmd("HGETALL");
+    command.arg(keys::subject(&subject));
+    let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
+    let (profile, unreadable) = Profile::read(&fields, &plans, None);
+    for error in &unreadable {
+        say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
+    }
+    if !profile.is_judged() {
+        say(
+            "warning: until this is mended nothing is judged here; the daemon follows the last good values, where it has any",
+        );
+    }
+    let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
+    let question = Question { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
+    let judged = Check::new(Keys::new(&config.stream.key)).judge(redis.link(), &question, &profile).await;
+    let judgement = match judged {
+        Err(CheckError::Redis(error)) => {
+            redis.judged(format_args!("check {} of {}", question.metric, question.subject), Err(error))?
+        }
+        judged => judged?,
+    };
+    let written = admission::written(&question, &judgement);
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => output.json(&written)?,
+        Format::Table => print(&written, &mut output)?,
+    }
+    output.finish()?;
+    if written.allowed { Ok(()) } else { Err(refused(&question, &judgement)) }
+}
+
+fn refused(question: &Question, judgement: &Judgement) -> anyhow::Error {
+    let Question { subject, metric, units, .. } = question;
+    if judgement.never_fits() {
+        let message = format_args!("{subject} asks for {units} of {metric}, more than the whole limit");
+        return failed(message, "ask for less, or raise the limit (subject set --limit) or the plan's rate");
+    }
+    let wait = whole_seconds(judgement.retry_after().unwrap_or_default()).max(1);
+    failed(
+        format_args!("{subject} may not use {units} of {metric} now"),
+        format_args!("it may help to ask again in {wait} s"),
+    )
+}
+
+fn print(written: &Written, output: &mut Output) -> anyhow::Result<()> {
+    let mut pairs = vec![
+        ("subject", written.subject.clone()),
+        ("metric", written.metric.clone()),
+        ("allowed", yes_or_no(written.allowed).to_owned()),
+    ];
+    if let (Some(recorded), Some(id)) = (written.recorded, &written.event_id) {
+        pairs.push(("recorded", yes_or_no(recorded).to_owned()));
+        pairs.push(("event id", id.to_string()));
+    }
+    output.pairs(&pairs)?;
+    output.line("")?;
+    let row = |name: &str, figures: Option<Figures>| {
+        vec![
+            name.to_owned(),
+            or_dash(figures.map(|figures| figures.limit)),
+            or_dash(figures.map(|figures| figures.remaining)),
+            or_dash(figures.map(|figures| format!("{} s", figures.reset_s))),
+        ]
+    };
+    let rows = [row("window", written.window), row("day", written.day)];
+    output.rows(&mut Table::new(&["", "LIMIT", "REMAINING", "RESET"]), &rows)
+}
+
+const fn yes_or_no(truth: bool) -> &'static str {
+    if truth { "yes" } else { "no" }
+}

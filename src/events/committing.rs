@@ -1,0 +1,54 @@
+//! The commit that is under way while the next batch is read: one at most, because each names the checkpoint of the one before.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::RedisResult;
+
+use crate::ledger::{Answer, Batch, Committer};
+use crate::wire::Link;
+
+/// A commit that has an answer.
+pub(super) struct Committed {
+    /// What was to be committed.
+    pub(super) batch: Batch,
+    /// What became of it.
+    pub(super) answer: RedisResult<Answer>,
+    /// Its round trip.
+    pub(super) took: Duration,
+}
+
+/// The commit that is under way, if there is one.
+#[derive(Default)]
+pub(super) struct Committing(Option<Pin<Box<dyn Future<Output = Committed> + Send>>>);
+
+impl Committing {
+    /// A commit that begins when it is first waited for.
+    pub(super) fn of(batch: Batch, committer: &Arc<Committer>, link: &Arc<Link>) -> Self {
+        let (committer, link) = (Arc::clone(committer), Arc::clone(link));
+        Self(Some(Box::pin(async move {
+            let began = Instant::now();
+            let answer = committer.commit(&link, &batch).await;
+            Committed { batch, answer, took: began.elapsed() }
+        })))
+    }
+
+    /// Whether there is one.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Its answer; never, if there is none. May be given up at any moment and asked again.
+    pub(super) async fn finished(&mut self) -> Committed {
+        match &mut self.0 {
+            Some(future) => {
+                let done = future.await;
+                self.0 = None;
+                done
+            }
+            None => std::future::pending().await,
+        }
+    }
+}

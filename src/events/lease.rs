@@ -1,0 +1,163 @@
+//! The lease of the partition: one daemon reads, the others stand by.
+//!
+//! Owns whose turn it is: asks, renews while it reads, lets go. Saves that several daemons read and add up the same events, and
+//! never decides what is counted: where two read at once, because one was paused or a failover took the lease, the checkpoint lets
+//! one of them win each batch. Read next: `throttle/lease.lua`.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use redis::RedisResult;
+use tokio_util::sync::CancellationToken;
+
+use crate::throttle::{Held, Lease};
+use crate::types::Keys;
+use crate::wire::{Link, fault_of};
+
+use super::report::Report;
+use super::trouble::SessionError;
+
+/// How long a daemon that was killed keeps the others waiting.
+pub const LEASE_LASTS: Duration = Duration::from_secs(5);
+/// So often that two renewals may fail before the third comes too late.
+const RENEW_EVERY: Duration = Duration::from_millis(1500);
+/// How often a daemon that stands by asks, so that a lease that was let go is noticed at once.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Letting go is a favour to the next; a server that hangs must not hold the drain up for it.
+const RELEASE_MAX: Duration = Duration::from_secs(1);
+
+const _: () = assert!(3 * RENEW_EVERY.as_millis() < LEASE_LASTS.as_millis());
+
+/// The lease of one partition, for one daemon.
+#[derive(Debug)]
+pub struct PartitionLease {
+    key: String,
+    lease: Lease,
+    /// Holders whose name begins so are dead; `None` once the first question was answered.
+    dead: Option<String>,
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// This daemon reads.
+    Ours,
+    /// Another daemon reads.
+    Others,
+    /// Nobody of this daemon: it was told to stop.
+    Stopped,
+}
+
+impl PartitionLease {
+    /// For the daemon that listens on `address` of `host`. Holds nothing yet.
+    ///
+    /// No two processes can listen there at once, so whoever held the lease from there is dead, and its successor need not wait for
+    /// the lease to run out. That is believed for the first question only: two containers may have the same host name and the same
+    /// address, and would take the lease from each other for ever.
+    #[must_use]
+    pub fn new(keys: &Keys, host: &str, address: SocketAddr) -> Self {
+        let home = format!("{host}/{address}/");
+        let holder = format!("{home}{:016x}", rand::random::<u64>());
+        Self { key: keys.lease(), lease: Lease::new(holder, LEASE_LASTS), dead: Some(home) }
+    }
+
+    /// Stands by until the lease is ours or `stop` is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; the first question then still relieves a dead predecessor.
+    pub(super) async fn wait(
+        &mut self,
+        link: &Link,
+        report: &mut Report,
+        stop: &CancellationToken,
+    ) -> Result<Turn, SessionError> {
+        loop {
+            if stop.is_cancelled() {
+                return Ok(Turn::Stopped);
+            }
+            let left = match self.ask(link).await.map_err(|source| self.failed(source))? {
+                Held::Ours => {
+                    report.reads();
+                    return Ok(Turn::Ours);
+                }
+                Held::Others { left } => left,
+            };
+            if !report.is_standing_by() {
+                report.stands_by(&self.holder(link).await);
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(left.min(ASK_EVERY)) => {}
+            }
+        }
+    }
+
+    /// Runs `session`, which ends soon after `over` is cancelled, and renews the lease meanwhile. Cancels `over` when the lease is
+    /// another's.
+    ///
+    /// # Errors
+    ///
+    /// The session's, unless the lease is another's: then the checkpoint tells what became of it. A failure to renew that no waiting
+    /// mends.
+    pub(super) async fn keep_during(
+        &self,
+        link: &Link,
+        over: &CancellationToken,
+        session: impl Future<Output = Result<(), SessionError>>,
+    ) -> Result<Turn, SessionError> {
+        let mut session = pin!(session);
+        let lost = tokio::select! {
+            // The session first: no renewal delays a commit.
+            biased;
+            ended = &mut session => return ended.map(|()| Turn::Stopped),
+            lost = self.lost(link) => lost,
+        };
+        over.cancel();
+        if let Err(error) = session.await {
+            tracing::debug!(%error, "the session ended with its lease");
+        }
+        lost.map(|()| Turn::Others)
+    }
+
+    /// Lets the lease go, so that the next need not wait for its end. Where that fails it ends by itself.
+    pub(super) async fn release(&self, link: &Link) {
+        let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(link, &self.key)).await;
+        if !matches!(released, Ok(Ok(()))) {
+            tracing::debug!(key = self.key, "the lease was not let go: it runs out");
+        }
+    }
+
+    async fn ask(&mut self, link: &Link) -> RedisResult<Held> {
+        let dead = self.dead.as_deref().unwrap_or_default();
+        let held = self.lease.hold_relieving(link, &self.key, dead).await?;
+        self.dead = None;
+        Ok(held)
+    }
+
+    /// Renews the lease until it is another's.
+    async fn lost(&self, link: &Link) -> Result<(), SessionError> {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            match self.lease.hold(link, &self.key).await {
+                Ok(Held::Ours) => {}
+                Ok(Held::Others { .. }) => return Ok(()),
+                // The session has the same trouble, and says it.
+                Err(error) if fault_of(&error).is_passing() => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// The name in the lease, for the log.
+    async fn holder(&self, link: &Link) -> String {
+        let holder: RedisResult<Option<String>> = link.query(redis::cmd("GET").arg(&self.key)).await;
+        holder.ok().flatten().unwrap_or_default()
+    }
+
+    fn failed(&self, source: redis::RedisError) -> SessionError {
+        SessionError::Lease { key: self.key.clone(), source }
+    }
+}

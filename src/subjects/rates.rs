@@ -1,0 +1,113 @@
+//! The section `[plans.NAME.rate]`: how many units in how long, for each metric, and which limiter judges it.
+//!
+//! Every key but `algorithm` is a metric, so it is read by hand: serde's `flatten` and `deny_unknown_fields` do not go together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Error, MapAccess, Visitor};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::throttle::{Algorithm, Limiter, TooManyMembers};
+use crate::types::{Metric, Rate};
+
+/// The key that is no metric.
+pub const ALGORITHM: &str = "algorithm";
+
+/// The rates of a plan; none by default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RateConfig {
+    /// The limiter of all of them.
+    pub algorithm: Algorithm,
+    /// How much of each metric in how long.
+    pub rates: BTreeMap<Metric, Rate>,
+}
+
+impl RateConfig {
+    /// Whether there is nothing to judge.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rates.is_empty()
+    }
+
+    /// The limiter of each metric.
+    ///
+    /// # Errors
+    ///
+    /// The first metric whose rate its limiter can't hold.
+    pub fn limiters(&self) -> Result<BTreeMap<Metric, Limiter>, Unlimitable> {
+        let limiter = |(metric, rate): (&Metric, &Rate)| match Limiter::new(self.algorithm, *rate) {
+            Ok(limiter) => Ok((metric.clone(), limiter)),
+            Err(source) => Err(Unlimitable { metric: metric.clone(), source }),
+        };
+        self.rates.iter().map(limiter).collect()
+    }
+}
+
+/// A rate that its limiter can't hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{source}")]
+pub struct Unlimitable {
+    /// Of this metric.
+    pub metric: Metric,
+    /// Why.
+    pub source: TooManyMembers,
+}
+
+impl Serialize for RateConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1 + self.rates.len()))?;
+        map.serialize_entry(ALGORITHM, &self.algorithm)?;
+        for (metric, rate) in &self.rates {
+            map.serialize_entry(metric, rate)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for RateConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Rates)
+    }
+}
+
+struct Rates;
+
+impl<'de> Visitor<'de> for Rates {
+    type Value = RateConfig;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RateConfig, A::Error> {
+        let mut config = RateConfig::default();
+        while let Some(key) = map.next_key()? {
+            match key {
+                Key::Algorithm => config.algorithm = map.next_value()?,
+                Key::Metric(metric) => {
+                    config.rates.insert(metric, map.next_value()?);
+                }
+            }
+        }
+        // Whoever writes the section means to limit something.
+        if config.is_empty() {
+            return Err(Error::custom("names no metric, so it limits nothing"));
+        }
+        Ok(config)
+    }
+}
+
+/// Read by itself, so that an error is one of the key and not of its value.
+enum Key {
+    Algorithm,
+    Metric(Metric),
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let key = String::deserialize(deserializer)?;
+        if key == ALGORITHM { Ok(Self::Algorithm) } else { key.parse().map(Self::Metric).map_err(Error::custom) }
+    }
+}

@@ -1,0 +1,63 @@
+//! The wrapper of `expiring_set.lua`: at most n members alive, each of which leaves by itself.
+//!
+//! Costs a member of a sorted set for each that is alive, its name included, and the key lives as long as the longest of them. For
+//! few things that have names and lives of their own; for many calls without either there is [`super::Gcra`].
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::wire::{Link, Script};
+
+use super::bounds::{MEMBERS_MAX, TooManyMembers, bounded, ms};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("expiring_set.lua")));
+
+/// A set with at most so many members, each with a life of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpiringSet {
+    most: u64,
+}
+
+/// What became of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// It is alive: added now, or before and not run out yet.
+    Alive {
+        /// How many more could be added now.
+        remaining: u64,
+    },
+    /// As many as may be are alive: it was not added.
+    Full {
+        /// How long until enough of them have left, by server time.
+        retry_after: Duration,
+    },
+}
+
+impl ExpiringSet {
+    /// A set of at most `most` members. Holds nothing; the members stand under the key of each call.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyMembers`] above [`MEMBERS_MAX`].
+    pub const fn new(most: u32) -> Result<Self, TooManyMembers> {
+        let most = most as u64;
+        if most > MEMBERS_MAX { Err(TooManyMembers { limit: most }) } else { Ok(Self { most }) }
+    }
+
+    /// Adds a member to the set of `key` for as long as it `stays`, where there is room. Repeatable: a member that is alive keeps its
+    /// time and answers the same.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn add(&self, link: &Link, key: &str, member: &str, stays: Duration) -> RedisResult<Added> {
+        let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg(member);
+        let (added, alive, retry_ms): (i64, u64, u64) = call.run(link).await?;
+        Ok(match added {
+            1 => Added::Alive { remaining: self.most.saturating_sub(alive) },
+            _ => Added::Full { retry_after: Duration::from_millis(retry_ms) },
+        })
+    }
+}

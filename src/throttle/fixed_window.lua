@@ -1,0 +1,39 @@
+#!lua
+-- fixed_window: take units from a window that begins with the first call that takes any.
+--
+-- KEYS[1] counter, string     ARGV[1] limit, units, 1..2^53-1
+--                             ARGV[2] window, ms, 1..
+--                             ARGV[3] units to take, 0..2^53-1; 0 asks and takes nothing
+--
+-- Returns {admitted, used, left}  admitted: 1 or 0; used: units taken in this window, this call's included;
+--                                 left: ms until the window ends, 0 while none is open
+--         an error                a key of another type, or a value that is no count: nothing written
+--
+-- A call that is refused takes nothing. Run twice it takes twice: a call that is sent again counts against its caller, never
+-- for it. Windows are measured in milliseconds of the server's clock.
+
+local limit, window_ms, units = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local stored = redis.call('GET', KEYS[1])
+if stored and not string.match(stored, '^[1-9]%d*$') then
+  return redis.error_reply('ERR ' .. KEYS[1] .. ' is no counter')
+end
+
+local used, left_ms = tonumber(stored or '0'), redis.call('PTTL', KEYS[1])
+if stored and (left_ms == -1 or left_ms > window_ms) then
+  -- Written by somebody else and for ever, or the window was longer before, or the server's clock was set back: it ends like one
+  -- that begins now, also where this call is refused. Otherwise all who come would be refused until then.
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  left_ms = window_ms
+end
+-- Redis keeps a key through the millisecond in which it ends; the window is over by then.
+if left_ms <= 0 then used, left_ms = 0, 0 end
+
+if units == 0 or used + units > limit then
+  return {units == 0 and used < limit and 1 or 0, used, left_ms}
+end
+if left_ms == 0 then
+  redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
+  return {1, units, window_ms}
+end
+redis.call('INCRBY', KEYS[1], ARGV[3])
+return {1, used + units, left_ms}

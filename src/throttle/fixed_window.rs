@@ -1,0 +1,75 @@
+//! The wrapper of `fixed_window.lua`: n units per window, where a window begins with the first call.
+//!
+//! Costs one small key. Admits up to 2n across a boundary: n at the end of one window and n at the begin of the next. Where that
+//! hurts, take [`super::SlidingWindow`] or [`super::Gcra`].
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::types::{Rate, Units};
+use crate::wire::{Link, Script};
+
+use super::bounds::{bounded, ms};
+use super::{Decision, Verdict};
+
+/// The source, for scripts that call it as a function.
+pub(crate) const SOURCE: &str = include_str!("fixed_window.lua");
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
+
+/// At most so many units from the first call of a window to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FixedWindow {
+    rate: Rate,
+}
+
+/// What `fixed_window.lua` answers: admitted, units used, ms left.
+pub(crate) type Reply = (i64, u64, u64);
+
+impl FixedWindow {
+    /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
+    #[must_use]
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate }
+    }
+
+    /// Takes units, if the window of `key` has room for all of them. Not repeatable: a call sent again takes again.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
+    pub async fn take(&self, link: &Link, key: &str, units: Units) -> RedisResult<Decision> {
+        self.call(link, key, units.get()).await
+    }
+
+    /// Asks whether one unit would be admitted now, and takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn ask(&self, link: &Link, key: &str) -> RedisResult<Decision> {
+        self.call(link, key, 0).await
+    }
+
+    async fn call(&self, link: &Link, key: &str, units: u64) -> RedisResult<Decision> {
+        let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
+        Ok(self.decision(call.run(link).await?, units))
+    }
+
+    /// ARGV of the script.
+    pub(crate) fn arguments(&self, units: u64) -> [u64; 3] {
+        [self.rate.limit().get(), ms(self.rate.window()), units]
+    }
+
+    /// What the script's reply to a call for so many units means.
+    pub(crate) fn decision(&self, (admitted, used, left_ms): Reply, units: u64) -> Decision {
+        let limit = self.rate.limit();
+        let reset = Duration::from_millis(left_ms);
+        let verdict = match admitted {
+            1 => Verdict::Admitted,
+            _ => Verdict::Rejected { retry_after: (units <= limit.get()).then_some(reset) },
+        };
+        Decision { verdict, limit, remaining: limit.get().saturating_sub(used), reset }
+    }
+}

@@ -1,0 +1,80 @@
+//! The wrapper of `lease.lua`: one holder per key among all who ask, for a limited time.
+//!
+//! Costs one small key, and a call for each renewal: the shorter a lease, the sooner another takes over and the more calls. It saves
+//! work that two would do at once. It never proves that nobody else acts: a holder that was paused believes in a lease that ran out.
+//! Where that would hurt, compare and set.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::wire::{Link, Script};
+
+use super::bounds::{bounded, ms};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lease.lua")));
+
+/// One holder per key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    holder: String,
+    lasts: Duration,
+}
+
+/// Who holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// The caller, from now on for as long as the lease lasts.
+    Ours,
+    /// Another.
+    Others {
+        /// How long at least until it is free, unless it is renewed; by server time.
+        left: Duration,
+    },
+}
+
+impl Lease {
+    /// Leases that last this long, for one holder; no two holders may share a name. Holds nothing yet.
+    #[must_use]
+    pub fn new(holder: impl Into<String>, lasts: Duration) -> Self {
+        Self { holder: holder.into(), lasts }
+    }
+
+    /// How long a lease lasts unless it is renewed.
+    #[must_use]
+    pub const fn lasts(&self) -> Duration {
+        self.lasts
+    }
+
+    /// Takes the lease of `key` if it is free, or renews it. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; where that is a broken connection, the lease may be ours.
+    pub async fn hold(&self, link: &Link, key: &str) -> RedisResult<Held> {
+        self.hold_relieving(link, key, "").await
+    }
+
+    /// As [`Self::hold`], and takes the lease also from a holder whose name begins with `dead`, which the caller knows can't live any
+    /// more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hold`].
+    pub async fn hold_relieving(&self, link: &Link, key: &str, dead: &str) -> RedisResult<Held> {
+        let call = SCRIPT.call().key(bounded(key)).arg("hold").arg(&self.holder).arg(ms(self.lasts)).arg(dead);
+        let (answer, left_ms): (String, u64) = call.run(link).await?;
+        Ok(if answer == "held" { Held::Ours } else { Held::Others { left: Duration::from_millis(left_ms) } })
+    }
+
+    /// Lets the lease of `key` go, if it is ours, so that another need not wait for its end. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; the lease then ends by itself.
+    pub async fn release(&self, link: &Link, key: &str) -> RedisResult<()> {
+        let _: Vec<String> = SCRIPT.call().key(bounded(key)).arg("release").arg(&self.holder).run(link).await?;
+        Ok(())
+    }
+}

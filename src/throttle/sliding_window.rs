@@ -1,0 +1,82 @@
+//! The wrapper of `sliding_window.lua`: n units in any window, wherever it begins.
+//!
+//! Exact, and the dearest: a member of a sorted set for each call that was admitted, 35 bytes, above 128 of them 118, until the
+//! window has passed.
+//! So the limit is at most [`MEMBERS_MAX`]; for more there is [`super::Gcra`].
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::types::{Rate, Units};
+use crate::wire::{Link, Script};
+
+use super::bounds::{MEMBERS_MAX, TooManyMembers, bounded, us};
+use super::{Decision, Verdict};
+
+/// The source, for scripts that call it as a function.
+pub(crate) const SOURCE: &str = include_str!("sliding_window.lua");
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
+
+/// At most so many units in any stretch of time as long as the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlidingWindow {
+    rate: Rate,
+}
+
+/// What `sliding_window.lua` answers: admitted, units used, us until the reset, us until a retry or -1.
+pub(crate) type Reply = (i64, u64, u64, i64);
+
+impl SlidingWindow {
+    /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyMembers`] for a limit above [`MEMBERS_MAX`].
+    pub fn new(rate: Rate) -> Result<Self, TooManyMembers> {
+        if rate.limit().get() > MEMBERS_MAX {
+            return Err(TooManyMembers { limit: rate.limit().get() });
+        }
+        Ok(Self { rate })
+    }
+
+    /// Takes units, if the window of `key` that ends now has room for all of them. Not repeatable: a call sent again takes again.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
+    pub async fn take(&self, link: &Link, key: &str, units: Units) -> RedisResult<Decision> {
+        self.call(link, key, units.get()).await
+    }
+
+    /// Asks whether one unit would be admitted now, and takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn ask(&self, link: &Link, key: &str) -> RedisResult<Decision> {
+        self.call(link, key, 0).await
+    }
+
+    async fn call(&self, link: &Link, key: &str, units: u64) -> RedisResult<Decision> {
+        let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
+        Ok(self.decision(call.run(link).await?))
+    }
+
+    /// ARGV of the script.
+    pub(crate) fn arguments(&self, units: u64) -> [u64; 3] {
+        [self.rate.limit().get(), us(self.rate.window()), units]
+    }
+
+    /// What the script's reply means.
+    pub(crate) fn decision(&self, (admitted, used, reset_us, retry_us): Reply) -> Decision {
+        let limit = self.rate.limit();
+        let verdict = match admitted {
+            1 => Verdict::Admitted,
+            _ => Verdict::Rejected { retry_after: u64::try_from(retry_us).ok().map(Duration::from_micros) },
+        };
+        let remaining = limit.get().saturating_sub(used);
+        Decision { verdict, limit, remaining, reset: Duration::from_micros(reset_us) }
+    }
+}

@@ -1,0 +1,58 @@
+//! The id of a usage event, by which it is counted once however often it is sent.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest event id, bytes.
+pub const EVENT_ID_BYTES_MAX: usize = 128;
+
+/// An event id: 1 to 128 bytes, here of UTF-8. Producers may use any bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EventId(String);
+
+/// The text is no event id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event id has {0} bytes, 1 to {EVENT_ID_BYTES_MAX} are allowed")]
+pub struct EventIdError(usize);
+
+impl EventId {
+    /// The id with this number, 32 hex digits; of a random number, one that nobody else has.
+    #[must_use]
+    pub fn numbered(number: u128) -> Self {
+        Self(format!("{number:032x}"))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for EventId {
+    type Error = EventIdError;
+    fn try_from(text: String) -> Result<Self, EventIdError> {
+        if (1..=EVENT_ID_BYTES_MAX).contains(&text.len()) { Ok(Self(text)) } else { Err(EventIdError(text.len())) }
+    }
+}
+
+impl std::str::FromStr for EventId {
+    type Err = EventIdError;
+    fn from_str(text: &str) -> Result<Self, EventIdError> {
+        text.to_owned().try_into()
+    }
+}
+
+impl From<EventId> for String {
+    fn from(id: EventId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

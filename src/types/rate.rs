@@ -1,0 +1,127 @@
+//! How many units in how long: `60/1m`.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Units;
+use super::duration::Written;
+use super::units::UNITS_MAX;
+
+/// The shortest window. Below a millisecond two calls of one client can't be told from one.
+const WINDOW_MIN: Duration = Duration::from_millis(1);
+/// The longest window. What is to hold for longer than a month is a quota, not a rate.
+const WINDOW_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+
+/// A limit and the window it holds for. A whole number of milliseconds, 1 ms to 31 days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Rate {
+    limit: Units,
+    window: Duration,
+}
+
+/// The text is not a rate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RateError {
+    /// Not `<units>/<duration>`.
+    #[error("{0:?} is not a rate: write units and a window, as \"60/1m\" or \"1000/1h\"")]
+    Form(String),
+    /// A number that is none of units.
+    #[error("{0:?} is not a rate: units are 1 to {UNITS_MAX}")]
+    Limit(String),
+    /// The window is out of range.
+    #[error("a window is a whole number of milliseconds, 1ms to {}", Written(WINDOW_MAX))]
+    Window,
+}
+
+impl Rate {
+    /// `limit` units in any window of this length.
+    ///
+    /// # Errors
+    ///
+    /// [`RateError::Window`] when the window is not a whole number of milliseconds from 1 ms to 31 d.
+    pub fn new(limit: Units, window: Duration) -> Result<Self, RateError> {
+        let whole = window.subsec_nanos().is_multiple_of(1_000_000);
+        if whole && (WINDOW_MIN..=WINDOW_MAX).contains(&window) {
+            Ok(Self { limit, window })
+        } else {
+            Err(RateError::Window)
+        }
+    }
+
+    /// Units in a window.
+    #[must_use]
+    pub const fn limit(self) -> Units {
+        self.limit
+    }
+
+    /// How long the window is.
+    #[must_use]
+    pub const fn window(self) -> Duration {
+        self.window
+    }
+}
+
+impl std::str::FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let form = || RateError::Form(text.to_owned());
+        let (limit, window) = text.split_once('/').ok_or_else(form)?;
+        let window = humantime::parse_duration(window).map_err(|_| form())?;
+        let digits = limit.strip_prefix('-').unwrap_or(limit);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let limit = limit.parse().map_err(|_| if is_number { RateError::Limit(text.to_owned()) } else { form() })?;
+        Self::new(limit, window)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.limit, Written(self.window))
+    }
+}
+
+impl TryFrom<String> for Rate {
+    type Error = RateError;
+    fn try_from(text: String) -> Result<Self, RateError> {
+        text.parse()
+    }
+}
+
+impl From<Rate> for String {
+    fn from(rate: Rate) -> Self {
+        rate.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A rate is a setting: what is written wrong must say how to write it.
+    #[test]
+    fn rates_that_are_none_are_refused() {
+        for text in ["", "60", "60/", "/1m", "-/1m", "0/m", "60/1", "60 / 1m", "60/1m/2", "1e3/1m", "60/-1m"] {
+            assert_eq!(text.parse::<Rate>(), Err(RateError::Form(text.to_owned())), "{text}");
+        }
+        for text in ["0/1m", "00/1m", "-1/1m", "9007199254740992/1s", "99999999999999999999/1s"] {
+            assert_eq!(text.parse::<Rate>(), Err(RateError::Limit(text.to_owned())), "{text}");
+        }
+        for text in ["60/0s", "60/1us", "60/1500us", "60/32d"] {
+            assert_eq!(text.parse::<Rate>(), Err(RateError::Window), "{text}");
+        }
+    }
+
+    proptest! {
+        /// What is printed as a setting goes back in.
+        #[test]
+        fn rates_read_back(limit in 1..=crate::types::units::UNITS_MAX, window_ms in 1_u64..=31 * 86_400_000) {
+            let rate = Rate::new(Units::new(limit).expect("in range"), Duration::from_millis(window_ms)).expect("legal");
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+        }
+    }
+}

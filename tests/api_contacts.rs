@@ -1,0 +1,678 @@
+//! Contacts that a subject's own side adds, on the real binary: no alert before consent, and consent only by whoever is at the address.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use quotabell::cli::catcher::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::types::keys;
+use serde_json::{Value, json};
+use support::api::{Answer, Caller};
+use support::daemon::{Daemon, DaemonSetup};
+use support::echo_receiver::{Echo, EchoReceiver};
+use support::eventually::{PATIENCE, eventually};
+use support::mail_server::ParsedMail;
+use support::outbox::{Outbox, subject};
+use support::redis_server::RedisServer;
+use support::webhook_receiver::{Verified, secret, verify};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A daemon with its Redis and a mail server, and a client that has the token.
+struct Desk {
+    outbox: Outbox,
+    mailbox: SmtpCatcher,
+    daemon: Daemon,
+    api: Caller,
+}
+
+/// What a mail asks for.
+struct Asked {
+    to: String,
+    code: String,
+    /// Path of the confirm link, below the public URL.
+    path: Option<String>,
+    text: String,
+    html: String,
+}
+
+impl Desk {
+    async fn open() -> Self {
+        Self::open_with(|setup| setup).await
+    }
+
+    async fn open_with(change: impl FnOnce(DaemonSetup) -> DaemonSetup) -> Self {
+        Self::open_on(RedisServer::start(), change).await
+    }
+
+    async fn open_on(server: RedisServer, change: impl FnOnce(DaemonSetup) -> DaemonSetup) -> Self {
+        let outbox = Outbox::on(server);
+        let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+        let setup = DaemonSetup::on(&outbox.server.url())
+            .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
+            .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
+            .env("QUOTABELL__HTTP__TOKEN", TOKEN)
+            .env("QUOTABELL__HTTP__PUBLIC_URL", "https://quota.example.com/base/");
+        let mut daemon = change(setup).start().await;
+        let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+        Self { outbox, mailbox, daemon, api }
+    }
+
+    /// Adds a contact and gives its id.
+    async fn add(&self, of: &str, contact: &Value) -> String {
+        let answer = self.api.post(&format!("/v1/subjects/{of}/contacts"), contact).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+        assert_eq!(answer.json()["verified"], false);
+        answer.json()["id"].as_str().expect("an id").to_owned()
+    }
+
+    async fn add_email(&self, of: &str, address: &str) -> String {
+        self.add(of, &json!({"channel": "email", "address": address})).await
+    }
+
+    async fn show(&self, of: &str, contact: &str, code: &str) -> Answer {
+        self.api.post(&format!("/v1/subjects/{of}/contacts/{contact}/verify"), &json!({"code": code})).await
+    }
+
+    async fn resend(&self, of: &str, contact: &str) -> Answer {
+        self.api.send("POST", &format!("/v1/subjects/{of}/contacts/{contact}/verification"), &[], "").await
+    }
+
+    /// The next mail; it must ask for a confirmation.
+    async fn asked(&mut self) -> Asked {
+        let mail = tokio::time::timeout(PATIENCE, self.mailbox.next()).await.expect("a mail in time");
+        let parsed = ParsedMail::parse(&mail.text());
+        assert_eq!(parsed.header("Auto-Submitted"), "auto-generated");
+        assert_eq!(parsed.count("X-Quotabell-Alert"), 0);
+        assert!(parsed.header("Subject").starts_with("Confirm this address"), "{}", parsed.header("Subject"));
+        let text = parsed.parts[0].content.clone();
+        let line = |is: &dyn Fn(&str) -> bool| text.lines().map(str::trim).find(|line| is(line)).map(str::to_owned);
+        let code = line(&|line| line.len() == 6 && line.bytes().all(|byte| byte.is_ascii_digit())).expect("a code");
+        let link = line(&|line| line.starts_with("https://"));
+        let path = link.map(|link| link.strip_prefix("https://quota.example.com/base").expect("the URL").to_owned());
+        Asked { to: mail.to[0].clone(), code, path, text, html: parsed.parts[1].content.clone() }
+    }
+
+    /// The next mail; it must be an alert.
+    async fn alerted(&mut self) -> String {
+        let mail = tokio::time::timeout(PATIENCE, self.mailbox.next()).await.expect("a mail in time");
+        let parsed = ParsedMail::parse(&mail.text());
+        assert_eq!(parsed.count("X-Quotabell-Alert"), 1, "{}", parsed.header("Subject"));
+        mail.to[0].clone()
+    }
+
+    async fn use_units(&self, of: &str, units: u64) {
+        let _: String = self.outbox.run("XADD", &["usage", "*", "subject", of, "units", &units.to_string()]).await;
+    }
+
+    async fn contacts(&self, of: &str) -> Vec<Value> {
+        let key = keys::subject(&subject(of));
+        let stored: Option<String> = self.outbox.run("HGET", &[key.as_str(), "contacts"]).await;
+        serde_json::from_str(&stored.unwrap_or_else(|| "[]".to_owned())).expect("a list")
+    }
+
+    async fn is_verified(&self, of: &str, contact: &str) -> bool {
+        let contacts = self.contacts(of).await;
+        let contact = contacts.iter().find(|one| one["id"] == contact).expect("it is there");
+        contact["verified"] == true
+    }
+
+    /// Waits until a counter of `/metrics` has this value.
+    async fn counted(&self, outcome: &str, times: u64) {
+        let line = format!("quotabell_verifications_total{{outcome=\"{outcome}\"}} {times}");
+        eventually(&line, || async { self.api.get("/metrics").await.text.contains(&line).then_some(()) }).await;
+    }
+
+    /// Lets somebody ask again at once, as the passing of a minute does.
+    async fn let_a_minute_pass(&self) {
+        let cooling: Vec<String> = self.outbox.run("KEYS", "quota_verify_resent:*").await;
+        assert!(!cooling.is_empty(), "nobody cools down");
+        let _: u64 = self.outbox.run("DEL", cooling).await;
+    }
+
+    /// Whatever is stored below keys of this pattern, as text.
+    async fn texts(&self, pattern: &str) -> Vec<String> {
+        let mut texts = Vec::new();
+        let names: BTreeSet<String> = self.outbox.run("KEYS", pattern).await;
+        for name in names {
+            let kind: String = self.outbox.run("TYPE", &name).await;
+            let values: Vec<Vec<u8>> = match kind.as_str() {
+                "string" => vec![self.outbox.run("GET", &name).await],
+                "hash" => {
+                    let mut values: Vec<Vec<u8>> = self.outbox.run("HKEYS", &name).await;
+                    values.extend(self.outbox.run::<Vec<Vec<u8>>>("HVALS", &name).await);
+                    values
+                }
+                "zset" => self.outbox.run("ZRANGE", &[name.as_str(), "0", "-1"]).await,
+                _ => Vec::new(),
+            };
+            texts.extend(values.iter().map(|value| String::from_utf8_lossy(value).into_owned()));
+            texts.push(name);
+        }
+        texts
+    }
+}
+
+/// The whole promise: nothing before consent, and afterwards also what had been waiting.
+#[tokio::test]
+async fn an_address_gets_alerts_once_its_code_was_shown_and_none_before() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    assert_eq!((asked.to.as_str(), asked.text.contains("alice")), ("alice@b.test", true));
+    assert!(asked.html.contains(&asked.code) && asked.text.contains("10 minutes"), "{}", asked.text);
+    assert!(!desk.is_verified("alice", &id).await);
+
+    desk.use_units("alice", 80).await;
+    desk.daemon.says("no contact is known").await;
+    let wrong = if asked.code == "000000" { "000001" } else { "000000" };
+    desk.show("alice", &id, wrong).await.expect_problem(403, "ask for another");
+    assert!(!desk.is_verified("alice", &id).await);
+
+    let shown = desk.show("alice", &id, &asked.code).await;
+    assert_eq!((shown.status, shown.json()), (200, json!({"id": id, "verified": true})));
+    assert!(desk.is_verified("alice", &id).await);
+    // The first mail since the one that asked: none came before.
+    assert_eq!(desk.alerted().await, "alice@b.test");
+    desk.use_units("alice", 20).await;
+    assert_eq!(desk.alerted().await, "alice@b.test");
+
+    desk.show("alice", &id, &asked.code).await.expect_problem(403, "ask for another");
+    desk.counted("sent", 1).await;
+    desk.counted("verified", 1).await;
+    desk.counted("rejected", 2).await;
+    desk.daemon.drain().await;
+}
+
+/// Mail software opens every link: only the button may count, and pressing it twice must frighten nobody.
+#[tokio::test]
+async fn a_confirm_link_shows_a_page_and_its_button_verifies_once() {
+    let mut desk = Desk::open().await;
+    let odd = "%3Cb%3E%22%26";
+    let id = desk.add_email(odd, "alice@b.test").await;
+    let asked = desk.asked().await;
+    assert!(asked.html.contains("&lt;b&gt;&quot;&amp;") && !asked.html.contains("<b>\""), "{}", asked.html);
+    let path = asked.path.expect("a link");
+    assert_eq!(path.len(), "/confirm/".len() + 43, "256 bits: {path}");
+
+    for method in ["GET", "HEAD", "GET"] {
+        let page = desk.api.send(method, &path, &[], "").await;
+        assert_eq!(page.status, 200);
+        assert_eq!(page.header("cache-control"), Some("no-store"));
+        assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+        let policy = page.header("content-security-policy").expect("a policy");
+        assert!(policy.starts_with("default-src 'none'; style-src 'nonce-"), "{policy}");
+        assert!(policy.contains("form-action 'self'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    }
+    let other = desk.api.get("/confirm/nobodys").await;
+    let without_nonce = |page: &Answer| page.text.split("nonce=").map(|part| part[34..].to_owned()).collect::<Vec<_>>();
+    assert_eq!(without_nonce(&other)[1..], without_nonce(&desk.api.get(&path).await)[1..], "a page tells a token");
+    assert!(!desk.is_verified("<b>\"&", &id).await, "looking at it changed something");
+
+    let done = desk.api.send("POST", &path, &[("content-type", "application/x-www-form-urlencoded")], "").await;
+    assert_eq!(done.status, 200, "{}", done.text);
+    assert!(done.text.contains("Confirmed") && done.text.contains("&lt;b&gt;&quot;&amp;"), "{}", done.text);
+    assert!(!done.text.contains("<b>\""), "{}", done.text);
+    assert!(desk.is_verified("<b>\"&", &id).await);
+
+    for used in [path.as_str(), "/confirm/nobodys"] {
+        let again = desk.api.send("POST", used, &[], "").await;
+        assert_eq!(again.status, 410);
+        assert!(again.text.contains("used already, or has run out"), "{}", again.text);
+    }
+    desk.daemon.drain().await;
+}
+
+/// A receiver that echoes wants the alerts, and gets them signed with the secret that was shown once.
+#[tokio::test]
+async fn a_webhook_that_echoes_its_challenge_is_verified_at_once() {
+    let desk = Desk::open().await;
+    let mut receiver = EchoReceiver::start(Echo::Right).await;
+    let new = json!({"channel": "webhook", "url": receiver.url("/hook")});
+    let answer = desk.api.post("/v1/subjects/alice/contacts", &new).await;
+    assert_eq!((answer.status, answer.header("cache-control")), (202, Some("no-store")));
+    let (id, made) = (answer.json()["id"].clone(), answer.json()["secret"].clone());
+    let (id, made) = (id.as_str().expect("an id"), made.as_str().expect("a secret"));
+
+    let Verified { id: message, body } = verify(&receiver.next().await, made);
+    assert!(message.starts_with("verification_") && !message.contains('.'), "{message}");
+    assert_eq!((&body["type"], &body["data"]["subject"]), (&json!("contact.verification"), &json!("alice")));
+    eventually("verified", || async { desk.is_verified("alice", id).await.then_some(()) }).await;
+    desk.use_units("alice", 80).await;
+    let alert = verify(&receiver.next().await, made);
+    assert_eq!(alert.body["type"], "quota.threshold_reached");
+
+    // The same URL with a secret of the caller's own: the receiver is asked again, and it stays one contact.
+    let own = json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(9)});
+    let answer = desk.api.post("/v1/subjects/alice/contacts", &own).await;
+    assert_eq!((answer.status, answer.json()), (202, json!({"id": id, "channel": "webhook", "verified": false})));
+    verify(&receiver.next().await, &secret(9));
+    eventually("one contact", || async { (desk.contacts("alice").await.len() == 1).then_some(()) }).await;
+    desk.use_units("alice", 20).await;
+    verify(&receiver.next().await, &secret(9));
+    desk.counted("verified", 2).await;
+    desk.daemon.drain().await;
+}
+
+/// A URL that somebody else runs, or that does not read what it is sent, must get no alerts.
+#[tokio::test]
+async fn a_webhook_that_does_not_echo_stays_unverified() {
+    for (echo, outcome) in
+        [(Echo::Wrong, "rejected"), (Echo::Nothing, "rejected"), (Echo::TooLate, "rejected"), (Echo::Refused, "failed")]
+    {
+        let mut desk = Desk::open().await;
+        let mut receiver = EchoReceiver::start(echo).await;
+        let new = json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(9)});
+        let id = desk.add("alice", &new).await;
+        verify(&receiver.next().await, &secret(9));
+        desk.counted(outcome, 1).await;
+        assert!(!desk.is_verified("alice", &id).await, "{echo:?}");
+        desk.use_units("alice", 80).await;
+        desk.daemon.says("no contact is known").await;
+        desk.show("alice", &id, "000000").await.expect_problem(403, "ask for another");
+        assert!(receiver.try_next().is_none(), "{echo:?}");
+        assert!(!desk.daemon.has_said("/hook"), "the log names the address");
+        desk.daemon.drain().await;
+    }
+}
+
+/// A verification must not be the way to make the daemon call the inside of its network.
+#[tokio::test]
+async fn a_webhook_inside_the_network_is_not_called() {
+    let desk = Desk::open_with(|setup| setup.env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "false")).await;
+    let mut receiver = EchoReceiver::start(Echo::Right).await;
+    let id = desk.add("alice", &json!({"channel": "webhook", "url": receiver.url("/hook")})).await;
+    desk.counted("failed", 1).await;
+    assert!(!desk.is_verified("alice", &id).await);
+    assert!(receiver.try_next().is_none());
+    desk.daemon.drain().await;
+}
+
+/// What a mail provider or a receiver takes is one number: messages that ask for consent must not be the way round it, by which
+/// anybody's receiver is flooded with ever other paths.
+#[tokio::test]
+async fn messages_that_ask_for_consent_keep_to_the_caps() {
+    let mut desk = Desk::open_with(|setup| {
+        setup.env("QUOTABELL__EMAIL__PER_MINUTE", "1").env("QUOTABELL__WEBHOOK__PER_DESTINATION", "1/1h")
+    })
+    .await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let Asked { code, .. } = desk.asked().await;
+    desk.add_email("bob", "bob@b.test").await;
+    desk.counted("throttled", 1).await;
+    let mut receiver = EchoReceiver::start(Echo::Nothing).await;
+    for path in ["/1", "/2"] {
+        desk.add("carol", &json!({"channel": "webhook", "url": receiver.url(path), "secret": secret(9)})).await;
+    }
+    verify(&receiver.next().await, &secret(9));
+    desk.counted("throttled", 2).await;
+    assert!(desk.mailbox.try_next().is_none() && receiver.try_next().is_none());
+    // A message that finds no room leaves the password before it good.
+    desk.let_a_minute_pass().await;
+    desk.resend("alice", &id).await;
+    desk.counted("throttled", 3).await;
+    assert_eq!(desk.show("alice", &id, &code).await.status, 200);
+    desk.daemon.drain().await;
+}
+
+/// Six digits are found by a million guesses: five are the most, and another mail begins anew with another password.
+#[tokio::test]
+async fn after_five_wrong_guesses_the_right_code_is_refused_too() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let first = desk.asked().await;
+    let wrong = if first.code == "000000" { "000001" } else { "000000" };
+    for _ in 0..5 {
+        desk.show("alice", &id, wrong).await.expect_problem(403, "ask for another");
+    }
+    let refused = desk.show("alice", &id, &first.code).await;
+    assert_eq!(refused.text, desk.show("alice", &id, wrong).await.text, "an answer tells the right code");
+    assert!(!desk.is_verified("alice", &id).await);
+
+    desk.let_a_minute_pass().await;
+    assert_eq!(desk.resend("alice", &id).await.status, 202);
+    let second = desk.asked().await;
+    if second.code != first.code {
+        desk.show("alice", &id, &first.code).await.expect_problem(403, "ask for another");
+    }
+    assert_eq!(desk.show("alice", &id, &second.code).await.status, 200);
+    desk.daemon.drain().await;
+}
+
+/// Somebody else's mailbox must not be filled: neither by asking again, nor by removing and adding, nor by other letters.
+#[tokio::test]
+async fn an_address_is_asked_so_often_and_no_more() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
+    let id = desk.add_email("alice", "victim@b.test").await;
+    desk.asked().await;
+    desk.let_a_minute_pass().await;
+    assert_eq!(desk.resend("alice", &id).await.status, 202);
+    desk.asked().await;
+    let cooling = desk.resend("alice", &id).await;
+    cooling.expect_problem(429, "too often");
+    // One kind of problem has one title (RFC 9457 3.1.3), that of a check's.
+    assert_eq!(cooling.json()["title"], "Request cannot be satisfied as assigned quota has been exceeded");
+    let seconds: u64 = cooling.header("retry-after").expect("when").parse().expect("seconds");
+    assert!((1..=60).contains(&seconds), "{seconds}");
+
+    desk.let_a_minute_pass().await;
+    let full = desk.resend("alice", &id).await;
+    full.expect_problem(429, "too often");
+    let seconds: u64 = full.header("retry-after").expect("when").parse().expect("seconds");
+    assert!((3500..=3600).contains(&seconds), "{seconds}");
+    let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
+    desk.let_a_minute_pass().await;
+    // Twice each: what was refused has begun no minute in which it would be taken without a message.
+    let others = [("alice", "victim@b.test"), ("bob", "victim@b.test"), ("carol", "Victim@B.test")];
+    for (of, address) in others.into_iter().chain(others) {
+        let answer = desk
+            .api
+            .post(&format!("/v1/subjects/{of}/contacts"), &json!({"channel": "email", "address": address}))
+            .await;
+        answer.expect_problem(429, "too often");
+        assert!(desk.contacts(of).await.is_empty(), "what was refused was written");
+    }
+    desk.counted("throttled", 8).await;
+    // Others are not held up, and nothing more came for the victim.
+    desk.add_email("alice", "other@b.test").await;
+    assert_eq!(desk.asked().await.to, "other@b.test");
+    desk.daemon.drain().await;
+}
+
+/// A form that is sent twice must not end the code of the mail before, nor use up what its owner may ask for.
+#[tokio::test]
+async fn an_address_that_is_added_twice_within_a_minute_is_asked_once() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
+    let path = "/v1/subjects/alice/contacts";
+    let body = json!({"channel": "email", "address": "alice@b.test"});
+    let (first, second) = tokio::join!(desk.api.post(path, &body), desk.api.post(path, &body));
+    assert_eq!((first.status, second.status), (202, 202));
+    assert_eq!(first.text, second.text);
+    let id = first.json()["id"].as_str().expect("an id").to_owned();
+    desk.resend("alice", &id).await.expect_problem(429, "too often");
+    let asked = desk.asked().await;
+    // It is there again when it was removed in between, and the code that is on its way is good for it.
+    let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
+    desk.add_email("alice", "alice@b.test").await;
+    desk.counted("throttled", 3).await;
+    assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+    // One request of two was counted, so there is one more, and one mail for it.
+    desk.let_a_minute_pass().await;
+    let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
+    desk.add_email("alice", "alice@b.test").await;
+    assert_eq!(desk.asked().await.to, "alice@b.test");
+    desk.let_a_minute_pass().await;
+    desk.api.post(path, &body).await.expect_problem(429, "too often");
+    assert!(desk.mailbox.try_next().is_none(), "another message left");
+    desk.counted("sent", 2).await;
+
+    // A receiver is asked once for each secret.
+    let mut receiver = EchoReceiver::start(Echo::Nothing).await;
+    let hook = json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(9)});
+    let hook_id = desk.add("alice", &hook).await;
+    desk.add("alice", &hook).await;
+    desk.resend("alice", &hook_id).await.expect_problem(429, "too often");
+    verify(&receiver.next().await, &secret(9));
+    desk.add("alice", &json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(8)})).await;
+    verify(&receiver.next().await, &secret(8));
+    desk.counted("rejected", 2).await;
+    assert!(receiver.try_next().is_none());
+    desk.daemon.drain().await;
+}
+
+/// Whoever tries ids must not learn which subjects and contacts there are.
+#[tokio::test]
+async fn known_and_unknown_contacts_are_answered_the_same() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    desk.let_a_minute_pass().await;
+    let wrong = if asked.code == "000000" { "000001" } else { "000000" };
+    let verified = r#"[{"id":"main","channel":"email","address":"bob@b.test"}]"#;
+    desk.outbox.set_contacts(&subject("bob"), verified).await;
+    let _: () = desk.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    let told = |answer: &Answer| {
+        let names = ["content-type", "retry-after", "content-length", "cache-control"];
+        let headers = names.map(|name| answer.header(name).map(str::to_owned));
+        (answer.status, answer.text.clone(), headers)
+    };
+    let mut answers: Vec<Vec<_>> = vec![Vec::new(); 4];
+    for (of, contact) in [("alice", id.as_str()), ("alice", "c_0"), ("bob", "main"), ("nobody", "c_1"), ("odd", "c_1")]
+    {
+        answers[0].push(told(&desk.show(of, contact, wrong).await));
+        answers[1].push(told(&desk.resend(of, contact).await));
+        let (status, text, _) = told(&desk.resend(of, contact).await);
+        answers[2].push((status, text, [const { None }; 4]));
+        answers[3].push(told(&desk.show(of, contact, "no code at all").await));
+    }
+    let status: Vec<u16> = answers.iter().map(|same| same[0].0).collect();
+    assert_eq!(status, [403, 202, 429, 403]);
+    for same in answers {
+        assert!(same.iter().all(|answer| *answer == same[0]), "{same:#?}");
+    }
+    // Of all those that were asked for, one mail leaves: that to alice.
+    assert_eq!(desk.asked().await.to, "alice@b.test");
+
+    // Adding what is there and verified answers as adding what is new, changes nothing and asks nobody.
+    let bob = json!({"channel": "email", "address": "bob@b.test"});
+    let known = desk.api.post("/v1/subjects/bob/contacts", &bob).await;
+    let unknown = desk.api.post("/v1/subjects/nobody/contacts", &bob).await;
+    assert_eq!(told(&known), told(&unknown));
+    assert_eq!(desk.contacts("bob").await, serde_json::from_str::<Vec<Value>>(verified).expect("a list"));
+    assert_eq!(desk.asked().await.to, "bob@b.test");
+    // Nor is it told by adding it again within the minute, or by asking again then.
+    assert_eq!(told(&desk.api.post("/v1/subjects/bob/contacts", &bob).await), told(&known));
+    assert_eq!(told(&desk.api.post("/v1/subjects/nobody/contacts", &bob).await), told(&known));
+    let bobs = known.json()["id"].as_str().expect("an id").to_owned();
+    for of in ["bob", "nobody"] {
+        desk.resend(of, &bobs).await.expect_problem(429, "too often");
+    }
+    desk.add_email("last", "last@b.test").await;
+    assert_eq!(desk.asked().await.to, "last@b.test");
+    desk.daemon.drain().await;
+}
+
+/// A dump of Redis, or somebody who reads it, must not hold what verifies; and nothing of it may stay.
+#[tokio::test]
+async fn redis_holds_only_digests_and_each_ends() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    desk.let_a_minute_pass().await;
+    assert_eq!(desk.resend("alice", &id).await.status, 202);
+    let second = desk.asked().await;
+    desk.show("alice", &id, "000000").await;
+    let token = |asked: &Asked| asked.path.clone().expect("a link").replace("/confirm/", "");
+    let texts = desk.texts("*").await;
+    assert!(texts.len() > 10, "{texts:?}");
+    for secret in [&asked.code, &token(&asked), &second.code, &token(&second)] {
+        let held: Vec<&String> = texts.iter().filter(|text| text.contains(secret.as_str())).collect();
+        assert!(held.is_empty(), "{secret} stands in {held:?}");
+    }
+    let names: Vec<String> = desk.outbox.run("KEYS", "quota_verify_*").await;
+    let kinds: BTreeSet<&str> = names.iter().filter_map(|name| name.split(':').next()).collect();
+    let all = ["guesses", "link", "password", "requests", "resent"];
+    assert_eq!(kinds, all.map(|kind| format!("quota_verify_{kind}")).iter().map(String::as_str).collect());
+    for name in &names {
+        assert!(name.contains(":{usage}:"), "{name}");
+        let lives_ms: i64 = desk.outbox.run("PTTL", name).await;
+        assert!((1..=3_600_000).contains(&lives_ms), "{name} lives {lives_ms} ms");
+    }
+    desk.daemon.drain().await;
+}
+
+/// A token or password that is used up twice was not one-time.
+#[tokio::test]
+async fn of_sixteen_who_race_one_has_the_token_and_one_the_code() {
+    let mut desk = Desk::open().await;
+    let by_link = desk.add_email("alice", "alice@b.test").await;
+    let path = desk.asked().await.path.expect("a link");
+    let pressed = race(16, || desk.api.send("POST", &path, &[], "")).await;
+    assert_eq!(pressed, (1, 15), "confirmed and refused");
+    assert!(desk.is_verified("alice", &by_link).await);
+
+    let by_code = desk.add_email("bob", "bob@b.test").await;
+    let code = desk.asked().await.code;
+    assert_eq!(race(16, || desk.show("bob", &by_code, &code)).await, (1, 15), "verified and refused");
+    assert!(desk.is_verified("bob", &by_code).await);
+    desk.daemon.drain().await;
+}
+
+/// How many of `racers` were answered 200, and how many otherwise.
+async fn race<F: Future<Output = Answer>>(racers: usize, call: impl Fn() -> F) -> (usize, usize) {
+    let mut racing: Vec<_> = (0..racers).map(|_| Box::pin(call())).collect();
+    let mut answers = Vec::new();
+    // All are polled before any is waited for.
+    std::future::poll_fn(|context| {
+        racing.retain_mut(|call| match call.as_mut().poll(context) {
+            std::task::Poll::Ready(answer) => {
+                answers.push(answer.status);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if racing.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    let right = answers.iter().filter(|status| **status == 200).count();
+    (right, racers - right)
+}
+
+/// Consent is for one address: one that took its id since has not been asked.
+#[tokio::test]
+async fn an_address_that_changed_meanwhile_is_not_verified() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    let moved = format!(r#"[{{"id":"{id}","channel":"email","address":"evil@b.test","verified":false}}]"#);
+    desk.outbox.set_contacts(&subject("alice"), &moved).await;
+    desk.show("alice", &id, &asked.code).await.expect_problem(403, "ask for another");
+    let pressed = desk.api.send("POST", &asked.path.expect("a link"), &[], "").await;
+    assert_eq!(pressed.status, 410);
+    assert!(!desk.is_verified("alice", &id).await);
+    desk.daemon.drain().await;
+}
+
+/// Without a token anybody who reaches the port could have mail sent.
+#[tokio::test]
+async fn without_a_token_contacts_are_off_and_with_one_it_must_be_shown() {
+    let server = RedisServer::start();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    let paths =
+        ["/v1/subjects/a/contacts", "/v1/subjects/a/contacts/c/verification", "/v1/subjects/a/contacts/c/verify"];
+    let bodies = [json!({"channel": "email", "address": "a@b.test"}), json!({}), json!({"code": "000000"})];
+    let api = Caller::of(&mut daemon).await;
+    for (path, body) in paths.iter().zip(&bodies) {
+        api.post(path, body).await.expect_problem(403, "http.token");
+        api.with_token(TOKEN).post(path, body).await.expect_problem(403, "http.token");
+    }
+    daemon.drain().await;
+    let desk = Desk::open().await;
+    for (path, body) in paths.iter().zip(&bodies) {
+        desk.api.with_token("another").post(path, body).await.expect_problem(401, "token");
+    }
+    assert!(desk.texts("quota_verify_*").await.is_empty() && desk.contacts("a").await.is_empty());
+    desk.daemon.drain().await;
+}
+
+/// What can't be a contact is told by its field, and nothing is written.
+#[tokio::test]
+async fn what_is_no_contact_is_refused_with_its_field() {
+    let desk = Desk::open().await;
+    let long = format!("https://x.test/{}", "x".repeat(2048));
+    for (body, said) in [
+        (json!({}), "channel: is missing"),
+        (json!({"channel": "sms"}), "\"email\" or \"webhook\""),
+        (json!({"channel": "email"}), "address: is missing"),
+        (json!({"channel": "email", "address": "nobody"}), "is not an e-mail address"),
+        (json!({"channel": "email", "address": "a@b.test\r\nBcc: c@d.test"}), "is not an e-mail address"),
+        (json!({"channel": "email", "address": format!("{}@b.test", "x".repeat(250))}), "at most 254"),
+        (json!({"channel": "email", "address": "a@b.test", "url": "https://x.test"}), "url: does not belong"),
+        (json!({"channel": "email", "address": "a@b.test", "verified": true}), "unknown field `verified`"),
+        (json!({"channel": "webhook"}), "url: is missing"),
+        (json!({"channel": "webhook", "url": "x.test"}), "needs a scheme"),
+        (json!({"channel": "webhook", "url": "https://u:p@x.test/"}), "user name or password"),
+        (json!({"channel": "webhook", "url": long}), "at most 2048"),
+        (json!({"channel": "webhook", "url": "https://x.test", "secret": "short"}), "webhook secret must be"),
+        (json!({"channel": "webhook", "url": "https://x.test", "address": "a@b.test"}), "address: does not belong"),
+    ] {
+        desk.api.post("/v1/subjects/alice/contacts", &body).await.expect_problem(400, said);
+    }
+    let good = json!({"channel": "email", "address": "a@b.test"});
+    desk.api.post("/v1/subjects/%00/contacts", &good).await.expect_problem(400, "control character");
+    desk.api.post("/v1/subjects/%ff/contacts", &good).await.expect_problem(400, "the path");
+    desk.api
+        .post(&format!("/v1/subjects/alice/contacts/{}/verify", "x".repeat(300)), &json!({"code": "1"}))
+        .await
+        .expect_problem(400, "contact: has more");
+    assert!(desk.texts("quota_verify_*").await.is_empty() && desk.contacts("alice").await.is_empty());
+
+    desk.outbox.set_contacts(&subject("alice"), "{not a list").await;
+    desk.api.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "can't be read");
+    let many: Vec<Value> = (0..16).map(|n| json!({"channel": "email", "address": format!("{n}@b.test")})).collect();
+    desk.outbox.set_contacts(&subject("alice"), &Value::from(many).to_string()).await;
+    desk.api.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "16 contacts");
+    desk.daemon.drain().await;
+}
+
+/// A mail server that is down for a moment must cost no more than another request.
+#[tokio::test]
+async fn a_mail_that_could_not_be_sent_can_be_asked_for_again() {
+    let mut desk = Desk::open().await;
+    desk.mailbox.program(Phase::Rcpt, Reply::Say("451 later"), Times::Once);
+    let id = desk.add_email("alice", "alice@b.test").await;
+    desk.counted("failed", 1).await;
+    assert!(!desk.daemon.has_said("alice@b.test"), "the log names the address");
+    desk.let_a_minute_pass().await;
+    assert_eq!(desk.resend("alice", &id).await.status, 202);
+    let asked = desk.asked().await;
+    assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+    desk.daemon.drain().await;
+}
+
+/// Without Redis nothing can be promised: the caller must hear it, and find nothing half done afterwards.
+#[tokio::test]
+async fn without_redis_it_is_503_and_nothing_is_half_written() {
+    let without_link = |setup: DaemonSetup| setup.env("QUOTABELL__HTTP__PUBLIC_URL", "");
+    let mut desk = Desk::open_on(RedisServer::start_durable(), without_link).await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    assert_eq!(asked.path, None, "no public URL, no link");
+    assert!(!asked.html.contains("<a "), "{}", asked.html);
+    desk.outbox.server.kill();
+    let new = json!({"channel": "email", "address": "new@b.test"});
+    desk.api.post("/v1/subjects/alice/contacts", &new).await.expect_problem(503, "Redis does not answer");
+    desk.resend("alice", &id).await.expect_problem(503, "Redis does not answer");
+    desk.show("alice", &id, &asked.code).await.expect_problem(503, "Redis does not answer");
+    let page = desk.api.send("POST", "/confirm/any", &[], "").await;
+    assert_eq!(page.status, 503);
+    assert!(page.text.contains("Try again"), "{}", page.text);
+    desk.outbox.server.restart();
+    let code = asked.code;
+    eventually("the code is good as before", || async {
+        (desk.show("alice", &id, &code).await.status == 200).then_some(())
+    })
+    .await;
+    let contacts = desk.contacts("alice").await;
+    assert_eq!((contacts.len(), &contacts[0]["address"]), (1, &json!("alice@b.test")), "half of it was written");
+    let added = eventually("added", || async {
+        let answer = desk.api.post("/v1/subjects/alice/contacts", &new).await;
+        (answer.status == 202).then(|| answer.json()["id"].as_str().expect("an id").to_owned())
+    })
+    .await;
+    let asked = desk.asked().await;
+    assert_eq!((asked.to.as_str(), desk.show("alice", &added, &asked.code).await.status), ("new@b.test", 200));
+    desk.daemon.drain().await;
+}
+
+/// The port is open before Redis is reached: what comes then must be told to come again.
+#[tokio::test]
+async fn before_redis_was_reached_it_is_503_too() {
+    let nobody = format!("redis://127.0.0.1:{}", support::redis_server::free_port());
+    let mut daemon = DaemonSetup::on(&nobody).env("QUOTABELL__HTTP__TOKEN", TOKEN).spawn();
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    let new = json!({"channel": "email", "address": "new@b.test"});
+    api.post("/v1/subjects/alice/contacts", &new).await.expect_problem(503, "Redis does not answer");
+    api.post("/v1/subjects/alice/contacts/c/verify", &json!({"code": "000000"})).await.expect_problem(503, "Redis");
+    assert_eq!(api.send("POST", "/confirm/any", &[], "").await.status, 503);
+}

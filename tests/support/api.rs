@@ -1,0 +1,168 @@
+//! A plain client of the HTTP API, which holds every answer against the OpenAPI document.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::net::SocketAddr;
+
+use quotabell::api::openapi::DOCUMENT;
+use serde_json::Value;
+
+use super::daemon::Daemon;
+use super::eventually::PATIENCE;
+
+/// The OpenAPI document.
+#[derive(Debug)]
+pub struct Documented(Value);
+
+impl Documented {
+    pub fn read() -> Self {
+        Self(serde_json::from_str(DOCUMENT).expect("JSON"))
+    }
+
+    /// What it says about a route; null for one that it does not know.
+    pub fn operation(&self, method: &str, path: &str) -> &Value {
+        &self.0["paths"][path][method.to_lowercase()]
+    }
+
+    /// What stands behind a reference within the document.
+    fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
+        match value.get("$ref").and_then(Value::as_str) {
+            Some(reference) => {
+                self.0.pointer(reference.trim_start_matches('#')).expect("a reference that leads somewhere")
+            }
+            None => value,
+        }
+    }
+
+    /// The path of the document that this one is an instance of.
+    fn template(&self, path: &str) -> Option<String> {
+        let matches = |template: &str| {
+            let (mut parts, mut given) = (template.split('/'), path.split('/'));
+            let same = parts.by_ref().zip(given.by_ref()).all(|(part, given)| part.starts_with('{') || part == given);
+            same && template.split('/').count() == path.split('/').count()
+        };
+        self.0["paths"].as_object().expect("paths").keys().find(|template| matches(template)).cloned()
+    }
+
+    /// Fails where an answer has a status, a media type or a lack of headers that the document does not know.
+    fn judge(&self, method: &str, path: &str, answer: &Answer) {
+        let Some(template) = self.template(path.split('?').next().expect("a path")) else { return };
+        let operation = self.operation(method, &template);
+        if operation.is_null() {
+            return;
+        }
+        let what = format!("{method} {path}: {} {}", answer.status, answer.text);
+        let response = &operation["responses"][answer.status.to_string()];
+        assert!(!response.is_null(), "not documented: {what}");
+        let response = self.resolved(response);
+        if let Some(content) = response["content"].as_object() {
+            let given = answer.header("content-type").unwrap_or_default();
+            let given = given.split(';').next().unwrap_or_default();
+            assert!(content.contains_key(given), "media type {given:?} is not documented: {what}");
+        }
+        for (name, header) in response["headers"].as_object().into_iter().flatten() {
+            let needed = self.resolved(header)["required"] == true;
+            assert!(!needed || answer.header(name).is_some(), "without {name}: {what}");
+        }
+    }
+}
+
+/// A client of one daemon's HTTP port.
+#[derive(Debug)]
+pub struct Caller {
+    address: SocketAddr,
+    client: reqwest::Client,
+    token: Option<String>,
+    documented: Documented,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub text: String,
+    headers: reqwest::header::HeaderMap,
+}
+
+/// A header of a request.
+pub type Header<'a> = (&'a str, &'a str);
+
+impl Caller {
+    /// Of this daemon, without a token.
+    pub async fn of(daemon: &mut Daemon) -> Self {
+        Self::at(daemon.http().await)
+    }
+
+    /// Of the daemon that listens here, without a token.
+    pub fn at(address: SocketAddr) -> Self {
+        // The daemon's own provider; a second test in this process finds it installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
+        Self { address, client, token: None, documented: Documented::read() }
+    }
+
+    /// The same, showing this token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.without_token() }
+    }
+
+    /// The same, showing none.
+    #[must_use]
+    pub fn without_token(&self) -> Self {
+        let (client, documented) = (self.client.clone(), Documented::read());
+        Self { address: self.address, client, token: None, documented }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    /// Posts JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// Sends whatever it is given, and judges the answer by the document.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[Header<'_>],
+        body: impl Into<reqwest::Body>,
+    ) -> Answer {
+        let named = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        let mut request = self.client.request(named, format!("http://{}{path}", self.address)).body(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let response = request.send().await.expect("the daemon answers");
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let answer = Answer { status, headers, text: response.text().await.expect("text") };
+        self.documented.judge(method, path, &answer);
+        answer
+    }
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("text"))
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// It must be a problem of RFC 9457 with this status, whose detail says this.
+    pub fn expect_problem(&self, status: u16, said: &str) {
+        assert_eq!(self.status, status, "{}", self.text);
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.text);
+        let body = self.json();
+        assert_eq!(body["status"], status, "{body}");
+        assert!(body["type"].is_string() && body["title"].is_string(), "{body}");
+        assert!(body["detail"].as_str().is_some_and(|detail| detail.contains(said)), "{said:?} is not in {body}");
+    }
+}

@@ -1,0 +1,95 @@
+//! A receiver of webhooks that is asked for its consent: checks each signature, echoes challenges as it is told, and keeps what came.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use quotabell::cli::catcher::CaughtRequest;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::eventually::PATIENCE;
+
+/// How a challenge is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Echo {
+    /// As it should be.
+    Right,
+    /// With another text.
+    Wrong,
+    /// 204 and nothing.
+    Nothing,
+    /// The right text, after more than is ever read.
+    TooLate,
+    /// The right text, with a status that refuses.
+    Refused,
+}
+
+/// The receiver on a free port. Gone when dropped.
+#[derive(Debug)]
+pub struct EchoReceiver {
+    address: SocketAddr,
+    arrived: mpsc::UnboundedReceiver<CaughtRequest>,
+    task: JoinHandle<()>,
+}
+
+impl EchoReceiver {
+    pub async fn start(echo: Echo) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (told, arrived) = mpsc::unbounded_channel();
+        let router = Router::new().fallback(take).with_state((echo, told));
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+        Self { address, arrived, task }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// The next request; waits for it.
+    pub async fn next(&mut self) -> CaughtRequest {
+        let next = tokio::time::timeout(PATIENCE, self.arrived.recv()).await.expect("a request in time");
+        next.expect("the server lives")
+    }
+
+    pub fn try_next(&mut self) -> Option<CaughtRequest> {
+        self.arrived.try_recv().ok()
+    }
+}
+
+impl Drop for EchoReceiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn take(
+    State((echo, told)): State<(Echo, mpsc::UnboundedSender<CaughtRequest>)>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let json: Value = serde_json::from_slice(&body).expect("JSON");
+    let _ = told.send(CaughtRequest { method, uri, headers, body, status: 200, arrived: Instant::now() });
+    let challenge = &json["data"]["challenge"];
+    if challenge.is_null() {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let right = json!({"challenge": challenge, "hello": 1}).to_string();
+    match echo {
+        Echo::Right => right.into_response(),
+        Echo::Wrong => json!({"challenge": "another"}).to_string().into_response(),
+        Echo::Nothing => StatusCode::NO_CONTENT.into_response(),
+        Echo::TooLate => format!("{}{right}", " ".repeat(200_000)).into_response(),
+        Echo::Refused => (StatusCode::FORBIDDEN, right).into_response(),
+    }
+}
