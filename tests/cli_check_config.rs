@@ -202,14 +202,20 @@ fn the_example_and_the_unit_start_as_they_are() {
     }
     // The credentials that the unit has in comments: uncommented, they win over the file.
     let credentials = tempfile::tempdir().expect("a folder");
-    std::fs::write(credentials.path().join("redis_url"), "redis://:pw@127.0.0.1:6379").expect("written");
-    std::fs::write(credentials.path().join("smtp_url"), "smtps://u:pw@mail.example.com").expect("written");
+    let secrets = [
+        ("redis_url", "redis://:pw@127.0.0.1:6379"),
+        ("smtp_url", "smtps://u:pw@mail.example.com"),
+        ("http_token", "0123456789abcdef0123456789abcdef"),
+    ];
+    for (name, secret) in secrets {
+        std::fs::write(credentials.path().join(name), secret).expect("written");
+    }
     let mut uncommented = variables("Environment=");
     let folder = credentials.path().to_str().expect("UTF-8");
     uncommented.extend(variables("#Environment=").into_iter().map(|(name, value)| (name, value.replace("%d", folder))));
     let finished = with(&uncommented).run();
     assert_eq!(finished.code, 0, "{}", finished.stderr);
-    for name in ["redis_url", "smtp_url"] {
+    for (name, _) in secrets {
         assert!(finished.stdout.contains(&format!("{folder}/{name}")), "{}", finished.stdout);
     }
 }
