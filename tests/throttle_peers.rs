@@ -149,7 +149,6 @@ impl Both {
 /// A moving window that a widespread implementation decides otherwise would be a surprise to whoever comes from it; for calls of any
 /// number of units, also more than the limit.
 #[test]
-#[ignore = "needs the Python package limits: make test-peers"]
 fn sliding_windows_decide_as_limits_does() {
     let peers = Both::start();
     peers.compare(14, |limit, key, calls| {
@@ -163,7 +162,6 @@ fn sliding_windows_decide_as_limits_does() {
 
 /// The same of fixed windows, for calls of one unit.
 #[test]
-#[ignore = "needs the Python package limits: make test-peers"]
 fn fixed_windows_decide_single_units_as_limits_does() {
     let peers = Both::start();
     peers.compare(1, |limit, key, calls| {
@@ -178,7 +176,6 @@ fn fixed_windows_decide_single_units_as_limits_does() {
 /// `limits` counts what it refuses, so one refused call of several units closes the window for all that follow. Ours takes nothing: what
 /// is left can still be used. Up to that refusal both decide the same, and ours never refuses what theirs admits.
 #[test]
-#[ignore = "needs the Python package limits: make test-peers"]
 fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
     let peers = Both::start();
     peers.compare(12, |limit, key, calls| {
@@ -209,7 +206,6 @@ fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
 /// On the boundary itself: theirs still counts what is exactly a window old (and, fixed, is in its last millisecond as Redis keeps
 /// keys), ours is at its end, so that a wait of `retry_after` is long enough.
 #[test]
-#[ignore = "needs the Python package limits: make test-peers"]
 fn at_the_very_boundary_limits_waits_an_instant_longer() {
     let peers = Both::start();
     let limit = Limit { units: 1, window_s: 60 };
