@@ -24,46 +24,25 @@ mod peers;
 #[path = "../../tests/support/redis_server.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod redis_server;
+#[path = "../pipeline/size.rs"]
+mod size;
 
-/// Set to anything but 0 for a quick run, as `--quick`.
-const QUICK: &str = "QUOTABELL_BENCH_QUICK";
-
-/// How much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Size {
-    /// The documented figures.
-    Full,
-    /// Only shows that everything runs; the figures mean nothing.
-    Quick,
-}
-
-impl Size {
-    fn pick<T>(self, full: T, quick: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-        }
-    }
-}
+use size::{Asked, Size};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let quick = std::env::var_os(QUICK).is_some_and(|value| value != "0" && !value.is_empty());
-    let quick = quick || arguments.iter().any(|argument| argument == "--quick");
-    let size = if quick { Size::Quick } else { Size::Full };
-    // For a look at one part while working on it; without names all run.
-    let parts: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
-    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|named| *named == part);
+    let asked = Asked::of(arguments);
+    let size = asked.size;
 
     machine::describe("limiters", size)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    if wanted("decisions") {
+    if asked.wants("decisions") {
         runtime.block_on(decisions::run(size))?;
     }
-    if wanted("http") {
+    if asked.wants("http") {
         http::run(size)?;
     }
-    if wanted("memory") {
+    if asked.wants("memory") {
         runtime.block_on(memory::run(size))?;
     }
     Ok(())

@@ -18,29 +18,10 @@ mod memory;
 #[path = "../../tests/support/redis_server.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod redis_server;
+mod size;
 
 use anyhow::Context as _;
-
-/// Set to anything but 0 for a quick run, as `--quick`.
-const QUICK: &str = "QUOTABELL_BENCH_QUICK";
-
-/// How much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Size {
-    /// The documented figures.
-    Full,
-    /// Only shows that everything runs; the figures mean nothing.
-    Quick,
-}
-
-impl Size {
-    fn pick<T>(self, full: T, quick: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-        }
-    }
-}
+use size::{Asked, Size};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -48,21 +29,17 @@ fn main() -> anyhow::Result<()> {
         let order = arguments.get(at + 1).context("the order to the contender is missing")?;
         return contenders::obey(order);
     }
-    let quick = std::env::var_os(QUICK).is_some_and(|value| value != "0" && !value.is_empty());
-    let quick = quick || arguments.iter().any(|argument| argument == "--quick");
-    let size = if quick { Size::Quick } else { Size::Full };
-    // For a look at one part while working on it; without names all run.
-    let parts: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
-    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|named| *named == part);
+    let asked = Asked::of(arguments);
+    let size = asked.size;
 
     machine::describe("pipeline", size)?;
-    if wanted("drains") {
+    if asked.wants("drains") {
         drains::run(size)?;
     }
-    if wanted("latency") {
+    if asked.wants("latency") {
         latency::run(size)?;
     }
-    if wanted("memory") {
+    if asked.wants("memory") {
         memory::run(size)?;
     }
     Ok(())
