@@ -20,6 +20,8 @@ fn snapshot(name: &str, finished: &Finished) {
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
     settings.add_filter(r"(Redis|Valkey) \d+\.\d+\.\d+", "SERVER");
     settings.add_filter(r"(/[\w.-]+)+/(redis|valkey)-server", "BINARY");
+    // Servers word it differently.
+    settings.add_filter(r"(?m)NoPerm: .*$", "NoPerm: THE SERVER'S WORDS");
     // Whether this machine has a mail server at port 25 is not what these tests are about.
     settings
         .add_filter(r"(?m)^(warning: no mail server at|ok: the mail server answers \() ?smtp://localhost:25.*\n", "");
