@@ -86,6 +86,8 @@ wrong_files! {
     an_unknown_channel_is_an_error: "[[fallback.contacts]]\nchannel = \"pigeon\"\naddress = \"a@b.test\"\n";
     /// An address that is none.
     an_address_without_domain_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice\"\n";
+    /// An address that nobody can write a mail to.
+    an_address_that_no_mail_can_be_written_to_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice@[192.0.2.1]\"\n";
     /// Two deliveries of one alert to the same contact.
     a_doubled_contact_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"a@b.test\" }, { channel = \"email\", address = \"a@b.test\" }]\n";
     /// The first delay beyond the longest.
