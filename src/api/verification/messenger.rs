@@ -9,6 +9,7 @@ use redis::RedisResult;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use super::desk::{Consented, consent};
 use super::password::{self, Password};
@@ -40,7 +41,7 @@ pub struct MessengerParts {
     /// How long passwords and links are good.
     pub config: VerificationConfig,
     /// Where confirm links lead to; without it mails have none.
-    pub public_url: Option<String>,
+    pub public_url: Option<Url>,
     /// What sends.
     pub sender: Arc<Sender>,
 }
