@@ -22,7 +22,7 @@ const TOKEN_BYTES: usize = 32;
 pub(super) struct Meant {
     pub(super) subject: Subject,
     pub(super) contact: ContactId,
-    /// Fingerprint of the endpoint that it was sent to.
+    /// What it verifies: the endpoint that it was sent to, as it was added then.
     pub(super) endpoint: String,
 }
 
