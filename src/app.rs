@@ -248,7 +248,7 @@ fn spawn_work(
         link: Arc::clone(&link),
         keys: keys.clone(),
         config: config.verification.clone(),
-        public_url: config.http.public_url.clone(),
+        public_url: config.http.confirm_links_below(),
         sender: Arc::clone(&sender),
     };
     tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));

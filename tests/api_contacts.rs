@@ -78,6 +78,16 @@ impl Desk {
         self.api.send("POST", &format!("/v1/subjects/{of}/contacts/{contact}/verification"), &[], "").await
     }
 
+    async fn remove(&self, of: &str, contact: &str) -> Answer {
+        self.api.send("DELETE", &format!("/v1/subjects/{of}/contacts/{contact}"), &[], "").await
+    }
+
+    /// Takes a contact away, which must work.
+    async fn take_away(&self, of: &str, contact: &str) {
+        let answer = self.remove(of, contact).await;
+        assert_eq!((answer.status, answer.text.as_str()), (204, ""));
+    }
+
     /// The next mail; it must ask for a confirmation.
     async fn asked(&mut self) -> Asked {
         let mail = tokio::time::timeout(PATIENCE, self.mailbox.next()).await.expect("a mail in time");
@@ -391,11 +401,12 @@ async fn an_address_that_is_added_twice_within_a_minute_is_asked_once() {
     let id = first.json()["id"].as_str().expect("an id").to_owned();
     desk.resend("alice", &id).await.expect_problem(429, "too often");
     let asked = desk.asked().await;
-    // It is there again when it was removed in between, and the code that is on its way is good for it.
+    // It is there again when somebody removed it in between. The code that is on its way was for the one before.
     let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
     desk.add_email("alice", "alice@b.test").await;
     desk.counted("throttled", 3).await;
-    assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+    desk.show("alice", &id, &asked.code).await.expect_problem(403, "ask for another");
+    assert!(!desk.is_verified("alice", &id).await);
     // One request of two was counted, so there is one more, and one mail for it.
     desk.let_a_minute_pass().await;
     let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
@@ -415,7 +426,7 @@ async fn an_address_that_is_added_twice_within_a_minute_is_asked_once() {
     verify(&receiver.next().await, &secret(9));
     desk.add("alice", &json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(8)})).await;
     verify(&receiver.next().await, &secret(8));
-    desk.counted("rejected", 2).await;
+    desk.counted("rejected", 3).await;
     assert!(receiver.try_next().is_none());
     desk.daemon.drain().await;
 }
@@ -553,6 +564,183 @@ async fn an_address_that_changed_meanwhile_is_not_verified() {
     desk.daemon.drain().await;
 }
 
+/// Somebody who took an address away must not find it back because a mail was on its way to it, nor be kept from adding it anew.
+#[tokio::test]
+async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let first = desk.asked().await;
+    let stored = Value::from(desk.contacts("alice").await);
+    desk.take_away("alice", &id).await;
+    let hash: u64 = desk.outbox.run("EXISTS", keys::subject(&subject("alice"))).await;
+    assert_eq!(hash, 0, "a subject is left over of which nothing is known");
+    desk.take_away("alice", &id).await;
+    desk.show("alice", &id, &first.code).await.expect_problem(403, "ask for another");
+    desk.counted("rejected", 1).await;
+
+    // Added again at once, it is asked again; the link of the mail before is worth nothing to it.
+    assert_eq!(desk.add_email("alice", "alice@b.test").await, id);
+    let second = desk.asked().await;
+    let (first_link, second_link) = (first.path.expect("a link"), second.path.expect("a link"));
+    assert_eq!(desk.api.send("POST", &first_link, &[], "").await.status, 410);
+    desk.counted("rejected", 2).await;
+    assert!(!desk.is_verified("alice", &id).await);
+    assert_eq!(desk.api.send("POST", &second_link, &[], "").await.status, 200);
+    assert!(desk.is_verified("alice", &id).await);
+    desk.take_away("alice", &id).await;
+    assert!(desk.contacts("alice").await.is_empty());
+
+    // The code, where no newer one has taken its place: the platform wrote the contact down again by itself.
+    let bob = desk.add_email("bob", "bob@b.test").await;
+    let Asked { code, .. } = desk.asked().await;
+    desk.take_away("bob", &bob).await;
+    let again = stored.to_string().replace("alice@", "bob@").replace(&id, &bob);
+    assert!(again.contains("nonce"), "{again}");
+    desk.outbox.set_contacts(&subject("bob"), &again).await;
+    desk.show("bob", &bob, &code).await.expect_problem(403, "ask for another");
+    assert!(!desk.is_verified("bob", &bob).await);
+    // How often an address may be asked is not begun anew.
+    for _ in 0..2 {
+        desk.take_away("bob", &bob).await;
+        desk.add_email("bob", "bob@b.test").await;
+        desk.asked().await;
+    }
+    desk.take_away("bob", &bob).await;
+    let fourth =
+        desk.api.post("/v1/subjects/bob/contacts", &json!({"channel": "email", "address": "bob@b.test"})).await;
+    fourth.expect_problem(429, "too often");
+    assert!(desk.contacts("bob").await.is_empty());
+    assert!(!desk.daemon.has_said("alice@b.test") && desk.daemon.has_said("contact is removed"));
+    desk.daemon.drain().await;
+}
+
+/// A receiver that takes its time must not bring a webhook back that was removed meanwhile.
+#[tokio::test]
+async fn an_echo_for_a_webhook_that_was_removed_verifies_nothing() {
+    let desk = Desk::open().await;
+    let mut receiver = EchoReceiver::start(Echo::Held).await;
+    let hook = json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(9)});
+    let id = desk.add("alice", &hook).await;
+    verify(&receiver.next().await, &secret(9));
+    desk.take_away("alice", &id).await;
+    // With the same secret, and within a minute: the challenge before was for another.
+    assert_eq!(desk.add("alice", &hook).await, id);
+    verify(&receiver.next().await, &secret(9));
+    receiver.let_go();
+    desk.counted("rejected", 1).await;
+    assert!(!desk.is_verified("alice", &id).await);
+    receiver.let_go();
+    desk.counted("verified", 1).await;
+    assert!(desk.is_verified("alice", &id).await);
+
+    // Verified, with another secret waiting beside it: the address is to get nothing more, so both go.
+    desk.add("alice", &json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(8)})).await;
+    verify(&receiver.next().await, &secret(8));
+    assert_eq!(desk.contacts("alice").await.len(), 2);
+    desk.take_away("alice", &id).await;
+    receiver.let_go();
+    desk.counted("rejected", 2).await;
+    assert!(desk.contacts("alice").await.is_empty());
+    desk.use_units("alice", 80).await;
+    let mut daemon = desk.daemon;
+    daemon.says("no contact is known").await;
+    assert!(receiver.try_next().is_none());
+    daemon.drain().await;
+}
+
+/// Whoever takes an address away expects nothing more there, also of what was raised before and is being tried again.
+#[tokio::test]
+async fn alerts_that_wait_for_a_contact_which_was_removed_are_not_sent() {
+    let an_hour_later =
+        |setup: DaemonSetup| setup.env("QUOTABELL__RETRY__FIRST", "1h").env("QUOTABELL__RETRY__MAX_INTERVAL", "1h");
+    let mut desk = Desk::open_with(an_hour_later).await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let Asked { code, .. } = desk.asked().await;
+    assert_eq!(desk.show("alice", &id, &code).await.status, 200);
+    desk.mailbox.program(Phase::Rcpt, Reply::Say("451 later"), Times::Once);
+    desk.use_units("alice", 80).await;
+    desk.daemon.says("attempt failed").await;
+    let due = desk.outbox.keys.due();
+    let waiting: Vec<String> = desk.outbox.run("ZRANGE", &[due.as_str(), "0", "-1"]).await;
+    assert_eq!(waiting.len(), 1, "one delivery waits for its next attempt");
+    desk.take_away("alice", &id).await;
+    let () = desk.outbox.run("ZADD", &[due.as_str(), "XX", "0", &waiting[0]]).await;
+    desk.daemon.says("delivery cancelled: the contacts changed").await;
+
+    desk.use_units("alice", 20).await;
+    desk.outbox.set_contacts(&subject("bob"), r#"[{"channel":"email","address":"bob@b.test"}]"#).await;
+    desk.use_units("bob", 80).await;
+    assert_eq!(desk.alerted().await, "bob@b.test", "a mail was sent to a contact that was removed");
+    // What waits goes to whoever comes next.
+    desk.outbox.set_contacts(&subject("alice"), r#"[{"channel":"email","address":"next@b.test"}]"#).await;
+    for _ in 0..2 {
+        assert_eq!(desk.alerted().await, "next@b.test");
+    }
+    let totals = eventually("all delivered", || async {
+        let totals = desk.outbox.assert_balanced().await;
+        (totals.delivered == 3).then_some(totals)
+    })
+    .await;
+    assert_eq!((totals.raised, totals.cancelled, totals.pending), (3, 3, 0), "{totals:?}");
+    desk.daemon.drain().await;
+}
+
+/// Whoever tries ids must not learn which there are by taking them away, and nobody takes away what the operator wrote.
+#[tokio::test]
+async fn taking_a_contact_away_answers_the_same_for_known_and_unknown_ones() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    desk.asked().await;
+    let operators =
+        r#"[{"id":"main","channel":"email","address":"bob@b.test"},{"channel":"sms","to":"+1","verified":true}]"#;
+    desk.outbox.set_contacts(&subject("bob"), operators).await;
+    let bobs = desk.add_email("carol", "bob@b.test").await;
+    desk.asked().await;
+    let mut answers = Vec::new();
+    let known = [("alice", id.as_str()), ("carol", bobs.as_str())];
+    let unknown = [("alice", "c_0"), ("bob", "main"), ("bob", bobs.as_str()), ("nobody", "c_1")];
+    for (of, contact) in known.into_iter().chain(known).chain(unknown) {
+        let answer = desk.remove(of, contact).await;
+        let headers =
+            ["content-type", "content-length", "cache-control"].map(|name| answer.header(name).map(str::to_owned));
+        answers.push((answer.status, answer.text.clone(), headers));
+    }
+    assert_eq!(answers[0].0, 204);
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
+    assert!(desk.contacts("alice").await.is_empty() && desk.contacts("carol").await.is_empty());
+    assert_eq!(desk.contacts("bob").await, serde_json::from_str::<Vec<Value>>(operators).expect("a list"));
+    let nobody: u64 = desk.outbox.run("EXISTS", keys::subject(&subject("nobody"))).await;
+    assert_eq!(nobody, 0);
+    desk.daemon.drain().await;
+}
+
+/// One mailbox must not become many contacts, each with every alert and with requests of its own, by the spelling of its domain.
+#[tokio::test]
+async fn an_address_is_one_contact_however_its_domain_is_spelled() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")).await;
+    let id = desk.add_email("alice", "Alice@B.Test").await;
+    let asked = desk.asked().await;
+    assert_eq!(asked.to, "Alice@b.test");
+    for spelled in ["Alice@b.test", "Alice@ｂ．test", "Alice@B.TEST"] {
+        assert_eq!(desk.add_email("alice", spelled).await, id, "{spelled}");
+        let other = json!({"channel": "email", "address": spelled});
+        desk.api.post("/v1/subjects/other/contacts", &other).await.expect_problem(429, "too often");
+    }
+    let contacts = desk.contacts("alice").await;
+    assert_eq!((contacts.len(), &contacts[0]["address"]), (1, &json!("Alice@b.test")));
+    assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+
+    let umlaut = desk.add_email("bob", "bob@bücher.test").await;
+    assert_eq!(desk.asked().await.to, "bob@xn--bcher-kva.test");
+    assert_eq!(desk.add_email("bob", "bob@XN--Bcher-kva.test").await, umlaut);
+    // Nor is it another contact beside the operator's.
+    let operators = r#"[{"channel":"email","address":"carol@B.Test"}]"#;
+    desk.outbox.set_contacts(&subject("carol"), operators).await;
+    desk.add_email("carol", "carol@b.test").await;
+    assert_eq!(desk.contacts("carol").await, serde_json::from_str::<Vec<Value>>(operators).expect("a list"));
+    desk.daemon.drain().await;
+}
+
 /// Without a token anybody who reaches the port could have mail sent.
 #[tokio::test]
 async fn without_a_token_contacts_are_off_and_with_one_it_must_be_shown() {
@@ -566,11 +754,15 @@ async fn without_a_token_contacts_are_off_and_with_one_it_must_be_shown() {
         api.post(path, body).await.expect_problem(403, "http.token");
         api.with_token(TOKEN).post(path, body).await.expect_problem(403, "http.token");
     }
+    let contact = "/v1/subjects/a/contacts/c";
+    api.send("DELETE", contact, &[], "").await.expect_problem(403, "http.token");
     daemon.drain().await;
     let desk = Desk::open().await;
     for (path, body) in paths.iter().zip(&bodies) {
         desk.api.with_token("another").post(path, body).await.expect_problem(401, "token");
     }
+    let stranger = desk.api.with_token("another").send("DELETE", contact, &[], "").await;
+    stranger.expect_problem(401, "token");
     assert!(desk.texts("quota_verify_*").await.is_empty() && desk.contacts("a").await.is_empty());
     desk.daemon.drain().await;
 }
@@ -584,16 +776,23 @@ async fn what_is_no_contact_is_refused_with_its_field() {
         (json!({}), "channel: is missing"),
         (json!({"channel": "sms"}), "\"email\" or \"webhook\""),
         (json!({"channel": "email"}), "address: is missing"),
-        (json!({"channel": "email", "address": "nobody"}), "is not an e-mail address"),
+        (json!({"channel": "email", "address": "nobody"}), "address: \"nobody\" is not an e-mail address"),
         (json!({"channel": "email", "address": "a@b.test\r\nBcc: c@d.test"}), "is not an e-mail address"),
         (json!({"channel": "email", "address": format!("{}@b.test", "x".repeat(250))}), "at most 254"),
+        (json!({"channel": "email", "address": "a@[192.0.2.1]"}), "address: \"a@[192.0.2.1]\" can't be written to"),
+        (json!({"channel": "email", "address": "\"a b\"@b.test"}), "can't be written to"),
+        (
+            json!({"channel": "email", "address": "jörg@b.test"}),
+            "address: \"jörg@b.test\" has quotes or letters beyond",
+        ),
+        (json!({"channel": "email", "address": "\"jorg\"@b.test"}), "only the operator can add it"),
         (json!({"channel": "email", "address": "a@b.test", "url": "https://x.test"}), "url: does not belong"),
         (json!({"channel": "email", "address": "a@b.test", "verified": true}), "unknown field `verified`"),
         (json!({"channel": "webhook"}), "url: is missing"),
-        (json!({"channel": "webhook", "url": "x.test"}), "needs a scheme"),
+        (json!({"channel": "webhook", "url": "x.test"}), "url: webhook URL \"x.test\" needs a scheme"),
         (json!({"channel": "webhook", "url": "https://u:p@x.test/"}), "user name or password"),
         (json!({"channel": "webhook", "url": long}), "at most 2048"),
-        (json!({"channel": "webhook", "url": "https://x.test", "secret": "short"}), "webhook secret must be"),
+        (json!({"channel": "webhook", "url": "https://x.test", "secret": "short"}), "secret: webhook secret must be"),
         (json!({"channel": "webhook", "url": "https://x.test", "address": "a@b.test"}), "address: does not belong"),
     ] {
         desk.api.post("/v1/subjects/alice/contacts", &body).await.expect_problem(400, said);
@@ -605,13 +804,24 @@ async fn what_is_no_contact_is_refused_with_its_field() {
         .post(&format!("/v1/subjects/alice/contacts/{}/verify", "x".repeat(300)), &json!({"code": "1"}))
         .await
         .expect_problem(400, "contact: has more");
+    desk.remove("alice", &"x".repeat(300)).await.expect_problem(400, "contact: has more");
+    desk.remove("%00", "c").await.expect_problem(400, "control character");
+    desk.remove("alice", "%ff").await.expect_problem(400, "the path");
     assert!(desk.texts("quota_verify_*").await.is_empty() && desk.contacts("alice").await.is_empty());
 
     desk.outbox.set_contacts(&subject("alice"), "{not a list").await;
     desk.api.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "can't be read");
-    let many: Vec<Value> = (0..16).map(|n| json!({"channel": "email", "address": format!("{n}@b.test")})).collect();
+    desk.remove("alice", "c_0").await.expect_problem(409, "can't be read");
+    let _: () = desk.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    desk.remove("odd", "c_0").await.expect_problem(409, "can't be read");
+    let operators = (0..15).map(|n| json!({"channel": "email", "address": format!("{n}@b.test")}));
+    let own = json!({"id": "own", "channel": "email", "address": "own@b.test", "verified": true});
+    let many: Vec<Value> = operators.chain([own]).collect();
     desk.outbox.set_contacts(&subject("alice"), &Value::from(many).to_string()).await;
     desk.api.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "16 contacts");
+    desk.take_away("alice", "own").await;
+    desk.add("alice", &good).await;
+    assert_eq!(desk.contacts("alice").await.len(), 16);
     desk.daemon.drain().await;
 }
 
@@ -644,6 +854,7 @@ async fn without_redis_it_is_503_and_nothing_is_half_written() {
     desk.api.post("/v1/subjects/alice/contacts", &new).await.expect_problem(503, "Redis does not answer");
     desk.resend("alice", &id).await.expect_problem(503, "Redis does not answer");
     desk.show("alice", &id, &asked.code).await.expect_problem(503, "Redis does not answer");
+    desk.remove("alice", &id).await.expect_problem(503, "Redis does not answer");
     let page = desk.api.send("POST", "/confirm/any", &[], "").await;
     assert_eq!(page.status, 503);
     assert!(page.text.contains("Try again"), "{}", page.text);
@@ -675,4 +886,5 @@ async fn before_redis_was_reached_it_is_503_too() {
     api.post("/v1/subjects/alice/contacts", &new).await.expect_problem(503, "Redis does not answer");
     api.post("/v1/subjects/alice/contacts/c/verify", &json!({"code": "000000"})).await.expect_problem(503, "Redis");
     assert_eq!(api.send("POST", "/confirm/any", &[], "").await.status, 503);
+    api.send("DELETE", "/v1/subjects/alice/contacts/c", &[], "").await.expect_problem(503, "Redis");
 }

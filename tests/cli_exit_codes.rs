@@ -76,6 +76,7 @@ fn wrong_command_lines_are_explained() {
             vec!["subject", "set", "alice", "--email", "a@b.test", "--webhook-secret", "hunter2"],
         ),
         ("bad_address", vec!["subject", "set", "alice", "--email", "alice"]),
+        ("unwritable_address", vec!["subject", "set", "alice", "--email", "alice@[192.0.2.1]"]),
         ("nothing_to_set", vec!["subject", "set", "alice"]),
         ("unknown_state", vec!["deliveries", "list", "--state", "lost"]),
         ("bad_day", vec!["alerts", "--day", "yesterday"]),

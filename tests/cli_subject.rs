@@ -237,6 +237,9 @@ fn a_bad_value_writes_nothing() {
         &["--webhook", "example.com"],
         &["--webhook", "https://x.test", "--webhook-secret", "whsec_AAAA"],
         &["--email", "a@b.test", "--email", "a@b.test"],
+        &["--email", "a@b.test", "--email", "a@B.Test"],
+        &["--email", "a@[192.0.2.1]"],
+        &["--email", "\"a b\"@b.test"],
         &["--clear", "everything"],
     ] {
         let finished = subject(&server, &[&["set", "alice", "--timezone", "UTC"][..2], bad].concat());
@@ -257,6 +260,16 @@ fn a_plain_http_webhook_is_warned_about() {
         .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
         .run();
     assert!(!allowed.stderr.contains("warning"), "{}", allowed.stderr);
+}
+
+/// Most mail servers refuse such an address each time: the operator must hear of it before the first alert.
+#[test]
+fn an_address_that_few_mail_servers_take_is_warned_about() {
+    let server = RedisServer::start();
+    let set = |address: &str| subject(&server, &["set", "alice", "--email", address]);
+    let warned = set("jörg@b.test");
+    assert!(warned.code == 0 && warned.stderr.contains("only a mail server with SMTPUTF8"), "{}", warned.stderr);
+    assert!(!set("bob@bücher.example").stderr.contains("warning"));
 }
 
 /// Whoever wonders why a contact gets nothing must see it; naming it makes it the operator's, who needs nobody's consent.

@@ -86,6 +86,8 @@ wrong_files! {
     an_unknown_channel_is_an_error: "[[fallback.contacts]]\nchannel = \"pigeon\"\naddress = \"a@b.test\"\n";
     /// An address that is none.
     an_address_without_domain_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice\"\n";
+    /// An address that nobody can write a mail to.
+    an_address_that_no_mail_can_be_written_to_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice@[192.0.2.1]\"\n";
     /// Two deliveries of one alert to the same contact.
     a_doubled_contact_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"a@b.test\" }, { channel = \"email\", address = \"a@b.test\" }]\n";
     /// The first delay beyond the longest.
@@ -200,6 +202,14 @@ wrong_files! {
     a_sender_that_is_no_mailbox_is_an_error: "[email]\nfrom = \"alerts\"\n";
     /// Links in mails to a place that nobody reaches.
     a_public_url_without_a_host_is_an_error: "[http]\npublic_url = \"quota.example.com\"\n";
+    /// What is appended to it would be a part of the query.
+    a_public_url_with_a_query_is_an_error: "[http]\npublic_url = \"https://quota.example.com/alerts?to=\"\n";
+    /// What is appended to it would never reach the server.
+    a_public_url_with_a_fragment_is_an_error: "[http]\npublic_url = \"https://quota.example.com/#\"\n";
+    /// A password that is mailed to everybody.
+    a_public_url_with_a_user_is_an_error: "[http]\npublic_url = \"https://u:topsecret@quota.example.com\"\n";
+    /// A scheme that no browser opens.
+    a_public_url_of_another_scheme_is_an_error: "[http]\npublic_url = \"quota://quota.example.com\"\n";
     /// More than a set holds.
     requests_for_a_verification_beyond_count_are_an_error: "[verification]\nrequests = \"100001/1h\"\n";
     /// A number without a period.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::types::{Secret, duration};
 
@@ -19,6 +20,18 @@ pub struct HttpConfig {
     pub token_file: Option<PathBuf>,
     /// Where people reach this interface, `https://quota.example.com`: what confirm links begin with.
     pub public_url: Option<String>,
+}
+
+impl HttpConfig {
+    /// What confirm links begin with: `public_url` as a URL that another path can follow. `None` where it is not set, or is not one:
+    /// an http or https URL of a host, without user, query and fragment.
+    #[must_use]
+    pub fn confirm_links_below(&self) -> Option<Url> {
+        let url = Url::parse(self.public_url.as_deref()?).ok()?;
+        let bare = url.query().is_none() && url.fragment().is_none();
+        let anonymous = url.username().is_empty() && url.password().is_none();
+        (matches!(url.scheme(), "https" | "http") && url.has_host() && bare && anonymous).then_some(url)
+    }
 }
 
 /// The section `[check]`: how questions of API nodes are answered when Redis is away, or the subject's settings can't be read.

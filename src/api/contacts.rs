@@ -1,4 +1,4 @@
-//! `/v1/subjects/{id}/contacts`: contacts that a subject's own side adds, and their verification.
+//! `/v1/subjects/{id}/contacts`: contacts that a subject's own side adds and takes away, and their verification.
 //!
 //! Judges what was sent; everything else is the [`super::verification::Desk`]'s. What is answered depends on the request and on how often it came, never on
 //! whether there is such a subject or contact.
@@ -16,7 +16,7 @@ use super::Api;
 use super::body::{Given, Json};
 use super::problem::Problem;
 use super::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed};
-use crate::subjects::contact_check;
+use crate::subjects::contact_check::{self, ContactFault};
 use crate::transport::secret;
 use crate::types::{Channel, Contact, ContactId, Secret, Subject};
 
@@ -82,6 +82,15 @@ pub(super) async fn add(
     // Not whether it is verified: what is there already is answered in the same way.
     let shown = Shown { id: id.as_str(), channel: Some(channel), verified: false, secret };
     Ok(shown.answer(StatusCode::ACCEPTED))
+}
+
+/// `DELETE /v1/subjects/{id}/contacts/{contact}`
+pub(super) async fn remove(
+    State(api): State<Arc<Api>>,
+    path: Result<Path<ContactPath>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    api.contacts.remove(&candidate(path)?).await.map_err(problem)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/verification`
@@ -151,12 +160,12 @@ impl NewContact {
         let channel: String = channel.required_text("channel")?;
         let judged = match channel.as_str() {
             "email" => {
-                let address = bounded("address", address, ADDRESS_BYTES_MAX)?;
+                let address = bounded("address", address.required_text("address")?, ADDRESS_BYTES_MAX)?;
                 none_of(&channel, [("url", url), ("secret", secret)])?;
-                Judged { contact: Contact::email(&address), made: None }
+                Judged { contact: email(&address)?, made: None }
             }
             "webhook" => {
-                let url = bounded("url", url, URL_BYTES_MAX)?;
+                let url = bounded("url", url.required_text("url")?, URL_BYTES_MAX)?;
                 none_of(&channel, [("address", address)])?;
                 match secret.text::<String>("secret")? {
                     Some(named) => Judged { contact: Contact::webhook(&url, Secret::new(named)), made: None },
@@ -172,15 +181,24 @@ impl NewContact {
                 )));
             }
         };
-        match contact_check::check(&judged.contact) {
-            Ok(()) => Ok(judged),
-            Err(fault) => Err(Problem::bad_request(fault.to_string())),
-        }
+        contact_check::check(&judged.contact).map_err(|fault| in_field(&fault))?;
+        Ok(judged)
     }
 }
 
-fn bounded(field: &'static str, given: Given, bytes_max: usize) -> Result<String, Problem> {
-    let text: String = given.required_text(field)?;
+/// A mailbox under the one spelling of its domain that every server knows: under others it would be other contacts, each of which is
+/// asked as often as may be.
+fn email(address: &str) -> Result<Contact, Problem> {
+    contact_check::check_plain_address(address).map_err(|fault| in_field(&fault))?;
+    let place = Contact::email(address).place().into_owned();
+    Ok(Contact::email(&bounded("address", place, ADDRESS_BYTES_MAX)?))
+}
+
+fn in_field(fault: &ContactFault) -> Problem {
+    Problem::bad_request(format!("{}: {fault}", fault.field()))
+}
+
+fn bounded(field: &'static str, text: String, bytes_max: usize) -> Result<String, Problem> {
     if text.len() > bytes_max {
         return Err(Problem::bad_request(format!(
             "{field}: has {} bytes, at most {bytes_max} are allowed",

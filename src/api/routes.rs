@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 
 use super::Api;
 use super::body::BODY_BYTES_MAX;
@@ -48,6 +48,12 @@ pub const ROUTES: &[Route] = &[
     Route { method: "GET", path: "/openapi.json", access: Access::Open, serve: || get(openapi::document) },
     Route { method: "POST", path: "/v1/check", access: Access::Token, serve: || post(check::check) },
     Route { method: "POST", path: "/v1/subjects/{id}/contacts", access: Access::Write, serve: || post(contacts::add) },
+    Route {
+        method: "DELETE",
+        path: "/v1/subjects/{id}/contacts/{contact}",
+        access: Access::Write,
+        serve: || delete(contacts::remove),
+    },
     Route {
         method: "POST",
         path: "/v1/subjects/{id}/contacts/{contact}/verification",

@@ -5,8 +5,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use url::Url;
-
 use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
@@ -169,11 +167,7 @@ fn verification(config: &Config) -> Checked {
     let lifetime = config.verification.lifetime;
     let range = format!("{} is not between {} and {}", Written(lifetime), Written(LIFETIME_MIN), Written(LIFETIME_MAX));
     holds((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range)?;
-    let Some(public_url) = &config.http.public_url else { return Ok(()) };
-    let legal = Url::parse(public_url).is_ok_and(|url| {
-        let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-        matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
-    });
+    let legal = config.http.public_url.is_none() || config.http.confirm_links_below().is_some();
     holds(legal, &["http", "public_url"], "is not an http or https URL of a host, without user, query and fragment")
 }
 

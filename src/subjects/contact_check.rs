@@ -3,6 +3,7 @@
 
 use url::Url;
 
+use crate::transport::recipient::{self, AddressFault, LocalPart};
 use crate::transport::secret::{BYTES_MAX, BYTES_MIN, SigningSecrets};
 use crate::types::{Contact, Endpoint, Secret};
 
@@ -36,6 +37,34 @@ pub enum ContactFault {
         /// As given.
         address: String,
     },
+    /// A mailbox to which no mail can be written.
+    #[error(
+        "{address:?} can't be written to: spaces in a quoted local part, and address literals as [192.0.2.1], are not supported"
+    )]
+    Unwritable {
+        /// As given.
+        address: String,
+    },
+    /// A mailbox that not every mail server takes, named by somebody who can't know ours.
+    #[error(
+        "{address:?} has quotes or letters beyond ASCII before the @, which few mail servers take: only the operator can add it"
+    )]
+    LocalPart {
+        /// As given.
+        address: String,
+    },
+}
+
+impl ContactFault {
+    /// The field of the contact that is wrong.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Url { .. } | Self::Scheme { .. } | Self::UserInfo { .. } => "url",
+            Self::Secret => "secret",
+            Self::Address { .. } | Self::Unwritable { .. } | Self::LocalPart { .. } => "address",
+        }
+    }
 }
 
 /// Judges a contact by its form.
@@ -53,16 +82,38 @@ pub fn check(contact: &Contact) -> Result<(), ContactFault> {
     }
 }
 
-/// Judges an e-mail address.
+/// Judges an e-mail address: whether a mail can be sent to it.
 ///
 /// # Errors
 ///
-/// [`ContactFault::Address`].
+/// [`ContactFault::Address`] or [`ContactFault::Unwritable`].
 pub fn check_address(address: &str) -> Result<(), ContactFault> {
-    match address.parse::<lettre::Address>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(ContactFault::Address { address: address.to_owned() }),
+    local_part(address).map(drop)
+}
+
+/// Judges an e-mail address that any mail server takes, whichever the operator has.
+///
+/// # Errors
+///
+/// As [`check_address`], and [`ContactFault::LocalPart`].
+pub fn check_plain_address(address: &str) -> Result<(), ContactFault> {
+    match local_part(address)? {
+        LocalPart::Plain => Ok(()),
+        LocalPart::Quoted | LocalPart::BeyondAscii => Err(ContactFault::LocalPart { address: address.to_owned() }),
     }
+}
+
+/// Whether only a mail server with SMTPUTF8 takes mail for this address.
+#[must_use]
+pub fn needs_smtputf8(address: &str) -> bool {
+    recipient::judge(address) == Ok(LocalPart::BeyondAscii)
+}
+
+fn local_part(address: &str) -> Result<LocalPart, ContactFault> {
+    recipient::judge(address).map_err(|fault| match fault {
+        AddressFault::Malformed => ContactFault::Address { address: address.to_owned() },
+        AddressFault::Unwritable => ContactFault::Unwritable { address: address.to_owned() },
+    })
 }
 
 /// Judges a receiver's URL.
@@ -126,6 +177,22 @@ mod tests {
         for good in ["https://example.com/hook?a=1", "http://127.0.0.1:9000/", "https://[::1]/x", "HTTPS://EXAMPLE.COM"]
         {
             assert_eq!(check_url(good), Ok(()), "{good}");
+        }
+    }
+
+    /// An operator knows the own mail server; whoever types an address into a form does not, and waits for a mail in vain.
+    #[test]
+    fn addresses_are_judged_more_strictly_where_the_operator_did_not_write_them() {
+        let fields = |address| {
+            let field = |judged: Result<(), ContactFault>| judged.map_err(|fault| fault.field());
+            (field(check_address(address)), field(check_plain_address(address)))
+        };
+        assert_eq!(fields("bob@bücher.example"), (Ok(()), Ok(())));
+        for odd in ["jörg@example.com", "\"bob\"@example.com"] {
+            assert_eq!(fields(odd), (Ok(()), Err("address")), "{odd}");
+        }
+        for bad in ["bob", "bob@[192.0.2.1]", "\"b ob\"@example.com", "bob@example.com "] {
+            assert_eq!(fields(bad), (Err("address"), Err("address")), "{bad}");
         }
     }
 

@@ -64,8 +64,8 @@ pub async fn read_contacts(link: &Link, subject: &Subject) -> RedisResult<Vec<u8
     Ok(link.query::<Option<Vec<u8>>>(&command).await?.unwrap_or_default())
 }
 
-/// Reads the field of contacts, has `change` make the new one of it (`None`: it stays), and writes that if nobody was quicker; else
-/// again from the start. Where the reply is lost the change may have been written: the next call finds it there.
+/// Reads the field of contacts, has `change` make the new one of it (`None`: it stays; empty: it is removed), and writes that if nobody
+/// was quicker; else again from the start. Where the reply is lost the change may have been written: the next call finds it there.
 ///
 /// # Errors
 ///
@@ -78,7 +78,12 @@ pub async fn change_contacts<E: From<RedisError>>(
     for _ in 0..TRIES_MAX {
         let read = read_contacts(link, subject).await?;
         let Some(changed) = change(&read)? else { return Ok(Stored::Kept) };
-        let call = SCRIPT.call().key(keys::subject(subject)).arg(read).arg(1).arg(record::CONTACTS).arg(changed);
+        let call = SCRIPT.call().key(keys::subject(subject)).arg(read);
+        let call = match changed.is_empty() {
+            // A subject that has nothing else is then unknown again.
+            true => call.arg(0).arg(record::CONTACTS),
+            false => call.arg(1).arg(record::CONTACTS).arg(changed),
+        };
         let answer: String = call.run(link).await?;
         if answer == "written" {
             return Ok(Stored::Written);

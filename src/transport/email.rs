@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use lettre::transport::smtp::client::Certificate;
 
 use super::config::EmailConfig;
-use super::message::{self, Author};
+use super::message::Author;
+use super::recipient;
 use super::smtp::{Parcel, Refusal, SmtpClient};
 use super::smtp_url::SmtpServer;
 use super::{TransportError, authorities};
@@ -110,7 +111,7 @@ impl Mailer {
     }
 
     async fn attempt(&self, mail: Mail<'_>) -> Result<u16, Failure> {
-        let recipient = message::recipient(mail.to).ok_or(Failure::Unwritable("malformed e-mail address"))?;
+        let recipient = recipient::read(mail.to).ok_or(Failure::Unwritable("malformed e-mail address"))?;
         let written = self.author.write(&recipient, &mail);
         let bytes = written.map_err(|_| Failure::Unwritable("the mail cannot be written"))?;
         let parcel = Parcel { from: self.author.address(), to: &recipient, bytes: &bytes };

@@ -11,6 +11,7 @@ mod authorities;
 pub mod config;
 pub mod email;
 mod message;
+pub mod recipient;
 mod retry_after;
 pub mod secret;
 mod smtp;

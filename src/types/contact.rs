@@ -1,5 +1,6 @@
 //! Contacts: where a subject is reached. One e-mail address or one webhook endpoint, with an id of its own.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -118,7 +119,7 @@ impl Contact {
     }
 
     /// The id that follows from channel and address, whatever id the contact bears: the same for every subject that it belongs to,
-    /// while ids that a platform gives may be the same for two subjects' contacts.
+    /// while ids that a platform gives may be the same for two subjects' contacts. The domain of a mailbox counts in lower case.
     #[must_use]
     pub fn derived_id(&self) -> ContactId {
         derived_id(self.channel(), self.address())
@@ -141,10 +142,43 @@ impl Contact {
             Endpoint::Webhook { url, .. } => url,
         }
     }
+
+    /// What is reached there, however it is spelled: contacts of one channel and place are one. The domain of a mailbox is the same in
+    /// upper and lower case and in its ASCII form; who is meant by what stands before it is for its own mail server to say.
+    #[must_use]
+    pub fn place(&self) -> Cow<'_, str> {
+        match &self.endpoint {
+            Endpoint::Webhook { url, .. } => Cow::Borrowed(url),
+            Endpoint::Email { address } => with_domain(address, ascii_domain),
+        }
+    }
 }
 
+/// The ASCII form of a domain (IDNA), in lower case. `None` where it has none.
+#[must_use]
+pub fn ascii_domain(domain: &str) -> Option<String> {
+    if domain.is_ascii() {
+        return Some(domain.to_ascii_lowercase());
+    }
+    url::Host::parse(domain).ok().map(|host| host.to_string())
+}
+
+/// The address with its domain written in another way, if that can be done.
+fn with_domain(address: &str, written: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
+    let rewritten = address.rsplit_once('@').and_then(|(local, domain)| {
+        let other = written(domain).filter(|other| other != domain)?;
+        Some(format!("{local}@{other}"))
+    });
+    rewritten.map_or(Cow::Borrowed(address), Cow::Owned)
+}
+
+/// Not of the place: ids of contacts whose domain is written beyond ASCII were made before there was one, and must stay.
 fn derived_id(channel: Channel, address: &str) -> ContactId {
-    ContactId(format!("c_{}", &digest_of(&[channel.as_str(), address])[..16]))
+    let address = match channel {
+        Channel::Email => with_domain(address, |domain| Some(domain.to_lowercase())),
+        Channel::Webhook | Channel::None => Cow::Borrowed(address),
+    };
+    ContactId(format!("c_{}", &digest_of(&[channel.as_str(), &address])[..16]))
 }
 
 /// The JSON and TOML form: a flat object whose `channel` says which of the others belong.
@@ -237,6 +271,27 @@ mod tests {
         let contacts: Vec<Contact> = serde_json::from_str(json).expect("contacts");
         assert_eq!(contacts[0].id, Contact::email("a@b.test").id);
         assert_eq!(contacts[1].id.as_str(), "c_1");
+    }
+
+    /// One mailbox must not be two contacts that get every alert twice; nor may an id change under deliveries that are on their way.
+    #[test]
+    fn a_domain_is_the_same_in_either_case_and_the_local_part_is_not() {
+        let id = |address: &str| Contact::email(address).id.to_string();
+        assert_eq!(id("a@b.test"), "c_ab39b01901a28f91");
+        assert_eq!(id("Bob@bücher.example"), "c_bfb05b681be4fb9b");
+        assert_eq!((id("a@B.Test"), id("Bob@BÜCHER.example")), (id("a@b.test"), id("Bob@bücher.example")));
+        assert_ne!(id("A@b.test"), id("a@b.test"));
+        let place = |address: &str| Contact::email(address).place().into_owned();
+        assert_eq!(place("\"a@B\"@B.Test"), "\"a@B\"@b.test");
+        for spelled in ["Bob@bücher.example", "Bob@BÜCHER.example", "Bob@ｂücher．example", "Bob@XN--bcher-kva.Example"]
+        {
+            assert_eq!(place(spelled), "Bob@xn--bcher-kva.example");
+        }
+        for odd in ["nobody", "", "a@", "a@％", "@"] {
+            assert_eq!(place(odd), odd);
+        }
+        let hook = Contact::webhook("https://X.test/@A", Secret::default());
+        assert_eq!((hook.place().as_ref(), hook.derived_id().as_str()), ("https://X.test/@A", "c_c962a2abce4c2d8f"));
     }
 
     /// Contacts of before, of an operator and of the platform's HSET must go on getting alerts; only an outright `false` stops them.

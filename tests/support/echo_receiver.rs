@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
@@ -12,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use quotabell::cli::catcher::CaughtRequest;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use super::eventually::PATIENCE;
@@ -30,6 +31,8 @@ pub enum Echo {
     TooLate,
     /// The right text, with a status that refuses.
     Refused,
+    /// As it should be, once it is let go.
+    Held,
 }
 
 /// The receiver on a free port. Gone when dropped.
@@ -37,6 +40,7 @@ pub enum Echo {
 pub struct EchoReceiver {
     address: SocketAddr,
     arrived: mpsc::UnboundedReceiver<CaughtRequest>,
+    held: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -45,9 +49,10 @@ impl EchoReceiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let (told, arrived) = mpsc::unbounded_channel();
-        let router = Router::new().fallback(take).with_state((echo, told));
+        let held = Arc::new(Notify::new());
+        let router = Router::new().fallback(take).with_state((echo, told, Arc::clone(&held)));
         let task = tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
-        Self { address, arrived, task }
+        Self { address, arrived, held, task }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -58,6 +63,11 @@ impl EchoReceiver {
     pub async fn next(&mut self) -> CaughtRequest {
         let next = tokio::time::timeout(PATIENCE, self.arrived.recv()).await.expect("a request in time");
         next.expect("the server lives")
+    }
+
+    /// Lets one answer go that is held, the one that has waited longest.
+    pub fn let_go(&self) {
+        self.held.notify_one();
     }
 
     pub fn try_next(&mut self) -> Option<CaughtRequest> {
@@ -72,7 +82,7 @@ impl Drop for EchoReceiver {
 }
 
 async fn take(
-    State((echo, told)): State<(Echo, mpsc::UnboundedSender<CaughtRequest>)>,
+    State((echo, told, held)): State<(Echo, mpsc::UnboundedSender<CaughtRequest>, Arc<Notify>)>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -87,6 +97,10 @@ async fn take(
     let right = json!({"challenge": challenge, "hello": 1}).to_string();
     match echo {
         Echo::Right => right.into_response(),
+        Echo::Held => {
+            held.notified().await;
+            right.into_response()
+        }
         Echo::Wrong => json!({"challenge": "another"}).to_string().into_response(),
         Echo::Nothing => StatusCode::NO_CONTENT.into_response(),
         Echo::TooLate => format!("{}{right}", " ".repeat(200_000)).into_response(),

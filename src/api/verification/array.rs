@@ -6,16 +6,31 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{CONTACTS_MAX, fingerprint};
+use super::{CONTACTS_MAX, added_as, fingerprint};
 use crate::types::{Contact, ContactId, Endpoint};
 
-/// Why no contact can be added.
+/// The field that says whether somebody at the address has agreed. An element without it is the operator's.
+const VERIFIED: &str = "verified";
+/// The field that tells an unverified element from one of the same address that was removed before: what was sent for that one
+/// verifies nothing.
+const NONCE: &str = "nonce";
+
+/// Why the array is left as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// What is stored is no array: somebody has to look at it before anything is changed.
     Unreadable,
     /// There are as many as may be.
     Full,
+}
+
+/// A contact that waits for consent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unverified {
+    /// Which.
+    pub(super) contact: Contact,
+    /// What consent is asked for: this endpoint, as it was added this time.
+    pub(super) asked: String,
 }
 
 /// What became of a consent.
@@ -29,79 +44,137 @@ pub(super) enum Consent {
     Void,
 }
 
-/// The array with an unverified contact added; `None` where nothing is to be changed, since the contact is there already.
+/// The array without some of its contacts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Removed {
+    /// What remains; empty for nothing.
+    pub(super) remaining: String,
+    /// Those that are gone.
+    pub(super) contacts: Vec<Contact>,
+}
+
+/// The array with an unverified contact added; `None` where nothing is to be changed, since the contact is there already. The nonce is
+/// another one for each call.
 ///
 /// One whose address is there, unverified, takes its place: its secret is the one that was named last. Beside a verified webhook with
 /// another secret it stands until its receiver has confirmed that secret, so that nobody loses an alert by it.
-pub(super) fn add(stored: &[u8], contact: &Contact) -> Result<Option<String>, Refused> {
+pub(super) fn add(stored: &[u8], contact: &Contact, nonce: &str) -> Result<Option<String>, Refused> {
     let mut elements = elements(stored).ok_or(Refused::Unreadable)?;
     // Also for one that is there: at the bound the answer tells as little as below it.
     if elements.len() >= CONTACTS_MAX {
         return Err(Refused::Full);
     }
-    let same_address = |other: &Contact| (other.channel(), other.address()) == (contact.channel(), contact.address());
-    let known: Vec<Option<Contact>> = elements.iter().map(|element| read(element).filter(same_address)).collect();
-    if known.iter().flatten().any(|other| other.verified && other.endpoint == contact.endpoint) {
+    let known: Vec<Known> = known(&elements).into_iter().filter(|other| same_place(&other.contact, contact)).collect();
+    if known.iter().any(|other| other.contact.verified && same_endpoint(&other.contact, contact)) {
         return Ok(None);
     }
-    let unverified = known.iter().position(|other| other.as_ref().is_some_and(|other| !other.verified));
-    let verified_twin = known.iter().flatten().any(|other| other.verified);
-    let email = matches!(contact.endpoint, Endpoint::Email { .. });
-    match unverified {
-        Some(at) if known[at].as_ref().is_some_and(|other| other.endpoint == contact.endpoint) => return Ok(None),
-        Some(at) => set_secret(&mut elements[at], contact),
-        None if email && verified_twin => return Ok(None),
-        None => elements.push(serde_json::to_value(contact).expect("a contact is text and truth")),
+    match known.iter().find(|other| !other.contact.verified) {
+        Some(other) if same_endpoint(&other.contact, contact) => return Ok(None),
+        Some(other) => set_secret(&mut elements[other.at], contact),
+        None => {
+            let mut element = serde_json::to_value(contact).expect("a contact is text and truth");
+            element[NONCE] = json!(nonce);
+            elements.push(element);
+        }
     }
     Ok(Some(write(&elements)))
 }
 
 /// The unverified contact of this id.
-pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Contact> {
-    let contacts = elements(stored).unwrap_or_default();
-    contacts.iter().filter_map(read).find(|contact| bears(contact, id) && !contact.verified)
+pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Unverified> {
+    let known = known(&elements(stored).unwrap_or_default());
+    let found = known.into_iter().find(|known| bears(&known.contact, id) && !known.contact.verified)?;
+    Some(Unverified { asked: found.asked(), contact: found.contact })
 }
 
-/// The array where this contact is verified, if its endpoint is still the one of the fingerprint. Its secret becomes that of a
-/// verified contact of the same URL, which stays in its place.
+/// The array where this contact is verified, if it is still the one that was asked, at the same endpoint. Its secret becomes that of
+/// a verified contact of the same URL, which stays in its place.
 pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
     let mut elements = elements(stored).unwrap_or_default();
-    let contacts: Vec<Option<Contact>> = elements.iter().map(read).collect();
-    let is_it = |contact: &Contact| bears(contact, id) && fingerprint(&contact.endpoint) == asked;
-    let of = |verified: bool| {
-        let found = contacts.iter().flatten().find(|contact| is_it(contact) && contact.verified == verified);
-        found.and_then(|found| contacts.iter().position(|contact| contact.as_ref() == Some(found)))
+    let known = known(&elements);
+    let with_id = || known.iter().filter(|known| bears(&known.contact, id));
+    let Some(found) = with_id().find(|known| !known.contact.verified && known.asked() == asked) else {
+        let before = |known: &Known| known.contact.verified && asked.starts_with(&fingerprint(&known.contact.endpoint));
+        return if with_id().any(before) { Consent::Before } else { Consent::Void };
     };
-    let Some(at) = of(false) else {
-        return if of(true).is_some() { Consent::Before } else { Consent::Void };
-    };
-    let contact = contacts[at].as_ref().expect("it was just found");
-    let twin = contacts.iter().position(|other| {
-        other.as_ref().is_some_and(|other| {
-            other.verified && (other.channel(), other.address()) == (contact.channel(), contact.address())
-        })
-    });
+    let twin = known.iter().find(|other| other.contact.verified && same_place(&other.contact, &found.contact));
     match twin {
         Some(twin) => {
-            set_secret(&mut elements[twin], contact);
-            elements.remove(at);
+            set_secret(&mut elements[twin.at], &found.contact);
+            elements.remove(found.at);
         }
-        None => elements[at]["verified"] = Value::Bool(true),
+        None => {
+            let element = elements[found.at].as_object_mut().expect("a contact is an object");
+            element.insert(VERIFIED.to_owned(), Value::Bool(true));
+            element.remove(NONCE);
+        }
     }
     Consent::Given(write(&elements))
 }
 
-/// Whether the contact is known by this id: its own, or the one that is answered to whoever adds its address.
+/// The array without this contact, and without every other of its address: that is to get nothing more. `None` where none was added
+/// here: what the operator wrote stays, and so does what can't be read.
+pub(super) fn remove(stored: &[u8], id: &ContactId) -> Result<Option<Removed>, Refused> {
+    let mut elements = elements(stored).ok_or(Refused::Unreadable)?;
+    let mut added = known(&elements);
+    added.retain(|known| elements[known.at].get(VERIFIED).is_some());
+    let named: Vec<Contact> =
+        added.iter().filter(|known| bears(&known.contact, id)).map(|known| known.contact.clone()).collect();
+    added.retain(|known| named.iter().any(|named| same_place(named, &known.contact)));
+    if added.is_empty() {
+        return Ok(None);
+    }
+    // From the back, so that the places before stay what they are.
+    for known in added.iter().rev() {
+        elements.remove(known.at);
+    }
+    let remaining = if elements.is_empty() { String::new() } else { write(&elements) };
+    Ok(Some(Removed { remaining, contacts: added.into_iter().map(|known| known.contact).collect() }))
+}
+
+/// An element that can be read.
+struct Known {
+    /// Its place in the array.
+    at: usize,
+    contact: Contact,
+    /// Empty for one that was not added here.
+    nonce: String,
+}
+
+impl Known {
+    fn asked(&self) -> String {
+        format!("{}.{}", fingerprint(&self.contact.endpoint), self.nonce)
+    }
+}
+
+fn known(elements: &[Value]) -> Vec<Known> {
+    let read = |(at, element): (usize, &Value)| {
+        let nonce = element.get(NONCE).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Contact::deserialize(element).ok().map(|contact| Known { at, contact, nonce })
+    };
+    elements.iter().enumerate().filter_map(read).collect()
+}
+
+/// Whether the contact is known by this id: its own, the one that follows from its address, or the one that is answered to whoever
+/// adds that address.
 fn bears(contact: &Contact, id: &ContactId) -> bool {
-    contact.id == *id || contact.derived_id() == *id
+    contact.id == *id || contact.derived_id() == *id || added_as(contact) == *id
+}
+
+fn same_place(one: &Contact, other: &Contact) -> bool {
+    (one.channel(), one.place()) == (other.channel(), other.place())
+}
+
+/// Of two contacts of one place: whether they share the secret too.
+fn same_endpoint(one: &Contact, other: &Contact) -> bool {
+    match (&one.endpoint, &other.endpoint) {
+        (Endpoint::Webhook { secret: one, .. }, Endpoint::Webhook { secret: other, .. }) => one == other,
+        _ => true,
+    }
 }
 
 fn elements(stored: &[u8]) -> Option<Vec<Value>> {
     if stored.is_empty() { Some(Vec::new()) } else { serde_json::from_slice(stored).ok() }
-}
-
-fn read(element: &Value) -> Option<Contact> {
-    Contact::deserialize(element).ok()
 }
 
 fn set_secret(element: &mut Value, contact: &Contact) {
@@ -127,8 +200,26 @@ mod tests {
         Contact { verified: false, ..Contact::webhook("https://x.test/", Secret::new(secret.to_owned())) }
     }
 
+    /// Adds it; each test adds a contact once, so one nonce will do.
+    fn add(stored: &[u8], contact: &Contact) -> Result<Option<String>, Refused> {
+        super::add(stored, contact, "n1")
+    }
+
+    /// What it is asked for once it was added.
+    fn asked(contact: &Contact) -> String {
+        let added = add(b"", contact).expect("room").expect("new");
+        unverified(added.as_bytes(), &contact.id).expect("it was added").asked
+    }
+
     fn consent(stored: &str, contact: &Contact) -> Consent {
-        verify(stored.as_bytes(), &contact.id, &fingerprint(&contact.endpoint))
+        verify(stored.as_bytes(), &contact.id, &asked(contact))
+    }
+
+    /// What remains without this contact; `None` where nothing is taken away.
+    fn without(stored: &str, id: &str) -> Option<String> {
+        let removed = remove(stored.as_bytes(), &ContactId::from_stored(id)).expect("an array")?;
+        assert!(!removed.contacts.is_empty());
+        Some(removed.remaining)
     }
 
     fn read_all(stored: &str) -> Vec<Contact> {
@@ -184,8 +275,9 @@ mod tests {
         assert_eq!(add(stored.as_bytes(), &added), Ok(None));
         let main = ContactId::from_stored("main");
         for id in [&added.id, &main] {
-            assert_eq!(unverified(stored.as_bytes(), id).map(|contact| contact.id), Some(main.clone()));
-            let consent = verify(stored.as_bytes(), id, &fingerprint(&added.endpoint));
+            let found = unverified(stored.as_bytes(), id).expect("it is there");
+            assert_eq!(found.contact.id, main);
+            let consent = verify(stored.as_bytes(), id, &found.asked);
             let Consent::Given(verified) = consent else { panic!("{consent:?}") };
             assert!(read_all(&verified)[0].verified, "{verified}");
         }
@@ -212,5 +304,98 @@ mod tests {
         assert_eq!(add(stored.as_bytes(), &email("one@too.many")), Err(Refused::Full));
         assert_eq!(add(stored.as_bytes(), &email("0@b.test")), Err(Refused::Full));
         assert_eq!(add(b"{}", &email("a@b.test")), Err(Refused::Unreadable));
+    }
+
+    /// One mailbox is one contact, however its domain was spelled by whoever came first; it would get every alert twice.
+    #[test]
+    fn an_address_that_is_there_with_another_spelling_of_its_domain_is_not_added_again() {
+        for stored in ["a@B.Test", "a@b.test"] {
+            for verified in ["", r#","verified":false"#, r#","verified":true"#] {
+                let stored = format!(r#"[{{"id":"main","channel":"email","address":"{stored}"{verified}}}]"#);
+                assert_eq!(add(stored.as_bytes(), &email("a@b.test")), Ok(None), "{stored}");
+                assert!(add(stored.as_bytes(), &email("A@b.test")).expect("room").is_some(), "{stored}");
+            }
+        }
+        // What is answered to whoever adds it finds it, too.
+        let stored = r#"[{"id":"main","channel":"email","address":"a@Bücher.Test","verified":false}]"#;
+        let added = email("a@xn--bcher-kva.test");
+        assert_eq!(add(stored.as_bytes(), &added), Ok(None));
+        assert!(unverified(stored.as_bytes(), &added.id).is_some());
+    }
+
+    /// Whoever removed a contact did not mean that a mail which is on its way brings it back.
+    #[test]
+    fn what_was_asked_for_a_contact_that_was_removed_verifies_nothing_when_it_is_added_again() {
+        for contact in [email("a@b.test"), webhook("secret")] {
+            let first = add(b"", &contact).expect("room").expect("new");
+            let asked = unverified(first.as_bytes(), &contact.id).expect("it was added").asked;
+            assert_eq!(without(&first, contact.id.as_str()).as_deref(), Some(""));
+            assert_eq!(verify(b"", &contact.id, &asked), Consent::Void);
+            let again = super::add(b"", &contact, "n2").expect("room").expect("new");
+            assert_eq!(verify(again.as_bytes(), &contact.id, &asked), Consent::Void);
+            let anew = unverified(again.as_bytes(), &contact.id).expect("it was added").asked;
+            let Consent::Given(verified) = verify(again.as_bytes(), &contact.id, &anew) else { panic!("not given") };
+            assert!(!verified.contains(NONCE), "{verified}");
+            // Another call of the same, of which the answer was lost.
+            assert_eq!(verify(verified.as_bytes(), &contact.id, &anew), Consent::Before);
+        }
+    }
+
+    /// An operator's contact was not theirs to take away, and what can't be read may be one.
+    #[test]
+    fn only_what_was_added_here_is_taken_away() {
+        let id = email("a@b.test").id;
+        let operators = r#"[{"id":"main","channel":"email","address":"a@b.test"}]"#;
+        let unreadable = r#"[{"id":"main","channel":"webhook","url":"https://x.test/","verified":false},{"id":"main","channel":"email","address":"a@b.test","verified":null},"main",7]"#;
+        for stored in [operators, unreadable, "[]", ""] {
+            for id in [id.as_str(), "main"] {
+                assert_eq!(without(stored, id), None, "{stored}");
+            }
+        }
+        assert_eq!(remove(b"{}", &id), Err(Refused::Unreadable));
+        assert_eq!(remove(b"[", &id), Err(Refused::Unreadable));
+
+        let others = r#"{"channel":"sms","to":"+1"},{"address":"c@b.test","channel":"email","note":{"x":1.5}}"#;
+        for verified in ["true", "false"] {
+            let added = format!(r#"{{"id":"own","channel":"email","address":"a@B.test","verified":{verified}}}"#);
+            let alone = format!("[{others}]");
+            for stored in [format!("[{added},{others}]"), format!("[{others},{added}]")] {
+                for id in ["own", id.as_str()] {
+                    assert_eq!(without(&stored, id).as_deref(), Some(alone.as_str()), "{stored}");
+                }
+                assert_eq!(without(&stored, "c_0"), None);
+                assert_eq!(without(&stored, email("c@b.test").id.as_str()), None);
+            }
+            assert_eq!(without(&alone, id.as_str()), None, "a second time");
+            assert_eq!(without(&format!("[{added}]"), "own").as_deref(), Some(""));
+        }
+    }
+
+    /// Whoever takes a receiver away must not find it back with the secret that was proposed for it.
+    #[test]
+    fn a_receiver_goes_with_the_secret_that_waits_beside_it() {
+        let of = |id: &str, secret: &str, more: &str| {
+            format!(r#"{{"channel":"webhook","id":"{id}","secret":"{secret}","url":"https://x.test/"{more}}}"#)
+        };
+        let (id, unverified) = (webhook("new").id, r#","verified":false"#);
+        let both = format!("[{},{}]", of("main", "old", r#","verified":true"#), of(id.as_str(), "new", unverified));
+        for named in ["main", id.as_str()] {
+            assert_eq!(without(&both, named).as_deref(), Some(""), "{named}");
+        }
+        let operators = of("main", "old", "");
+        let beside = format!("[{operators},{}]", of(id.as_str(), "new", unverified));
+        assert_eq!(without(&beside, id.as_str()), Some(format!("[{operators}]")));
+        assert_eq!(without(&beside, "main"), None, "that is the operator's");
+    }
+
+    /// Somebody who has as many contacts as may be takes one away to add another.
+    #[test]
+    fn a_contact_that_is_removed_makes_room() {
+        let many: Vec<Contact> = (0..CONTACTS_MAX).map(|number| email(&format!("{number}@b.test"))).collect();
+        let full = serde_json::to_string(&many).expect("JSON");
+        assert_eq!(add(full.as_bytes(), &email("new@b.test")), Err(Refused::Full));
+        let room = without(&full, many[3].id.as_str()).expect("it was added");
+        let added = add(room.as_bytes(), &email("new@b.test")).expect("room").expect("new");
+        assert_eq!(read_all(&added).len(), CONTACTS_MAX);
     }
 }

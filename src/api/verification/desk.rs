@@ -1,4 +1,4 @@
-//! What can be asked for: add a contact, send its verification again, show a password, open a confirm link.
+//! What can be asked for: add a contact, take it away, send its verification again, show a password, open a confirm link.
 //!
 //! Asks Redis as often for a contact that is there as for one that is not, and leaves everything that takes longer to the
 //! [`super::Messenger`]. Whatever is cut off on the way leaves at most an unverified contact, a request that counts, or a minute in
@@ -72,7 +72,7 @@ pub enum DeskError {
     /// The subject has as many contacts as may be.
     #[error("the subject has too many contacts")]
     Full,
-    /// The subject's contacts can't be read, so nothing is added to them.
+    /// The subject's contacts can't be read, so nothing is changed about them.
     #[error("the subject's contacts can't be read")]
     Unreadable,
     /// Others change the subject's contacts all the time.
@@ -150,12 +150,43 @@ impl Desk {
         if asks == Asks::Now {
             self.pace.count(link, &counted_as(contact)).await?;
         }
-        let stored =
-            change_contacts(link, &candidate.subject, |stored| array::add(stored, contact).map_err(DeskError::from));
+        let nonce = format!("{:032x}", rand::random::<u128>());
+        let add = |stored: &[u8]| array::add(stored, contact, &nonce).map_err(DeskError::from);
+        let stored = change_contacts(link, &candidate.subject, add);
         match stored.await? {
             store::Stored::Changed => Err(DeskError::Contended),
             store::Stored::Written | store::Stored::Kept => Ok(()),
         }
+    }
+
+    /// Takes a contact away that was added here, verified or not; for any other does nothing, and answers the same. What was sent to
+    /// its address verifies nothing afterwards, not even if it is added again, and its deliveries that are pending are cancelled at
+    /// their next attempt. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// [`DeskError`]. Where it is Redis that failed, the contact may be gone; whoever adds it again is then asked a minute later.
+    pub async fn remove(&self, candidate: &Candidate) -> Result<(), DeskError> {
+        let removed = within_deadline(async {
+            let link = self.link()?;
+            let mut removed = Vec::new();
+            let stored = change_contacts(link, &candidate.subject, |stored| {
+                let without = array::remove(stored, &candidate.contact)?;
+                removed = without.as_ref().map(|without| without.contacts.clone()).unwrap_or_default();
+                Ok::<_, DeskError>(without.map(|without| without.remaining))
+            });
+            if stored.await? == store::Stored::Changed {
+                return Err(DeskError::Contended);
+            }
+            self.pace.forget(link, candidate, &removed).await?;
+            Ok(removed)
+        })
+        .await?;
+        if !removed.is_empty() {
+            let Candidate { subject, contact } = candidate;
+            tracing::info!(%subject, contact = ?contact.as_str(), "contact is removed");
+        }
+        Ok(())
     }
 
     /// Has the address of an unverified contact asked again; for any other does nothing, and answers the same.
@@ -169,9 +200,9 @@ impl Desk {
             let link = self.link()?;
             self.pace.again(link, &candidate).await?;
             let stored = unless_unreadable(read_contacts(link, &candidate.subject).await)?;
-            let contact = array::unverified(&stored, &candidate.contact);
+            let found = array::unverified(&stored, &candidate.contact);
             // What is not there is counted under the id that was named: for an address in lower case, its own.
-            let counted = contact.as_ref().map_or_else(|| candidate.contact.clone(), counted_as);
+            let counted = found.map_or_else(|| candidate.contact.clone(), |found| counted_as(&found.contact));
             self.pace.count(link, &counted).await
         })
         .await?;

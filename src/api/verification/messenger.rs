@@ -9,10 +9,11 @@ use redis::RedisResult;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use super::desk::{Consented, consent};
 use super::password::{self, Password};
-use super::{Candidate, DeskError, Event, VerificationConfig, array, confirm_link, fingerprint};
+use super::{Candidate, DeskError, Event, VerificationConfig, array, confirm_link};
 use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
 use crate::subjects::store::read_contacts;
 use crate::throttle::one_time_token::TokenError;
@@ -40,7 +41,7 @@ pub struct MessengerParts {
     /// How long passwords and links are good.
     pub config: VerificationConfig,
     /// Where confirm links lead to; without it mails have none.
-    pub public_url: Option<String>,
+    pub public_url: Option<Url>,
     /// What sends.
     pub sender: Arc<Sender>,
 }
@@ -116,15 +117,16 @@ impl MessengerParts {
 
     async fn ask_now(&self, candidate: &Candidate) -> Result<Option<Event>, MessageError> {
         let stored = read_contacts(&self.link, &candidate.subject).await?;
-        let Some(contact) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
-        if let Some(event) = self.without_room(candidate, &contact).await {
+        let Some(unverified) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
+        if let Some(event) = self.without_room(candidate, &unverified.contact).await {
             return Ok(Some(event));
         }
         let now = server_time(&self.link).await?;
-        let event = match &contact.endpoint {
-            Endpoint::Email { address } => self.mail(candidate, &contact, address, now).await?,
+        let asked = unverified.asked.as_str();
+        let event = match &unverified.contact.endpoint {
+            Endpoint::Email { address } => self.mail(candidate, asked, address, now).await?,
             Endpoint::Webhook { url, secret } => {
-                self.challenge(candidate, &contact, Receiver { url, secret }, now).await?
+                self.challenge(candidate, asked, Receiver { url, secret }, now).await?
             }
         };
         Ok(Some(event))
@@ -146,16 +148,15 @@ impl MessengerParts {
     async fn mail(
         &self,
         candidate: &Candidate,
-        contact: &Contact,
+        asked: &str,
         address: &str,
         now: UnixMs,
     ) -> Result<Event, MessageError> {
         let Self { link, keys, config, .. } = self;
-        let endpoint = fingerprint(&contact.endpoint);
         let password = Password::draw();
-        password::issue(link, keys, candidate, &endpoint, &password, config.lifetime).await?;
+        password::issue(link, keys, candidate, asked, &password, config.lifetime).await?;
         let confirm = match &self.public_url {
-            Some(url) => Some(confirm_link::make(link, keys, url, candidate, &endpoint, config.lifetime).await?),
+            Some(url) => Some(confirm_link::make(link, keys, url, candidate, asked, config.lifetime).await?),
             None => None,
         };
         let outcome = self
@@ -176,7 +177,7 @@ impl MessengerParts {
     async fn challenge(
         &self,
         candidate: &Candidate,
-        contact: &Contact,
+        asked: &str,
         receiver: Receiver<'_>,
         now: UnixMs,
     ) -> Result<Event, MessageError> {
@@ -193,7 +194,7 @@ impl MessengerParts {
             }
             Challenged::Echoed => {
                 Event::Sent.count();
-                match consent(&self.link, candidate, &fingerprint(&contact.endpoint)).await? {
+                match consent(&self.link, candidate, asked).await? {
                     Consented::Verified => {
                         tracing::info!(%subject, contact = %id, "contact is verified");
                         Ok(Event::Verified)

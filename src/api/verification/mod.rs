@@ -48,12 +48,20 @@ fn fingerprint(endpoint: &Endpoint) -> String {
     }
 }
 
-/// What requests for an address are counted under: the id that it gets here. Mailboxes are counted without regard to case, as nearly
-/// every mail server treats them, so that a change of case asks the same person and no other.
+/// The id that a contact of this address gets when it is added here.
+fn added_as(contact: &Contact) -> ContactId {
+    match &contact.endpoint {
+        Endpoint::Email { .. } => Contact::email(&contact.place()).id,
+        Endpoint::Webhook { .. } => contact.derived_id(),
+    }
+}
+
+/// What requests for an address are counted under. Mailboxes are counted without regard to case, as nearly every mail server treats
+/// them, so that a change of case asks the same person and no other.
 fn counted_as(contact: &Contact) -> ContactId {
     match &contact.endpoint {
-        Endpoint::Email { address } => Contact::email(&address.to_lowercase()).id,
-        Endpoint::Webhook { url, secret } => Contact::webhook(url, secret.clone()).id,
+        Endpoint::Email { .. } => Contact::email(&contact.place().to_lowercase()).id,
+        Endpoint::Webhook { .. } => contact.derived_id(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 
 use super::desk::DeskError;
-use super::{Candidate, Event, VerificationConfig, fingerprint};
+use super::{Candidate, Event, VerificationConfig, added_as, fingerprint};
 use crate::throttle::{Added, Cooldown, ExpiringSet, Passage, TooManyMembers};
 use crate::types::alert::digest_of;
 use crate::types::{Contact, ContactId, Endpoint, Keys};
@@ -60,12 +60,31 @@ impl Pace {
     pub(super) async fn added(&self, link: &Link, candidate: &Candidate, contact: &Contact) -> RedisResult<Turn> {
         let mut turn = Turn { asks: Asks::Now, begun: Vec::new() };
         self.take(link, self.keys.verify_resent(&candidate.digest()), &mut turn).await?;
-        if matches!(contact.endpoint, Endpoint::Webhook { .. }) {
+        if let Some(with_secret) = self.with_secret(candidate, contact) {
             turn.asks = Asks::Now;
-            let with_secret = digest_of(&[&candidate.digest(), &fingerprint(&contact.endpoint)]);
-            self.take(link, self.keys.verify_resent(&with_secret), &mut turn).await?;
+            self.take(link, with_secret, &mut turn).await?;
         }
         Ok(turn)
+    }
+
+    /// Ends the minute of contacts that were removed, and that of the one that was named: whoever adds one again is asked again, as
+    /// what was sent before is no longer good. How often in a period stays bounded.
+    pub(super) async fn forget(&self, link: &Link, named: &Candidate, removed: &[Contact]) -> RedisResult<()> {
+        let mut cooldowns = vec![self.keys.verify_resent(&named.digest())];
+        for contact in removed {
+            let added = Candidate { subject: named.subject.clone(), contact: added_as(contact) };
+            cooldowns.extend(self.with_secret(&added, contact));
+            cooldowns.push(self.keys.verify_resent(&added.digest()));
+        }
+        let _: u64 = link.query(redis::cmd("UNLINK").arg(&cooldowns)).await?;
+        Ok(())
+    }
+
+    /// The cooldown of a webhook with its secret.
+    fn with_secret(&self, candidate: &Candidate, contact: &Contact) -> Option<String> {
+        let webhook = matches!(contact.endpoint, Endpoint::Webhook { .. });
+        let digest = || digest_of(&[&candidate.digest(), &fingerprint(&contact.endpoint)]);
+        webhook.then(|| self.keys.verify_resent(&digest()))
     }
 
     /// Gives a turn back of which nothing came, so that whoever tries again is asked. Where Redis fails, it stays until it cools down.

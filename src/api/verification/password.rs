@@ -46,7 +46,7 @@ impl fmt::Debug for Password {
 pub(super) struct Stored {
     /// Tells it from every other; guesses are counted under it.
     pub(super) nonce: String,
-    /// Fingerprint of the endpoint that it was sent to.
+    /// What it verifies: the endpoint that it was sent to, as it was added then.
     pub(super) endpoint: String,
     digest: [u8; 32],
 }

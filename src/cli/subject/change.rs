@@ -287,15 +287,24 @@ pub fn url(text: &str) -> Result<String, ContactFault> {
     contact_check::check_url(text).map(|()| text.to_owned())
 }
 
-/// What an operator should know about a change that is legal: contacts that no attempt will reach as things are configured.
+/// What an operator should know about a change that is legal: contacts that no attempt will reach as things are configured, or that
+/// not every mail server takes.
 #[must_use]
 pub fn warnings(change: &Change, config: &Config) -> Vec<String> {
     let Setting::Set(contacts) = &change.contacts else { return Vec::new() };
-    let plain = contacts.iter().filter(|contact| contact.address().starts_with("http://"));
-    plain
-        .filter(|_| !config.webhook.allow_http)
-        .map(|contact| format!("{} is plain http, which webhook.allow_http = false refuses", contact.address()))
-        .collect()
+    let warning = |contact: &Contact| {
+        let address = contact.address();
+        match contact.endpoint {
+            Endpoint::Webhook { .. } if address.starts_with("http://") && !config.webhook.allow_http => {
+                Some(format!("{address} is plain http, which webhook.allow_http = false refuses"))
+            }
+            Endpoint::Email { .. } if contact_check::needs_smtputf8(address) => Some(format!(
+                "{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 takes it"
+            )),
+            Endpoint::Webhook { .. } | Endpoint::Email { .. } => None,
+        }
+    };
+    contacts.iter().filter_map(warning).collect()
 }
 
 #[cfg(test)]
