@@ -104,6 +104,8 @@ wrong_files! {
     late_max_above_a_week_is_an_error: "[stream]\nlate_max = \"8d\"\n";
     /// The tag of every key is the stream's name in braces.
     a_brace_in_the_stream_is_an_error: "[stream]\nkey = \"{usage}\"\n";
+    /// It is the tag in every key.
+    a_long_stream_key_is_an_error: "[stream]\nkey = \"sssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss\"\n";
     /// Not yet.
     two_partitions_are_an_error: "[stream]\npartitions = 2\n";
     /// A batch of nothing.

@@ -9,7 +9,7 @@ use quotabell::ledger::{Check, CheckError, Judgement, Question};
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
-use quotabell::throttle::{Algorithm, Verdict};
+use quotabell::throttle::{Algorithm, STORED_KEY_BYTES_MAX, Verdict};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{DaySpan, EventId, Metric, Subject, Units, UnixMs, keys};
 use quotabell::wire::{Fault, fault_of};
@@ -265,7 +265,7 @@ async fn the_longest_subjects_have_windows_of_their_own() {
         assert!(!gate.judge(&question(&who, 1), &profile).await.is_allowed(), "{last}");
     }
     let names: Vec<String> = gate.books.run("KEYS", "*window*").await;
-    assert!(names.len() == 2 && names.iter().all(|name| name.len() <= 256), "{names:?}");
+    assert!(names.len() == 2 && names.iter().all(|name| name.len() <= STORED_KEY_BYTES_MAX), "{names:?}");
 }
 
 /// Many nodes ask at once: together they must not get more than the window holds, and each event is one.

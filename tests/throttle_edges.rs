@@ -1,4 +1,4 @@
-//! The limiters at their edges, on the server's own clock: foreign keys, long keys, ends, the largest numbers.
+//! The limiters at their edges: foreign keys, long keys, ends, the largest numbers, crowds.
 
 mod support;
 
@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use quotabell::throttle::one_time_token::{self, Created, METADATA_BYTES_MAX, TokenError};
 use quotabell::throttle::{
-    Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, KEY_BYTES_MAX, Lease, MEMBERS_MAX, Passage, SlidingWindow,
-    Verdict,
+    Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, Lease, MEMBERS_MAX, Passage, STORED_KEY_BYTES_MAX,
+    SlidingWindow, Verdict,
 };
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
 use quotabell::wire::Link;
+use support::clockwork::{Clockwork, MORNING_US};
 use support::eventually::eventually;
 use support::redis_server::RedisServer;
 
@@ -230,7 +231,7 @@ async fn long_keys_stay_apart_and_are_stored_short() {
     }
     let keys: Vec<String> = run(&link, &["KEYS", "*"]).await;
     assert_eq!(keys.len(), 2 * Limiter::ALL.len());
-    assert!(keys.iter().all(|key| key.len() <= KEY_BYTES_MAX), "{keys:?}");
+    assert!(keys.iter().all(|key| key.len() <= STORED_KEY_BYTES_MAX), "{keys:?}");
 }
 
 /// A counter that somebody restored without its end would refuse its client for ever.
@@ -246,6 +247,39 @@ async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
         assert!(ends_ms > 0, "{limiter:?}: {ends_ms}");
         let _: u64 = run(&link, &["DEL", "k"]).await;
     }
+}
+
+/// Removing a hundred thousand calls in one step would hold the server, and all who wait for it, for more than ten milliseconds.
+#[tokio::test]
+async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
+    let clockwork = Clockwork::start();
+    let (link, direct) = (clockwork.link(), clockwork.direct());
+    let limiter = sliding(5000, MINUTE);
+    let take = async |units: u64| {
+        let units = Units::new(units).expect("in range");
+        limiter.take(&link, "k", units).await.expect("an answer")
+    };
+    let members = async || run::<u64>(&direct, &["ZCARD", "k"]).await;
+    let seconds_later = |seconds: u64| clockwork.turn_to(MORNING_US + seconds * 1_000_000);
+    for _ in 0..2_100 {
+        assert!(take(1).await.is_admitted());
+    }
+    for seconds in [10, 20] {
+        seconds_later(seconds);
+        assert!(take(1).await.is_admitted());
+    }
+    seconds_later(60);
+    // Two have to leave, then one, and waits are for those who have not left yet.
+    for (units, wait, members_left) in [(5_000, 20, 1_102), (4_999, 10, 102)] {
+        let refused = take(units).await;
+        let retry_after = Some(Duration::from_secs(wait));
+        assert_eq!((refused.verdict, refused.remaining), (Verdict::Rejected { retry_after }, 4_998));
+        assert_eq!(members().await, members_left);
+    }
+    assert_eq!((take(1).await.remaining, members().await), (4_997, 3));
+    // All at once where all have left.
+    seconds_later(200);
+    assert_eq!((take(5_000).await.remaining, members().await), (0, 1));
 }
 
 /// Numbers above 2^53 are others in Lua; the largest that are allowed must not be.

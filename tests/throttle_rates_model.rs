@@ -299,8 +299,9 @@ impl Model for GcraModel {
             empty += cost(units);
         }
         if admitted && units > 0 || empty < stored {
-            let ahead_us = u64::try_from((empty - now) / limit).expect("in range");
-            *self = Self { empty, limit, kept_until_ms: now_us / 1000 + ahead_us / 1000 + 1 };
+            let empty_us = u64::try_from(empty / limit).expect("in range");
+            let kept_until_ms = if empty_us - now_us < 2000 { now_us / 1000 + 2 } else { empty_us / 1000 };
+            *self = Self { empty, limit, kept_until_ms };
         }
         let whole_us = |parts: u128| Duration::from_micros(u64::try_from(parts.div_ceil(limit)).expect("in range"));
         let verdict = match admitted {

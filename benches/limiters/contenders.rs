@@ -22,6 +22,8 @@ pub enum Contender {
     Incr,
     /// EVALSHA of one line.
     OneLine,
+    /// The same script as a limiter calls its own.
+    OneLineCalled,
     Fixed,
     Sliding,
     Gcra,
@@ -35,9 +37,10 @@ pub enum Contender {
 
 impl Contender {
     /// All, in the order in which they take turns and are printed.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Incr,
         Self::OneLine,
+        Self::OneLineCalled,
         Self::Fixed,
         Self::Sliding,
         Self::Gcra,
@@ -55,6 +58,7 @@ impl Contender {
         match self {
             Self::Incr => "INCR, the ceiling",
             Self::OneLine => "EVALSHA of one line",
+            Self::OneLineCalled => "the same line, called as ours are",
             Self::Fixed => "fixed window",
             Self::Sliding => "sliding window",
             Self::Gcra => "GCRA",
@@ -69,7 +73,7 @@ impl Contender {
     /// Calls that must be admitted.
     pub const fn admitted(self, load: &Load) -> usize {
         match self {
-            Self::Incr | Self::OneLine | Self::Lease => load.calls(),
+            Self::Incr | Self::OneLine | Self::OneLineCalled | Self::Lease => load.calls(),
             Self::Fixed | Self::Sliding | Self::Gcra | Self::ExpiringSet | Self::Peer(_) => load.keys * LIMIT,
             // Created and consumed, and after that neither.
             Self::Token => load.keys * 2,
@@ -87,6 +91,7 @@ impl Contender {
                 let mut command = redis::cmd("EVALSHA");
                 link.query::<u64>(command.arg(ONE_LINE.sha1()).arg(1).arg(key)).await? > 0
             }
+            Self::OneLineCalled => ONE_LINE.call().key(key).run::<u64>(link).await? > 0,
             Self::Fixed => FixedWindow::new(rate()).take(link, &key, Units::ONE).await?.is_admitted(),
             Self::Sliding => SlidingWindow::new(rate())?.take(link, &key, Units::ONE).await?.is_admitted(),
             Self::Gcra => Gcra::new(rate()).take(link, &key, Units::ONE).await?.is_admitted(),

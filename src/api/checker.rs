@@ -115,7 +115,7 @@ impl Checks {
         let decided = match judged {
             Ok(judgement) => Decided::Judged(judgement),
             Err(unjudged) => {
-                self.say(&unjudged);
+                self.say(question, &unjudged);
                 match self.config.on_error {
                     OnError::Allow => Decided::LetPass(unjudged.recorded()),
                     OnError::Deny => Decided::TurnedAway,
@@ -127,7 +127,7 @@ impl Checks {
         decided
     }
 
-    fn say(&self, unjudged: &Unjudged) {
+    fn say(&self, question: &Question, unjudged: &Unjudged) {
         // The look-up has named the subject and the field, and one such subject must not hide that Redis is away.
         if matches!(unjudged, Unjudged::Unreadable(_)) {
             return;
@@ -147,7 +147,7 @@ impl Checks {
         };
         let (on_error, timeout) = (self.config.on_error, self.config.timeout);
         tracing::warn!(
-            error = %unjudged, fault, others, ?on_error, ?timeout,
+            error = %unjudged, fault, subject = %question.subject, metric = %question.metric, others, ?on_error, ?timeout,
             "a check could not be judged; others: as many more since the last of these lines"
         );
     }

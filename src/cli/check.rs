@@ -17,7 +17,8 @@ use crate::types::{EventId, Keys, Metric, Subject, Units, keys};
     after_help = "Asks what POST /v1/check asks: whether the day's limit and the plan's rate both have room. What is admitted is taken \
     from the rate's window, so asking costs something. The day's figure is what has been committed.
 
-Exit codes: 0 it may proceed, 1 it may not, or Redis does not answer: check.on_error is for the daemon alone
+Exit codes: 0 it may proceed, 1 it may not, or nothing can be judged (Redis does not answer, or the subject's settings can't be read):
+check.on_error is for the daemon alone
 
 Examples:
   quotabell check alice
@@ -63,9 +64,11 @@ pub async fn run(args: CheckArgs, surroundings: &Surroundings) -> anyhow::Result
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }
     if !profile.is_judged() {
-        say(
-            "warning: until this is mended nothing is judged here; the daemon follows the last good values, where it has any",
-        );
+        // The daemon may still have good values, or follows check.on_error; a guess of ours would be taken for its answer.
+        return Err(failed(
+            format_args!("nothing is judged: settings of subject {:?} can't be read", subject.as_str()),
+            "mend the field (subject set, or whoever writes it); the daemon follows its last good value, or check.on_error",
+        ));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let question = Question { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };

@@ -8,7 +8,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["redis", "data_dir"], "the path of a directory"),
     (&["redis", "embedded_port"], "a port, 1 to 65535"),
     (&["redis", "ca_file"], "the path of a PEM file of certificates, beside a rediss:// URL"),
-    (&["stream", "key"], "a name without braces"),
+    (&["stream", "key"], "a name of 1 to 128 bytes, without braces"),
     (&["stream", "partitions"], "1"),
     (&["stream", "trim"], r#""consumed" or "never""#),
     (&["stream", "late_max"], r#"a duration up to 7d, as "5h""#),

@@ -15,6 +15,8 @@ use crate::wire::link::RESPONSE_TIMEOUT;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The longest stream key. It is the hash tag of all others and must stay whole where a limiter shortens a key.
+const STREAM_KEY_BYTES_MAX: usize = 128;
 /// The most entries that one commit script may hold the server for.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
 /// The longest deadline of a webhook attempt: a lease is as long, and a dead worker's deliveries wait for it.
@@ -90,6 +92,8 @@ fn stream(config: &Config) -> Checked {
     holds(!stream.key.is_empty(), &["stream", "key"], "is empty")?;
     let braces = stream.key.contains(['{', '}']);
     holds(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key))?;
+    let long = format!("has {} bytes", stream.key.len());
+    holds(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long)?;
     let partitions = format!("{} partitions are not supported yet", stream.partitions);
     holds(stream.partitions == 1, &["stream", "partitions"], partitions)?;
     let late = format!("{} is longer than {}", Written(stream.late_max), Written(LATE_MAX));

@@ -10,8 +10,11 @@ pub const MEMBERS_MAX: u64 = 100_000;
 
 /// The longest key that is used as it is. Whatever is behind a key is small; the key should not outweigh it.
 pub const KEY_BYTES_MAX: usize = 256;
-/// What is kept of a longer one, before the digest: the hash tag in it stands at the front.
-const KEPT_BYTES: usize = 190;
+/// What is kept of a longer one, before the digest: the hash tag in it stands at the front. With the digest it is longer than any key
+/// that is used as it is, so nobody can choose a key that is stored as another's digest.
+const KEPT_BYTES: usize = 196;
+/// The longest key that is stored: what is kept, a colon, and 64 digits.
+pub const STORED_KEY_BYTES_MAX: usize = KEPT_BYTES + 1 + 64;
 
 /// The limit needs more members than a sorted set may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +27,7 @@ pub struct TooManyMembers {
 }
 
 /// The key itself, or where it is longer than [`KEY_BYTES_MAX`], its first bytes and a SHA-256 of the whole. A hash tag (`{..}`)
-/// that ends within the first 190 bytes stays, so the key stays in its slot.
+/// that ends within the first [`KEPT_BYTES`] stays, so the key stays in its slot.
 pub(crate) fn bounded(key: &str) -> Cow<'_, str> {
     if key.len() <= KEY_BYTES_MAX {
         return Cow::Borrowed(key);
@@ -58,10 +61,15 @@ mod tests {
         fn long_keys_are_bounded_and_stay_apart(a in "[a-zé]{0,400}", b in "[a-zé]{0,400}") {
             prop_assume!(a != b);
             let of = |rest: &str| bounded(&format!("any:{{usage}}:{rest}")).into_owned();
-            prop_assert!(of(&a).len() <= KEY_BYTES_MAX);
+            prop_assert!(of(&a).len() <= STORED_KEY_BYTES_MAX);
             let tagged = of(&a).starts_with("any:{usage}:");
             prop_assert!(tagged);
             prop_assert_ne!(of(&a), of(&b));
+            // Whoever names themselves as what is stored for another would share the other's limit.
+            if a.len() > KEY_BYTES_MAX {
+                let stored = of(&a);
+                prop_assert!(bounded(&stored) != stored.as_str());
+            }
         }
     }
 }

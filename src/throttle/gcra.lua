@@ -10,31 +10,37 @@
 --                                  drain after this call: whole us, and parts of 1/limit us
 --         an error                 a key of another type, or a value that is none of ours: nothing written
 --
--- The value is '<us>:<rest>:<limit>': the moment at which the bucket will be empty, exact to 1/limit us. So no sum of many calls
--- drifts, and no number passes 2^53. A call that is refused takes nothing. Run twice it takes twice: a call that is sent again
--- counts against its caller, never for it.
+-- The value is the moment at which the bucket will be empty, us, exact to 1/limit us: '<us>:', and '<us>:<parts>:<limit>' where
+-- there are parts. So no sum of many calls drifts, and no number passes 2^53. A call that is refused takes nothing. Run twice it takes
+-- twice: a call that is sent again counts against its caller, never for it.
 
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local cost, cost_rest = tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- With a time to live until the bucket is empty, and up to two milliseconds more.
+-- With an end at the millisecond in which the bucket is empty, through which Redis keeps the key.
 local function store(us, parts)
-  local value = string.format('%.0f:%.0f:%.0f', us, parts, limit)
-  -- As text: Redis takes about a microsecond to turn a number of Lua into text, as long as a command.
-  redis.call('SET', KEYS[1], value, 'PX', string.format('%.0f', math.floor((us - now) / 1000) + 1))
+  local moment = string.format('%.0f', us)
+  local how, ends = 'PXAT', string.sub(moment, 1, -4)
+  -- An end in this very millisecond would have passed.
+  if us - now < 2000 then how, ends = 'PX', '2' end
+  local rest = parts > 0 and string.format('%.0f:%.0f', parts, limit) or ''
+  redis.call('SET', KEYS[1], moment .. ':' .. rest, how, ends)
 end
 
 local empty, rest = now, 0
 local stored = redis.call('GET', KEYS[1])
 if stored then
-  local us, parts, of = string.match(stored, '^(%d+):(%d+):(%d+)$')
-  if not us then return redis.error_reply('ERR ' .. KEYS[1] .. ' is no bucket') end
-  empty, rest = tonumber(us), tonumber(parts)
-  if tonumber(of) ~= limit and rest > 0 then
-    -- The limit has changed, and with it what a part is: round up to the next whole microsecond.
-    empty, rest = empty + 1, 0
+  empty = tonumber(string.match(stored, '^(%d+):$'))
+  if not empty then
+    local us, parts, of = string.match(stored, '^(%d+):(%d+):(%d+)$')
+    if not us then return redis.error_reply('ERR ' .. KEYS[1] .. ' is no bucket') end
+    empty, rest = tonumber(us), tonumber(parts)
+    if tonumber(of) ~= limit and rest > 0 then
+      -- The limit has changed, and with it what a part is: round up to the next whole microsecond.
+      empty, rest = empty + 1, 0
+    end
   end
   if empty < now then
     empty, rest = now, 0

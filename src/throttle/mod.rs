@@ -48,7 +48,7 @@ pub mod one_time_token;
 pub mod sliding_window;
 
 pub(crate) use bounds::bounded;
-pub use bounds::{KEY_BYTES_MAX, MEMBERS_MAX, TooManyMembers};
+pub use bounds::{KEY_BYTES_MAX, MEMBERS_MAX, STORED_KEY_BYTES_MAX, TooManyMembers};
 pub use cooldown::{Cooldown, Passage};
 pub use decision::{Decision, Verdict};
 pub use expiring_set::{Added, ExpiringSet};

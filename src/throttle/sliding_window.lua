@@ -10,9 +10,10 @@
 --                                         admitted, -1 if never
 --         an error                        a key of another type, or members that are none of ours: nothing written
 --
--- One member a call that was admitted, scored by server time in us; calls as old as the window are removed. A member is
--- '<sum>:<units>', where sum is that of all units up to this call, padded to one width: members of one microsecond stay in
--- order, and the units of any stretch are a difference of two sums, so nothing is added up. A call that is refused adds nothing.
+-- One member a call that was admitted, scored by server time in us; calls as old as the window are removed, at most 1,000 at a time,
+-- so that no call holds the server for long. A member is '<sum>:<units>', where sum is that of all units up to this call, padded to
+-- one width: members of one microsecond stay in order, and the units of any stretch are a difference of two sums, so nothing is
+-- added up. A call that is refused adds nothing.
 -- The key lives as long as its members: a window that becomes longer knows only what the shorter one kept.
 -- Run twice it takes twice: a call that is sent again counts against its caller, never for it.
 
@@ -32,19 +33,21 @@ local function call_at(rank)
 end
 
 local last = call_at('-1')
+-- The oldest call of the window.
 local first = last and call_at('0')
 if last and not (last.sum and first.sum) then return redis.error_reply('ERR ' .. key .. ' is no sliding window') end
-if last and last.at > now + window then
-  -- The server's clock was set back by more than a window: nothing of what is stored says anything about now.
+if last and (last.at > now + window or last.at <= now - window) then
+  -- The server's clock was set back by more than a window, so nothing of what is stored says anything about now; or all have left.
   redis.call('UNLINK', key)
   first, last = nil, nil
 elseif last then
   -- Set back by less: time stands still until it has caught up, so that calls stay in order. Waits are told by the clock.
   now = math.max(now, last.at)
   if first.at <= now - window then
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
-    first = call_at('0')
-    last = first and last
+    local left = redis.call('ZCOUNT', key, '-inf', string.format('%.0f', now - window))
+    local removed = math.min(left, 1000)
+    redis.call('ZREMRANGEBYRANK', key, '0', string.format('%d', removed - 1))
+    first = call_at(string.format('%d', left - removed))
   end
 end
 

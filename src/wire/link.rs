@@ -1,5 +1,6 @@
 //! The shared connection for commands and scripts: many callers, one socket, made again when it breaks.
 
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -16,6 +17,8 @@ pub use super::fault::{Fault, fault_of};
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Calls that are written in one go. Those beyond wait to be queued, which costs more than a place in the queue.
+const CALLS_QUEUED_MAX: usize = 1024;
 
 /// A connection to Redis that is made when first needed and again after it broke. It never retries a call by itself: the caller
 /// knows whether that is safe and how long to wait.
@@ -25,7 +28,10 @@ pub struct Link {
     /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of every
     /// answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong password.
     login: RedisConnectionInfo,
-    current: Mutex<Option<Current>>,
+    /// Read by each call, so never locked for longer than a copy takes.
+    current: RwLock<Option<Current>>,
+    /// One connects, the others wait for its connection.
+    connecting: Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
@@ -39,13 +45,12 @@ impl Link {
     #[must_use]
     pub fn new(client: Client) -> Self {
         let login = client.get_connection_info().redis_settings().clone();
-        match Client::open(without_login(&client)) {
-            Ok(bare) if login.protocol() == ProtocolVersion::RESP2 => {
-                Self { client: bare, login, current: Mutex::new(None) }
-            }
+        let (client, login) = match Client::open(without_login(&client)) {
+            Ok(bare) if login.protocol() == ProtocolVersion::RESP2 => (bare, login),
             // In RESP3 the login is part of HELLO, and its errors come through as they are.
-            _ => Self { client, login: RedisConnectionInfo::default(), current: Mutex::new(None) },
-        }
+            _ => (client, RedisConnectionInfo::default()),
+        };
+        Self { client, login, current: RwLock::default(), connecting: Mutex::default() }
     }
 
     /// Runs one command.
@@ -56,7 +61,7 @@ impl Link {
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = command.query_async(&mut connection).await;
-        self.judged(number, reply).await
+        self.judged(number, reply)
     }
 
     /// Runs several commands in one write.
@@ -67,7 +72,7 @@ impl Link {
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = pipeline.query_async(&mut connection).await;
-        self.judged(number, reply).await
+        self.judged(number, reply)
     }
 
     /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
@@ -82,31 +87,42 @@ impl Link {
             Ok(reply) => reply,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         };
-        self.judged(number, reply).await
+        self.judged(number, reply)
     }
 
+    /// The connection, made where there is none.
     async fn current(&self) -> RedisResult<Current> {
-        let mut current = self.current.lock().await;
-        if let Some(current) = current.as_ref() {
-            return Ok(current.clone());
+        if let Some(current) = self.made() {
+            return Ok(current);
+        }
+        let _alone = self.connecting.lock().await;
+        if let Some(current) = self.made() {
+            return Ok(current);
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT));
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         log_in(&mut connection, &self.login).await?;
         // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
         static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(current.insert(Current { number, connection }).clone())
+        let current = Current { number, connection };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current.clone());
+        Ok(current)
+    }
+
+    fn made(&self) -> Option<Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Drops the connection where the error says that another one may do better.
-    async fn judged<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
+    fn judged<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
         if let Err(error) = &reply
             && matches!(fault_of(error), Fault::Away | Fault::ReadOnly)
         {
-            let mut current = self.current.lock().await;
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             if current.as_ref().is_some_and(|current| current.number == number) {
                 *current = None;
             }

@@ -6,6 +6,9 @@ use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 
 use super::link::Link;
 
+/// As many digits as a number of keys has at most.
+const COUNT_BYTES: usize = 20;
+
 /// A script and the hash under which the server knows it.
 #[derive(Debug)]
 pub struct Script {
@@ -46,27 +49,27 @@ impl Script {
         Self { sha1: redis::Script::new(&source).get_hash().to_owned(), source }
     }
 
-    /// Begins a call. Keys first, then arguments.
+    /// Begins a call.
     #[must_use]
     pub fn call(&self) -> Call<'_> {
-        Call { script: self, keys: Vec::new(), arguments: Cmd::new() }
+        Call { script: self, keys: Cmd::new(), arguments: Cmd::new() }
     }
 }
 
-/// A call that is being put together.
+/// A call that is being put together. Keys and arguments may be added in turn.
 #[derive(Debug)]
 pub struct Call<'a> {
     script: &'a Script,
-    keys: Vec<String>,
-    /// No command, but what keeps arguments in one piece of memory.
+    /// No commands, but what keeps words in one piece of memory.
+    keys: Cmd,
     arguments: Cmd,
 }
 
 impl Call<'_> {
     /// Adds the next key.
     #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.keys.push(key.into());
+    pub fn key(mut self, key: impl AsRef<str>) -> Self {
+        self.keys.arg(key.as_ref());
         self
     }
 
@@ -83,12 +86,17 @@ impl Call<'_> {
     ///
     /// As [`Link::query`]. After a broken connection the script may or may not have run; each of ours is safe to run again.
     pub async fn run<T: FromRedisValue>(self, link: &Link) -> RedisResult<T> {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.script.sha1).arg(self.keys.len()).arg(&self.keys);
-        for argument in self.arguments.args_iter() {
-            if let Arg::Simple(bytes) = argument {
-                command.arg(bytes);
-            }
+        let words = self.keys.args_iter().chain(self.arguments.args_iter()).filter_map(|word| match word {
+            Arg::Simple(bytes) => Some(bytes),
+            _ => None,
+        });
+        let keys = self.keys.args_iter().len();
+        let head = ["EVALSHA", &self.script.sha1];
+        let bytes = words.clone().chain(head.map(str::as_bytes)).map(<[u8]>::len).sum::<usize>();
+        let mut command = Cmd::with_capacity(words.clone().count() + 3, bytes + COUNT_BYTES);
+        command.arg(&head).arg(keys);
+        for word in words {
+            command.arg(word);
         }
         run(link, self.script, &command).await
     }

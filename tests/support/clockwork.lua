@@ -41,16 +41,21 @@ local redis = (function(server)
     PEXPIRE = function(key, ms) return ends_at(key, clock_ms + whole(ms)) end,
     PEXPIREAT = function(key, at) return ends_at(key, whole(at)) end,
     SET = function(key, value, ...)
-      local options, rest, ms = {...}, {}, nil
+      local options, rest, at = {...}, {}, nil
       while #options > 0 do
         local option = table.remove(options, 1)
-        if option == 'PX' then ms = whole(table.remove(options, 1)) else rest[#rest + 1] = option end
+        if option == 'PX' or option == 'PXAT' then
+          local ms = whole(table.remove(options, 1))
+          if ms == 0 then error("ERR invalid expire time in 'set' command") end
+          at = option == 'PXAT' and ms or clock_ms + ms
+        else
+          rest[#rest + 1] = option
+        end
       end
-      if ms == 0 then error("ERR invalid expire time in 'set' command") end
       local done = server.call('SET', key, value, unpack(rest))
       if done then
         server.call('DEL', end_of(key))
-        if ms then server.call('SET', end_of(key), text(clock_ms + ms)) end
+        if at then ends_at(key, at) end
       end
       return done
     end,

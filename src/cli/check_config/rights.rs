@@ -64,11 +64,18 @@ const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
 /// The counter of a fixed window.
 const EMAIL_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
 /// The members of a sliding window.
-const WEBHOOK_CAP: [&str; 6] =
-    ["ZRANGE KEY 0 0", "ZCARD KEY", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIRE KEY 1", "UNLINK KEY"];
+const WEBHOOK_CAP: [&str; 7] = [
+    "ZRANGE KEY 0 0",
+    "ZCARD KEY",
+    "ZCOUNT KEY 0 0",
+    "ZADD KEY 0 x",
+    "ZREMRANGEBYRANK KEY 0 0",
+    "PEXPIRE KEY 1",
+    "UNLINK KEY",
+];
 const LEASE: [&str; 4] = ["GET KEY", "SET KEY x", "PTTL KEY", "DEL KEY"];
 /// The windows of the check API, whichever limiter the plan names.
-const WINDOW: [&str; 10] = [
+const WINDOW: [&str; 11] = [
     "GET KEY",
     "SET KEY x",
     "INCRBY KEY 1",
@@ -76,8 +83,9 @@ const WINDOW: [&str; 10] = [
     "PEXPIRE KEY 1",
     "ZADD KEY 0 x",
     "ZCARD KEY",
+    "ZCOUNT KEY 0 0",
     "ZRANGE KEY 0 0",
-    "ZREMRANGEBYSCORE KEY 0 0",
+    "ZREMRANGEBYRANK KEY 0 0",
     "UNLINK KEY",
 ];
 /// The sets of requests and guesses of a verification.
