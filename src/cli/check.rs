@@ -17,8 +17,8 @@ use crate::types::{EventId, Keys, Metric, Subject, Units, keys};
     after_help = "Asks what POST /v1/check asks: whether the day's limit and the plan's rate both have room. What is admitted is taken \
     from the rate's window, so asking costs something. The day's figure is what has been committed.
 
-Exit codes: 0 it may proceed, 1 it may not, or nothing can be judged (Redis does not answer, or the subject's settings can't be read):
-check.on_error is for the daemon alone
+Exit codes: 0 it may proceed, 1 it may not, or nothing can be judged because Redis does not answer or the subject's settings can't be \
+    read: check.on_error is for the daemon alone
 
 Examples:
   quotabell check alice
