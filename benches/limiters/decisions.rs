@@ -28,9 +28,8 @@ struct Measured {
 }
 
 /// Measures and prints.
-pub async fn run(size: Size) -> anyhow::Result<()> {
+pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let rounds = size.pick(7, 2);
-    let server = RedisServer::start();
     let link = Arc::new(server.link());
     Contender::prepare(&link).await?;
     let mut measured = Contender::ALL.map(|_| Measured::default());

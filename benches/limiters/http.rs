@@ -32,7 +32,7 @@ struct Seen {
 }
 
 /// Measures and prints.
-pub fn run(size: Size) -> anyhow::Result<()> {
+pub fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let steady = Duration::from_secs(size.pick(10, 1));
     println!("\n## POST /v1/check\n");
     println!(
@@ -42,7 +42,6 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     println!("| algorithm | checks/s | p50 | p90 | p99 | longest | at most, checks/s |");
     println!("|---|---|---|---|---|---|---|");
     for algorithm in ALGORITHMS {
-        let server = RedisServer::start();
         let daemon = Daemon::start(
             server.port(),
             &[("QUOTABELL__PLANS__FREE__RATE", format!(r#"{{"requests":"{RATE}","algorithm":"{algorithm}"}}"#))],

@@ -1,7 +1,7 @@
 //! Measures the limiters on a real server: `make bench-limiters`, or `cargo bench --bench limiters -- --quick` for a look that only
 //! shows that everything runs.
 //!
-//! Three parts, on a redis-server that it starts itself on a free port, without persistence: [`decisions`], how many a second and how
+//! Three parts, on one redis-server that it starts itself on a free port, without persistence: [`decisions`], how many a second and how
 //! long each takes, beside plain commands and the limiters of others; [`http`], the same question asked of a daemon by API nodes;
 //! [`memory`], what a key costs. Every contender's admitted calls are compared with what they must be; a wrong count ends the run
 //! with exit code 1.
@@ -27,6 +27,7 @@ mod redis_server;
 #[path = "../pipeline/size.rs"]
 mod size;
 
+use redis_server::RedisServer;
 use size::{Asked, Size};
 
 fn main() -> anyhow::Result<()> {
@@ -36,14 +37,15 @@ fn main() -> anyhow::Result<()> {
 
     machine::describe("limiters", size)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let server = RedisServer::start();
     if asked.wants("decisions") {
-        runtime.block_on(decisions::run(size))?;
+        runtime.block_on(decisions::run(size, &server))?;
     }
     if asked.wants("http") {
-        http::run(size)?;
+        http::run(size, &server)?;
     }
     if asked.wants("memory") {
-        runtime.block_on(memory::run(size))?;
+        runtime.block_on(memory::run(size, &server))?;
     }
     Ok(())
 }

@@ -60,9 +60,8 @@ impl Limiter {
 }
 
 /// Measures and prints.
-pub async fn run(size: Size) -> anyhow::Result<()> {
+pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let keys = size.pick(50, 2);
-    let server = RedisServer::start();
     let link = server.link();
     println!("\n## Memory a key: MEMORY USAGE, average of {keys} keys of 20 bytes, key and entry included\n");
     println!("| calls admitted, where it admits several | {} | {} | {} |", AFTER[0], AFTER[1], AFTER[2]);
