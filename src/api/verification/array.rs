@@ -62,6 +62,14 @@ pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Contact> {
     contacts.iter().filter_map(read).find(|contact| bears(contact, id) && !contact.verified)
 }
 
+/// The contact of this id, whether it is verified or not; one that is not comes first.
+pub(super) fn of_id(stored: &[u8], id: &ContactId) -> Option<Contact> {
+    unverified(stored, id).or_else(|| {
+        let contacts = elements(stored).unwrap_or_default();
+        contacts.iter().filter_map(read).find(|contact| bears(contact, id))
+    })
+}
+
 /// The array where this contact is verified, if its endpoint is still the one of the fingerprint. Its secret becomes that of a
 /// verified contact of the same URL, which stays in its place.
 pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
@@ -189,6 +197,15 @@ mod tests {
             let Consent::Given(verified) = consent else { panic!("{consent:?}") };
             assert!(read_all(&verified)[0].verified, "{verified}");
         }
+    }
+
+    /// What the platform wrote may be anything: a list that fits the fields by chance can't be changed as an object.
+    #[test]
+    fn a_list_of_fields_is_left_alone() {
+        let stored = r#"[[null,"webhook",null,"https://x.test/","old",false,false]]"#;
+        let added = add(stored.as_bytes(), &webhook("new")).expect("room").expect("new");
+        assert!(added.starts_with(stored.trim_end_matches(']')), "{added}");
+        assert!(matches!(consent(stored, &webhook("old")), Consent::Void));
     }
 
     /// Consent is for the address that was asked.

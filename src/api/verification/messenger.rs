@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::desk::{Consented, consent};
 use super::password::{self, Password};
-use super::{Candidate, DeskError, Event, VerificationConfig, array, confirm_link, fingerprint};
+use super::{Candidate, DeskError, Event, VerificationConfig, array, confirm_link, fingerprint, pace};
 use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
 use crate::subjects::store::read_contacts;
+use crate::throttle::Passage;
 use crate::throttle::one_time_token::TokenError;
 use crate::transport::Challenged;
 use crate::types::{Channel, Class, Contact, Endpoint, Keys, Outcome, Secret, UnixMs};
@@ -117,6 +118,10 @@ impl MessengerParts {
     async fn ask_now(&self, candidate: &Candidate) -> Result<Option<Event>, MessageError> {
         let stored = read_contacts(&self.link, &candidate.subject).await?;
         let Some(contact) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
+        if let Passage::Cooling { .. } = pace::leaves(&self.link, &self.keys, &candidate.subject, &contact).await? {
+            // The one before is on its way, and its password good.
+            return Ok(Some(Event::Throttled));
+        }
         if let Some(event) = self.without_room(candidate, &contact).await {
             return Ok(Some(event));
         }
@@ -153,7 +158,8 @@ impl MessengerParts {
         let Self { link, keys, config, .. } = self;
         let endpoint = fingerprint(&contact.endpoint);
         let password = Password::draw();
-        password::issue(link, keys, candidate, &endpoint, &password, config.lifetime).await?;
+        let holder = pace::holder(&candidate.subject, contact);
+        password::issue(link, keys, &holder, &endpoint, &password, config.lifetime).await?;
         let confirm = match &self.public_url {
             Some(url) => Some(confirm_link::make(link, keys, url, candidate, &endpoint, config.lifetime).await?),
             None => None,
@@ -194,7 +200,7 @@ impl MessengerParts {
             Challenged::Echoed => {
                 Event::Sent.count();
                 match consent(&self.link, candidate, &fingerprint(&contact.endpoint)).await? {
-                    Consented::Verified => {
+                    Consented::Verified | Consented::Before => {
                         tracing::info!(%subject, contact = %id, "contact is verified");
                         Ok(Event::Verified)
                     }
