@@ -4,8 +4,10 @@ mod support;
 
 use std::collections::BTreeSet;
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use quotabell::cli::catcher::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
-use quotabell::types::keys;
+use quotabell::types::{Contact, keys};
 use serde_json::{Value, json};
 use support::api::{Answer, Caller};
 use support::daemon::{Daemon, DaemonSetup};
@@ -135,9 +137,28 @@ impl Desk {
 
     /// Lets somebody ask again at once, as the passing of a minute does.
     async fn let_a_minute_pass(&self) {
-        let cooling: Vec<String> = self.outbox.run("KEYS", "quota_verify_resent:*").await;
+        let mut cooling: Vec<String> = Vec::new();
+        for kind in ["resent", "turn", "asked"] {
+            cooling.extend(self.outbox.run::<Vec<String>>("KEYS", format!("quota_verify_{kind}:*")).await);
+        }
         assert!(!cooling.is_empty(), "nobody cools down");
         let _: u64 = self.outbox.run("DEL", cooling).await;
+    }
+
+    /// Stops Redis, or lets it go on, as a machine does that is short of memory.
+    fn signal_redis(&self, signal: Signal) {
+        let server = Pid::from_raw(i32::try_from(self.outbox.server.pid()).expect("a process id"));
+        nix::sys::signal::kill(server, signal).expect("it runs");
+    }
+
+    async fn press(&self, path: &str) -> Answer {
+        self.api.send("POST", path, &[], "").await
+    }
+
+    /// Adds one more contact elsewhere and waits for its mail: whatever was asked for before has left by then, and nothing else had.
+    async fn nothing_else_was_sent(&mut self) {
+        self.add_email("last", "last@b.test").await;
+        assert_eq!(self.asked().await.to, "last@b.test", "another message left");
     }
 
     /// Whatever is stored below keys of this pattern, as text.
@@ -431,6 +452,177 @@ async fn an_address_that_is_added_twice_within_a_minute_is_asked_once() {
     desk.daemon.drain().await;
 }
 
+/// "Taken" is a promise: whoever waits for a message must not wait because an earlier request failed on the way.
+#[tokio::test]
+async fn a_request_that_led_to_no_message_keeps_nobody_from_being_asked() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
+    let body = |address: &str| json!({"channel": "email", "address": address});
+    let id_of = |address: &str| Contact::email(address).id.to_string();
+
+    // Of one that is not there yet.
+    assert_eq!(desk.resend("alice", &id_of("alice@b.test")).await.status, 202);
+    desk.add_email("alice", "alice@b.test").await;
+    assert_eq!(desk.asked().await.to, "alice@b.test");
+
+    // Of an address that was asked as often as it may be: it stays refused, and nothing is stored.
+    for subject in ["bob", "carol"] {
+        desk.add_email(subject, "bob@b.test").await;
+        assert_eq!(desk.asked().await.to, "bob@b.test");
+    }
+    for _ in 0..2 {
+        desk.api.post("/v1/subjects/dave/contacts", &body("bob@b.test")).await.expect_problem(429, "too often");
+        desk.resend("dave", &id_of("bob@b.test")).await.expect_problem(429, "too often");
+    }
+    desk.api.post("/v1/subjects/dave/contacts", &body("bob@b.test")).await.expect_problem(429, "too often");
+    assert!(desk.contacts("dave").await.is_empty(), "what was refused was written");
+    desk.nothing_else_was_sent().await;
+    desk.daemon.drain().await;
+}
+
+/// What was cut off by the deadline reaches Redis all the same: whoever tries again must not be taken for one who was asked.
+#[tokio::test]
+async fn an_add_that_met_a_stall_of_redis_is_asked_when_it_is_tried_again() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
+    // The first request makes the scripts known: then the next one's first command is run as it is.
+    desk.add_email("dave", "dave@b.test").await;
+    desk.asked().await;
+    let keys = || async { desk.outbox.run::<Vec<String>>("KEYS", "quota_verify_*").await.len() };
+    let before = keys().await;
+    let body = json!({"channel": "email", "address": "erin@b.test"});
+    desk.signal_redis(Signal::SIGSTOP);
+    let path = "/v1/subjects/erin/contacts";
+    desk.api.post(path, &body).await.expect_problem(503, "Redis does not answer");
+    desk.signal_redis(Signal::SIGCONT);
+    eventually("Redis has read what was sent", || async { (keys().await > before).then_some(()) }).await;
+    eventually("added", || async { (desk.api.post(path, &body).await.status == 202).then_some(()) }).await;
+    assert_eq!(desk.asked().await.to, "erin@b.test");
+    desk.nothing_else_was_sent().await;
+    desk.daemon.drain().await;
+}
+
+/// A mailbox under another name is the same mailbox: neither another spelling nor another id may fill it, nor give more guesses.
+#[tokio::test]
+async fn a_mailbox_is_asked_once_a_minute_whatever_it_is_called() {
+    let mut desk = Desk::open().await;
+    let ivy = |address: &str| json!({"channel": "email", "address": address});
+    desk.add_email("ivy", "Ivy@x.test").await;
+    let other = desk.api.post("/v1/subjects/ivy/contacts", &ivy("ivy@x.test")).await;
+    other.expect_problem(429, "too often");
+    let seconds: u64 = other.header("retry-after").expect("when").parse().expect("seconds");
+    assert!((1..=60).contains(&seconds), "{seconds}");
+    assert_eq!(desk.contacts("ivy").await.len(), 1, "it is stored, and nobody asks it");
+    assert_eq!(desk.asked().await.to, "Ivy@x.test");
+
+    let stored = r#"[{"id":"main","channel":"email","address":"Mia@x.test","verified":false}]"#;
+    desk.outbox.set_contacts(&subject("mia"), stored).await;
+    let derived = desk.add_email("mia", "Mia@x.test").await;
+    assert_eq!(desk.resend("mia", "main").await.status, 202);
+    let asked = desk.asked().await;
+    desk.nothing_else_was_sent().await;
+    // One password, and one set of guesses.
+    let wrong = if asked.code == "000000" { "000001" } else { "000000" };
+    for id in ["main", &derived, "main", &derived, "main"] {
+        desk.show("mia", id, wrong).await.expect_problem(403, "ask for another");
+    }
+    desk.show("mia", &derived, &asked.code).await.expect_problem(403, "ask for another");
+    desk.let_a_minute_pass().await;
+    assert_eq!(desk.resend("mia", "main").await.status, 202);
+    let asked = desk.asked().await;
+    assert_eq!(desk.show("mia", &derived, &asked.code).await.status, 200);
+    assert!(desk.is_verified("mia", "main").await);
+    desk.daemon.drain().await;
+}
+
+/// How often an address was asked is told by what was named, whoever has it: an id of the platform's own and one of an address with
+/// capitals must not show whether there is such a contact.
+#[tokio::test]
+async fn a_used_up_address_is_answered_the_same_for_known_and_unknown_contacts() {
+    let main = r#"[{"id":"main","channel":"email","address":"victim@b.test","verified":false}]"#;
+    let capitals = r#"[{"channel":"email","address":"Victim@b.test","verified":false}]"#;
+    let id_of = |address: &str| Contact::email(address).id.to_string();
+    let ids = ["main".to_owned(), id_of("Victim@b.test"), id_of("victim@b.test")];
+    let mut told = Vec::new();
+    for known in [true, false] {
+        let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")).await;
+        desk.add_email("other", "victim@b.test").await;
+        desk.asked().await;
+        if known {
+            desk.outbox.set_contacts(&subject("alice"), main).await;
+            desk.outbox.set_contacts(&subject("bob"), capitals).await;
+        }
+        let mut answers = Vec::new();
+        for (of, id) in ["alice", "bob"].into_iter().flat_map(|of| ids.iter().map(move |id| (of, id))) {
+            for _ in 0..2 {
+                let answer = desk.resend(of, id).await;
+                answers.push((of, id.clone(), answer.status, answer.text));
+                desk.let_a_minute_pass().await;
+            }
+        }
+        told.push(answers);
+        desk.nothing_else_was_sent().await;
+        desk.daemon.drain().await;
+    }
+    let [known, unknown] = &told[..] else { panic!("two of them") };
+    assert_eq!(known, unknown);
+}
+
+/// Redis that stalls for a moment must not cost a customer the link that they hold in their hands.
+#[tokio::test]
+async fn a_confirm_link_that_met_a_stall_can_be_pressed_again() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let path = desk.asked().await.path.expect("a link");
+    desk.signal_redis(Signal::SIGSTOP);
+    assert_eq!(desk.press(&path).await.status, 503);
+    desk.signal_redis(Signal::SIGCONT);
+    // Redis reads what was sent while it stood still.
+    eventually("it is consumed", || async {
+        let link: Vec<String> = desk.outbox.run("KEYS", "quota_verify_link:*").await;
+        let claim: Option<String> = desk.outbox.run("HGET", &[link[0].as_str(), "claim"]).await;
+        claim
+    })
+    .await;
+    assert!(!desk.is_verified("alice", &id).await);
+    let again = eventually("Redis is found again", || async {
+        let page = desk.press(&path).await;
+        (page.status != 503).then_some(page)
+    })
+    .await;
+    assert_eq!(again.status, 200, "{}", again.text);
+    assert!(desk.is_verified("alice", &id).await);
+    assert_eq!(desk.press(&path).await.status, 410);
+    desk.counted("verified", 1).await;
+    desk.daemon.drain().await;
+}
+
+/// Redis that is full is not Redis that is away: who reads the answer has to look elsewhere.
+#[tokio::test]
+async fn a_full_redis_is_told_as_such() {
+    let desk = Desk::open().await;
+    let () = desk.outbox.run("CONFIG", &["SET", "maxmemory", "1"]).await;
+    let new = json!({"channel": "email", "address": "new@b.test"});
+    desk.api.post("/v1/subjects/alice/contacts", &new).await.expect_problem(503, "memory of Redis is full");
+    let () = desk.outbox.run("CONFIG", &["SET", "maxmemory", "0"]).await;
+    desk.add_email("alice", "new@b.test").await;
+    desk.daemon.drain().await;
+}
+
+/// Whatever the platform wrote: it is told, and nobody's request ends in the middle.
+#[tokio::test]
+async fn a_contact_that_is_a_list_is_no_contact() {
+    let desk = Desk::open().await;
+    let mut receiver = EchoReceiver::start(Echo::Right).await;
+    let url = receiver.url("/hook");
+    let stored = json!([[null, "webhook", null, url, secret(8), false, false]]);
+    desk.outbox.set_contacts(&subject("alice"), &stored.to_string()).await;
+    desk.add("alice", &json!({"channel": "webhook", "url": url, "secret": secret(9)})).await;
+    verify(&receiver.next().await, &secret(9));
+    desk.counted("verified", 1).await;
+    let contacts = desk.contacts("alice").await;
+    assert_eq!((contacts.len(), &contacts[0]), (2, &stored[0]));
+    desk.daemon.drain().await;
+}
+
 /// Whoever tries ids must not learn which subjects and contacts there are.
 #[tokio::test]
 async fn known_and_unknown_contacts_are_answered_the_same() {
@@ -493,6 +685,8 @@ async fn redis_holds_only_digests_and_each_ends() {
     assert_eq!(desk.resend("alice", &id).await.status, 202);
     let second = desk.asked().await;
     desk.show("alice", &id, "000000").await;
+    desk.add_email("bob", "bob@b.test").await;
+    desk.asked().await;
     let token = |asked: &Asked| asked.path.clone().expect("a link").replace("/confirm/", "");
     let texts = desk.texts("*").await;
     assert!(texts.len() > 10, "{texts:?}");
@@ -502,7 +696,7 @@ async fn redis_holds_only_digests_and_each_ends() {
     }
     let names: Vec<String> = desk.outbox.run("KEYS", "quota_verify_*").await;
     let kinds: BTreeSet<&str> = names.iter().filter_map(|name| name.split(':').next()).collect();
-    let all = ["guesses", "link", "password", "requests", "resent"];
+    let all = ["asked", "guesses", "link", "password", "requests", "resent", "turn"];
     assert_eq!(kinds, all.map(|kind| format!("quota_verify_{kind}")).iter().map(String::as_str).collect());
     for name in &names {
         assert!(name.contains(":{usage}:"), "{name}");
@@ -512,32 +706,37 @@ async fn redis_holds_only_digests_and_each_ends() {
     desk.daemon.drain().await;
 }
 
-/// A token or password that is used up twice was not one-time.
+/// A token or password that is used up twice was not one-time. Who presses a moment later is not told that all was in vain.
 #[tokio::test]
 async fn of_sixteen_who_race_one_has_the_token_and_one_the_code() {
     let mut desk = Desk::open().await;
     let by_link = desk.add_email("alice", "alice@b.test").await;
     let path = desk.asked().await.path.expect("a link");
-    let pressed = race(16, || desk.api.send("POST", &path, &[], "")).await;
-    assert_eq!(pressed, (1, 15), "confirmed and refused");
+    let pressed = race(16, || desk.press(&path)).await;
+    let said = |text: &str| pressed.iter().filter(|page| page.text.contains(text)).count();
+    assert_eq!(said("<h1>Confirmed</h1>"), 1, "{pressed:?}");
+    assert_eq!(said("<h1>Confirmed already</h1>") + said("used already, or has run out"), 15, "{pressed:?}");
     assert!(desk.is_verified("alice", &by_link).await);
+    desk.counted("verified", 1).await;
+    assert_eq!(desk.press(&path).await.status, 410);
 
     let by_code = desk.add_email("bob", "bob@b.test").await;
     let code = desk.asked().await.code;
-    assert_eq!(race(16, || desk.show("bob", &by_code, &code)).await, (1, 15), "verified and refused");
+    let shown = race(16, || desk.show("bob", &by_code, &code)).await;
+    assert_eq!(shown.iter().filter(|answer| answer.status == 200).count(), 1, "{shown:?}");
     assert!(desk.is_verified("bob", &by_code).await);
     desk.daemon.drain().await;
 }
 
-/// How many of `racers` were answered 200, and how many otherwise.
-async fn race<F: Future<Output = Answer>>(racers: usize, call: impl Fn() -> F) -> (usize, usize) {
+/// What so many racers are answered.
+async fn race<F: Future<Output = Answer>>(racers: usize, call: impl Fn() -> F) -> Vec<Answer> {
     let mut racing: Vec<_> = (0..racers).map(|_| Box::pin(call())).collect();
     let mut answers = Vec::new();
     // All are polled before any is waited for.
     std::future::poll_fn(|context| {
         racing.retain_mut(|call| match call.as_mut().poll(context) {
             std::task::Poll::Ready(answer) => {
-                answers.push(answer.status);
+                answers.push(answer);
                 false
             }
             std::task::Poll::Pending => true,
@@ -545,8 +744,7 @@ async fn race<F: Future<Output = Answer>>(racers: usize, call: impl Fn() -> F) -
         if racing.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     })
     .await;
-    let right = answers.iter().filter(|status| **status == 200).count();
-    (right, racers - right)
+    answers
 }
 
 /// Consent is for one address: one that took its id since has not been asked.

@@ -4,8 +4,13 @@ mod support;
 
 use std::collections::BTreeSet;
 
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::string::string_regex;
+use proptest::test_runner::TestRunner;
 use quotabell::api::openapi::DOCUMENT;
 use quotabell::api::routes::{Access, ROUTES};
+use quotabell::subjects::contact_check::check_secret;
+use quotabell::types::Subject;
 use serde_json::Value;
 use support::api::Documented;
 use support::daemon::DaemonSetup;
@@ -51,6 +56,28 @@ fn every_route_documents_its_token_and_its_refusals() {
                 assert!(operation["responses"].get(status).is_some(), "{} {}: {status}", route.method, route.path);
             }
         }
+    }
+}
+
+/// What a client makes by the document must not be refused.
+#[test]
+fn patterns_promise_no_more_than_what_is_taken() {
+    let document: Value = serde_json::from_str(DOCUMENT).expect("JSON");
+    let at = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).expect(pointer).to_owned();
+    let subject = at("/components/schemas/Question/properties/subject/pattern");
+    assert_eq!(at("/components/parameters/Subject/schema/pattern"), subject);
+    let secret = at("/components/schemas/NewContact/oneOf/1/properties/secret/pattern");
+    let made = |pattern: &str| {
+        let pattern = pattern.strip_prefix('^').and_then(|rest| rest.strip_suffix('$')).expect("anchors");
+        let strategy = string_regex(pattern).expect("a pattern");
+        let mut runner = TestRunner::default();
+        (0..500).map(|_| strategy.new_tree(&mut runner).expect("a text").current()).collect::<Vec<String>>()
+    };
+    for text in made(&secret) {
+        assert_eq!(check_secret(&text), Ok(()), "{text}");
+    }
+    for text in made(&subject).iter().filter(|text| text.len() <= 256) {
+        assert!(Subject::parse(text.as_bytes()).is_ok(), "{text:?}");
     }
 }
 

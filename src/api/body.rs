@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::problem::Problem;
+use crate::types::units::UNITS_MAX;
 
 /// The longest body. The longest request that means anything has about 1 KiB.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -130,7 +131,7 @@ impl Given {
     ) -> Result<Option<T>, Problem> {
         let Some(value) = self.0 else { return Ok(None) };
         let expected = format!("a whole number, {allowed}");
-        match value.as_u64() {
+        match value.as_u64().or_else(|| whole(&value)) {
             Some(number) => T::try_from(number)
                 .map(Some)
                 .map_err(|_| Problem::bad_request(format!("{field}: is {number}, it must be {expected}"))),
@@ -152,6 +153,14 @@ impl Given {
     }
 }
 
+/// A number that is written with a point or an exponent, and is whole: to JSON Schema `1.0` is as good an integer as `1`, and some
+/// languages know no other. From 2^53 on, it may be another than the one that was meant.
+fn whole(value: &Value) -> Option<u64> {
+    let number = value.as_f64().filter(|number| value.is_f64() && number.fract() == 0.0)?;
+    let exact = (0.0..=UNITS_MAX as f64).contains(&number);
+    exact.then_some(number as u64)
+}
+
 fn wrong_type(field: &str, found: &Value, expected: &str) -> Problem {
     let found = match found {
         Value::Null => "null".to_owned(),
@@ -167,7 +176,7 @@ fn wrong_type(field: &str, found: &Value, expected: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Subject, Units, units::UNITS_MAX};
+    use crate::types::{Subject, Units};
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields, expecting = "a JSON object")]
@@ -203,7 +212,12 @@ mod tests {
             (r#"{"subject":"a","unit":1}"#, "unknown field `unit`, expected `subject` or `units`"),
             (r#"{"subject":"a","subject":"b"}"#, "duplicate field `subject`"),
             (r#"{"subject":"a","units":0}"#, "units: is 0, it must be a whole number, 1 to 9007199254740991"),
-            (r#"{"subject":"a","units":1.0}"#, "units: is the number 1.0, it must be a whole number"),
+            (r#"{"subject":"a","units":1.5}"#, "units: is the number 1.5, it must be a whole number"),
+            (r#"{"subject":"a","units":0.0}"#, "units: is 0, it must be a whole number"),
+            (r#"{"subject":"a","units":-0.0}"#, "units: is 0, it must be a whole number"),
+            (r#"{"subject":"a","units":-1.0}"#, "units: is the number -1.0, it must be a whole number"),
+            (r#"{"subject":"a","units":9007199254740992.0}"#, "units: is the number 9007199254740992.0, it must be"),
+            (r#"{"subject":"a","units":1e300}"#, "units: is the number 1e+300, it must be a whole number"),
             (r#"{"subject":"a","units":-1}"#, "units: is the number -1, it must be a whole number"),
             (r#"{"subject":"a","units":"1"}"#, "units: is a string, it must be a whole number"),
             (r#"{"subject":"a","units":9007199254740992}"#, "units: is 9007199254740992, it must be"),
@@ -214,6 +228,15 @@ mod tests {
             assert!(told.contains(said), "{body}: {told}");
         }
         assert!(judged(&format!("{}1{}", "[".repeat(5000), "]".repeat(5000))).is_err());
+    }
+
+    /// The document says "integer", and to JSON Schema these are some.
+    #[test]
+    fn a_whole_number_may_be_written_with_a_point_or_an_exponent() {
+        for (written, meant) in [("1.0", 1), ("1e3", 1000), ("2.5e1", 25), ("9007199254740991.0", UNITS_MAX)] {
+            let (_, units) = judged(&format!(r#"{{"subject":"a","units":{written}}}"#)).expect(written);
+            assert_eq!(units.map(Units::get), Some(meant), "{written}");
+        }
     }
 
     /// A field that is left out is no error.

@@ -35,7 +35,9 @@ enum Page {
     Ask,
     /// Done, for this subject.
     Confirmed(String),
-    /// Done before, run out, or never there.
+    /// Done a moment ago, for this subject.
+    Before(String),
+    /// Used up, run out, or never there.
     Gone,
     /// Redis is away.
     Away,
@@ -51,6 +53,7 @@ pub(super) async fn confirm(State(api): State<Arc<Api>>, token: Result<Path<Stri
     let Ok(Path(token)) = token else { return Page::Gone.into_response() };
     let page = match api.contacts.confirm(&token).await {
         Ok(Confirmed::Verified(subject)) => Page::Confirmed(subject.to_string()),
+        Ok(Confirmed::Before(subject)) => Page::Before(subject.to_string()),
         Ok(Confirmed::Gone) => Page::Gone,
         Err(error) => {
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -66,6 +69,7 @@ impl Page {
         match self {
             Self::Ask => "ask",
             Self::Confirmed(_) => "confirmed",
+            Self::Before(_) => "before",
             Self::Gone => "gone",
             Self::Away => "away",
         }
@@ -73,14 +77,14 @@ impl Page {
 
     const fn status(&self) -> StatusCode {
         match self {
-            Self::Ask | Self::Confirmed(_) => StatusCode::OK,
+            Self::Ask | Self::Confirmed(_) | Self::Before(_) => StatusCode::OK,
             Self::Gone => StatusCode::GONE,
             Self::Away => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     fn render(&self, nonce: &str) -> String {
-        let subject = if let Self::Confirmed(subject) = self { Some(subject) } else { None };
+        let subject = if let Self::Confirmed(subject) | Self::Before(subject) = self { Some(subject) } else { None };
         let page = PAGES
             .get_template(TEMPLATE)
             .and_then(|page| page.render(context! { state => self.state(), subject => subject, nonce => nonce }));
@@ -119,8 +123,9 @@ mod tests {
     /// A page that can't be rendered would be seen by the first customer.
     #[test]
     fn every_page_renders_and_only_two_have_a_button() {
-        let confirmed = Page::Confirmed("alice".to_owned());
-        for (page, button) in [(Page::Ask, true), (confirmed, false), (Page::Gone, false), (Page::Away, true)] {
+        let alice = || "alice".to_owned();
+        let done = [Page::Confirmed(alice()), Page::Before(alice()), Page::Gone].map(|page| (page, false));
+        for (page, button) in [(Page::Ask, true), (Page::Away, true)].into_iter().chain(done) {
             let html = page.render("0123");
             assert_eq!(html.contains("<form method=\"post\">"), button, "{html}");
             assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<style nonce=\"0123\">"), "{html}");

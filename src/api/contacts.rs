@@ -19,6 +19,7 @@ use super::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed};
 use crate::subjects::contact_check::{self, ContactFault};
 use crate::transport::secret;
 use crate::types::{Channel, Contact, ContactId, Secret, Subject};
+use crate::wire::{Fault, fault_of};
 
 /// RFC 5321 4.5.3.1.3: a path has 256 bytes with its brackets.
 const ADDRESS_BYTES_MAX: usize = 254;
@@ -240,7 +241,13 @@ fn problem(error: DeskError) -> Problem {
         DeskError::Away => unavailable("Redis does not answer: try again"),
         DeskError::Redis(error) => {
             tracing::warn!(%error, "contacts: Redis failed");
-            unavailable("Redis does not answer: try again")
+            match fault_of(&error) {
+                Fault::Full => {
+                    unavailable("the memory of Redis is full: the operator has to free some, then try again")
+                }
+                Fault::Login | Fault::Denied => unavailable("Redis refuses the daemon: the operator has to mend it"),
+                _ => unavailable("Redis does not answer: try again"),
+            }
         }
     }
 }

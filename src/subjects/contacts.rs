@@ -206,6 +206,14 @@ mod tests {
         assert_eq!(contacts.unverified, [ContactId::from_stored("c_1")]);
     }
 
+    /// What the platform wrote by mistake must be told, and not be taken for fields in their order.
+    #[test]
+    fn a_list_of_fields_is_unreadable() {
+        let contacts = judged(&["ops@b.test"], r#"[[null,"email","a@b.test",null,null,false,true]]"#);
+        let why: Vec<&str> = contacts.unreadable.iter().map(|one| one.why.as_str()).collect();
+        assert_eq!((addresses(&contacts), why), (vec![], vec!["not an object"]));
+    }
+
     /// Whoever adds a contact must not take the alerts away from the fallback before it is confirmed.
     #[test]
     fn with_only_unverified_contacts_the_fallback_stays() {

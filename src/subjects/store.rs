@@ -31,7 +31,7 @@ pub struct Fields {
 pub enum Stored {
     /// They are as the change made them.
     Written,
-    /// The change wanted nothing else than what is there: nothing is written.
+    /// The change wanted nothing else than what is there: nothing was written.
     Kept,
     /// Others changed them each time: nothing is written.
     Changed,
@@ -67,6 +67,8 @@ pub async fn read_contacts(link: &Link, subject: &Subject) -> RedisResult<Vec<u8
 /// Reads the field of contacts, has `change` make the new one of it (`None`: it stays; empty: it is removed), and writes that if nobody
 /// was quicker; else again from the start. Where the reply is lost the change may have been written: the next call finds it there.
 ///
+/// Takes as many round trips for a change that wants nothing: how long it takes tells nobody what is stored.
+///
 /// # Errors
 ///
 /// What `change` says, and what Redis or the connection said.
@@ -77,16 +79,17 @@ pub async fn change_contacts<E: From<RedisError>>(
 ) -> Result<Stored, E> {
     for _ in 0..TRIES_MAX {
         let read = read_contacts(link, subject).await?;
-        let Some(changed) = change(&read)? else { return Ok(Stored::Kept) };
+        let changed = change(&read)?;
         let call = SCRIPT.call().key(keys::subject(subject)).arg(read);
-        let call = match changed.is_empty() {
+        let (call, stored) = match changed {
+            None => (call.arg(0), Stored::Kept),
             // A subject that has nothing else is then unknown again.
-            true => call.arg(0).arg(record::CONTACTS),
-            false => call.arg(1).arg(record::CONTACTS).arg(changed),
+            Some(nothing) if nothing.is_empty() => (call.arg(0).arg(record::CONTACTS), Stored::Written),
+            Some(changed) => (call.arg(1).arg(record::CONTACTS).arg(changed), Stored::Written),
         };
         let answer: String = call.run(link).await?;
         if answer == "written" {
-            return Ok(Stored::Written);
+            return Ok(stored);
         }
     }
     Ok(Stored::Changed)

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::alert::digest_of;
 use super::secret::Secret;
@@ -81,8 +83,8 @@ pub enum Endpoint {
 }
 
 /// One contact of a subject, as it stands in the `contacts` array of `quota_subject:<subject>` or under `[fallback]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "ContactJson", into = "ContactJson")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(into = "ContactJson")]
 pub struct Contact {
     /// The id; derived from channel and address when the JSON names none.
     pub id: ContactId,
@@ -201,6 +203,28 @@ struct ContactJson {
     verified: bool,
 }
 
+/// An object and nothing else: what is derived would take a list for the fields in their order.
+impl<'de> Deserialize<'de> for Contact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Contact;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a channel and an address or url")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contact, A::Error> {
+        let json = ContactJson::deserialize(MapAccessDeserializer::new(map))?;
+        Contact::try_from(json).map_err(de::Error::custom)
+    }
+}
+
 /// What a contact is that does not say.
 const fn verified() -> bool {
     true
@@ -308,6 +332,16 @@ mod tests {
         assert!(written.contains(r#""verified":false"#), "{written}");
         let written = serde_json::to_string(&Contact { verified: true, ..unverified }).expect("JSON");
         assert!(!written.contains("verified"), "{written}");
+    }
+
+    /// A list whose parts fit by chance would be written to as if it were an object.
+    #[test]
+    fn a_list_is_no_contact() {
+        let list = r#"[null,"webhook",null,"http://x/echo","whsec_x",false,false]"#;
+        let error = serde_json::from_str::<Contact>(list).expect_err("a list").to_string();
+        assert!(error.contains("expected an object"), "{error}");
+        let value: serde_json::Value = serde_json::from_str(list).expect("JSON");
+        assert!(Contact::deserialize(&value).is_err());
     }
 
     /// An operator must read what is wrong with a contact.

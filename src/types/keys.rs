@@ -26,7 +26,9 @@
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
 //! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
 //! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
-//! | `quota_verify_resent:{tag}:<contact>` | string | a contact was added, or its verification sent again | 60 s |
+//! | `quota_verify_resent:{tag}:<contact>` | string | a contact was added, or its verification asked for again | 60 s |
+//! | `quota_verify_turn:{tag}:<contact>` | string | the request that adds of one mailbox, or webhook and secret, share | 60 s |
+//! | `quota_verify_asked:{tag}:<contact>` | string | the message that an address got | 55 s |
 //! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
 //! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |
@@ -221,7 +223,7 @@ impl Keys {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 
-    /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address.
+    /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address, or of subject and contact id.
     #[must_use]
     pub fn verify_requests(&self, contact: &str) -> String {
         format!("quota_verify_requests:{}:{contact}", self.tag)
@@ -233,7 +235,19 @@ impl Keys {
         format!("quota_verify_resent:{}:{contact}", self.tag)
     }
 
-    /// `quota_verify_password:{tag}:<contact>`, the contact as in [`Keys::verify_resent`].
+    /// `quota_verify_turn:{tag}:<contact>`; `contact` is a digest of subject and address.
+    #[must_use]
+    pub fn verify_turn(&self, contact: &str) -> String {
+        format!("quota_verify_turn:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_asked:{tag}:<contact>`; `contact` is a digest of subject and endpoint.
+    #[must_use]
+    pub fn verify_asked(&self, contact: &str) -> String {
+        format!("quota_verify_asked:{}:{contact}", self.tag)
+    }
+
+    /// `quota_verify_password:{tag}:<contact>`; `contact` is a digest of subject and address.
     #[must_use]
     pub fn verify_password(&self, contact: &str) -> String {
         format!("quota_verify_password:{}:{contact}", self.tag)

@@ -87,6 +87,14 @@ pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Unverified> {
     Some(Unverified { asked: found.asked(), contact: found.contact })
 }
 
+/// The contact of this id, whether it is verified or not; one that is not comes first.
+pub(super) fn of_id(stored: &[u8], id: &ContactId) -> Option<Contact> {
+    let contacts = known(&elements(stored).unwrap_or_default()).into_iter().map(|known| known.contact);
+    let mut named: Vec<Contact> = contacts.filter(|contact| bears(contact, id)).collect();
+    named.sort_by_key(|contact| contact.verified);
+    named.into_iter().next()
+}
+
 /// The array where this contact is verified, if it is still the one that was asked, at the same endpoint. Its secret becomes that of
 /// a verified contact of the same URL, which stays in its place.
 pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
@@ -281,6 +289,15 @@ mod tests {
             let Consent::Given(verified) = consent else { panic!("{consent:?}") };
             assert!(read_all(&verified)[0].verified, "{verified}");
         }
+    }
+
+    /// What the platform wrote may be anything: a list that fits the fields by chance can't be changed as an object.
+    #[test]
+    fn a_list_of_fields_is_left_alone() {
+        let stored = r#"[[null,"webhook",null,"https://x.test/","old",false,false]]"#;
+        let added = add(stored.as_bytes(), &webhook("new")).expect("room").expect("new");
+        assert!(added.starts_with(stored.trim_end_matches(']')), "{added}");
+        assert!(matches!(consent(stored, &webhook("old")), Consent::Void));
     }
 
     /// Consent is for the address that was asked.

@@ -17,6 +17,9 @@ use crate::wire::Link;
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
 
+/// By what a token is claimed: one thing is done with it, and it may be tried again.
+const CLAIM: &str = "confirm";
+
 /// What a token stands for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Meant {
@@ -55,11 +58,18 @@ fn below(public_url: &Url, token: &str) -> String {
     format!("{}/confirm/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
-/// Uses a token up and says what it stands for; `None` for one that was used, has run out or never was.
+/// Claims a token and says what it stands for; `None` for one that was ended, has run out or never was.
+///
+/// Whoever holds the token has the claim, until [`end`]: an answer that was lost on the way costs nobody the link.
 pub(super) async fn consume(link: &Link, keys: &Keys, token: &str) -> RedisResult<Option<Meant>> {
-    let claim = format!("{:032x}", rand::random::<u128>());
-    let metadata = one_time_token::consume(link, &key(keys, token), &claim).await?;
+    let metadata = one_time_token::consume(link, &key(keys, token), CLAIM).await?;
     Ok(metadata.and_then(|metadata| serde_json::from_slice(&metadata).ok()))
+}
+
+/// Ends a token whose consent is stored, or void. Repeatable.
+pub(super) async fn end(link: &Link, keys: &Keys, token: &str) -> RedisResult<()> {
+    let _: u64 = link.query(redis::cmd("UNLINK").arg(key(keys, token))).await?;
+    Ok(())
 }
 
 fn key(keys: &Keys, token: &str) -> String {

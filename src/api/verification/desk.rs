@@ -1,8 +1,8 @@
 //! What can be asked for: add a contact, take it away, send its verification again, show a password, open a confirm link.
 //!
 //! Asks Redis as often for a contact that is there as for one that is not, and leaves everything that takes longer to the
-//! [`super::Messenger`]. Whatever is cut off on the way leaves at most an unverified contact, a request that counts, or a minute in
-//! which nobody is asked.
+//! [`super::Messenger`]. Whatever is cut off on the way leaves at most an unverified contact or a request that counts; whoever tries
+//! again is asked.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use redis::RedisError;
 use tokio::sync::mpsc;
 
 use super::array::{self, Consent, Refused};
-use super::pace::{Asks, Pace};
-use super::password::{self, Stored};
-use super::{Candidate, Event, VerificationConfig, confirm_link, counted_as};
-use crate::subjects::store::{self, change_contacts, read_contacts};
+use super::pace::{Asks, Pace, holder};
+use super::password;
+use super::{Candidate, Event, VerificationConfig, confirm_link};
+use crate::subjects::store::{Stored, change_contacts, read_contacts};
 use crate::throttle::{Added, ExpiringSet, TooManyMembers};
 use crate::types::{Contact, Keys, Subject};
 use crate::wire::{Fault, Link, fault_of};
@@ -92,8 +92,10 @@ pub enum Guessed {
 /// What became of a confirm link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Confirmed {
-    /// The contact of this subject is verified.
+    /// The contact of this subject is verified, by this.
     Verified(Subject),
+    /// It was verified before: by another who pressed at the same moment, or by a press whose answer was lost.
+    Before(Subject),
     /// The link was used before, has run out, or never was.
     Gone,
 }
@@ -111,8 +113,8 @@ impl Desk {
         Ok((Self { parts, pace, guesses, messages }, waiting))
     }
 
-    /// Adds a contact, unverified whatever it says, and has its address asked, unless it was within the last minute. Repeatable: one
-    /// that is there is not added again, but asked again, where it is not verified.
+    /// Adds a contact, unverified whatever it says, and has its address asked, unless a message left for it within the last minute.
+    /// Repeatable: one that is there is not added again, but asked again, where it is not verified.
     ///
     /// # Errors
     ///
@@ -121,42 +123,14 @@ impl Desk {
         let contact = Contact { verified: false, ..contact };
         let candidate = Candidate { subject, contact: contact.id.clone() };
         let place = self.place()?;
-        let asks = within_deadline(async {
+        within_deadline(async {
             let link = self.link()?;
-            let turn = self.pace.added(link, &candidate, &contact).await?;
-            let added = self.count_and_store(link, &candidate, &contact, turn.asks()).await;
-            if added.is_err() {
-                self.pace.give_back(link, &turn).await;
-            }
-            added.map(|()| turn.asks())
+            self.pace.count_added(link, &candidate, &contact).await?;
+            store(link, &candidate.subject, &contact).await
         })
         .await?;
-        match asks {
-            Asks::Now => place.send(candidate),
-            // The message before is on its way, and its password good. The answer is the same.
-            Asks::WasAsked => Event::Throttled.count(),
-        }
+        place.send(candidate);
         Ok(())
-    }
-
-    /// The contact is stored either way: it may have been removed since, and a webhook's secret is the one that was named last.
-    async fn count_and_store(
-        &self,
-        link: &Link,
-        candidate: &Candidate,
-        contact: &Contact,
-        asks: Asks,
-    ) -> Result<(), DeskError> {
-        if asks == Asks::Now {
-            self.pace.count(link, &counted_as(contact)).await?;
-        }
-        let nonce = format!("{:032x}", rand::random::<u128>());
-        let add = |stored: &[u8]| array::add(stored, contact, &nonce).map_err(DeskError::from);
-        let stored = change_contacts(link, &candidate.subject, add);
-        match stored.await? {
-            store::Stored::Changed => Err(DeskError::Contended),
-            store::Stored::Written | store::Stored::Kept => Ok(()),
-        }
     }
 
     /// Takes a contact away that was added here, verified or not; for any other does nothing, and answers the same. What was sent to
@@ -175,7 +149,7 @@ impl Desk {
                 removed = without.as_ref().map(|without| without.contacts.clone()).unwrap_or_default();
                 Ok::<_, DeskError>(without.map(|without| without.remaining))
             });
-            if stored.await? == store::Stored::Changed {
+            if stored.await? == Stored::Changed {
                 return Err(DeskError::Contended);
             }
             self.pace.forget(link, candidate, &removed).await?;
@@ -196,17 +170,18 @@ impl Desk {
     /// [`DeskError`]
     pub async fn resend(&self, candidate: Candidate) -> Result<(), DeskError> {
         let place = self.place()?;
-        within_deadline(async {
+        let asks = within_deadline(async {
             let link = self.link()?;
             self.pace.again(link, &candidate).await?;
             let stored = unless_unreadable(read_contacts(link, &candidate.subject).await)?;
             let found = array::unverified(&stored, &candidate.contact);
-            // What is not there is counted under the id that was named: for an address in lower case, its own.
-            let counted = found.map_or_else(|| candidate.contact.clone(), |found| counted_as(&found.contact));
-            self.pace.count(link, &counted).await
+            self.pace.count_again(link, &candidate, found.as_ref().map(|found| &found.contact)).await
         })
         .await?;
-        place.send(candidate);
+        match asks {
+            Asks::Now => place.send(candidate),
+            Asks::Never => Event::Throttled.count(),
+        }
         Ok(())
     }
 
@@ -223,20 +198,23 @@ impl Desk {
 
     async fn judge(&self, candidate: &Candidate, guess: &str) -> Result<Guessed, DeskError> {
         let (link, keys) = (self.link()?, &self.parts.keys);
-        let stored = password::read(link, keys, candidate).await?;
-        let stored = stored.unwrap_or_else(|| Stored::of_nobody(candidate));
+        let contacts = unless_unreadable(read_contacts(link, &candidate.subject).await)?;
+        let found = array::of_id(&contacts, &candidate.contact);
+        let holder = &found.map_or_else(|| candidate.clone(), |found| holder(&candidate.subject, &found));
+        let stored = password::read(link, keys, holder).await?;
+        let stored = stored.unwrap_or_else(|| password::Stored::of_nobody(holder));
         let this = format!("{:032x}", rand::random::<u128>());
         let guesses = keys.verify_guesses(&stored.nonce);
         let counted = self.guesses.add(link, &guesses, &this, self.parts.config.lifetime).await?;
         let may_guess = matches!(counted, Added::Alive { .. });
-        if !(stored.is(candidate, guess) && may_guess) {
+        if !(stored.is(holder, guess) && may_guess) {
             return Ok(Guessed::Refused);
         }
-        if !password::consume(link, keys, candidate, &stored).await? {
+        if !password::consume(link, keys, holder, &stored).await? {
             return Ok(Guessed::Refused);
         }
         Ok(match consent(link, candidate, &stored.endpoint).await? {
-            Consented::Verified => Guessed::Verified,
+            Consented::Verified | Consented::Before => Guessed::Verified,
             Consented::Void => Guessed::Refused,
         })
     }
@@ -245,28 +223,36 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// As [`Self::verify`].
+    /// [`DeskError`]. The link is then as good as before: whoever presses again is answered anew.
     pub async fn confirm(&self, token: &str) -> Result<Confirmed, DeskError> {
-        within_deadline(async {
-            let link = self.link()?;
-            let Some(meant) = confirm_link::consume(link, &self.parts.keys, token).await? else {
-                Event::Rejected.count();
-                return Ok(Confirmed::Gone);
-            };
-            let candidate = Candidate { subject: meant.subject, contact: meant.contact };
-            let consented = consent(link, &candidate, &meant.endpoint).await?;
-            Ok(match consented {
-                Consented::Verified => {
-                    self.note(&candidate, Event::Verified);
-                    Confirmed::Verified(candidate.subject)
-                }
-                Consented::Void => {
-                    self.note(&candidate, Event::Rejected);
-                    Confirmed::Gone
-                }
-            })
+        let confirmed = within_deadline(self.consent_by(token)).await?;
+        // Whether it can be ended or not: somebody is told now, and what happens when it is pressed again changes nothing any more.
+        let ended =
+            within_deadline(async { Ok(confirm_link::end(self.link()?, &self.parts.keys, token).await?) }).await;
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a confirm link that was used could not be ended");
+        }
+        Ok(confirmed)
+    }
+
+    async fn consent_by(&self, token: &str) -> Result<Confirmed, DeskError> {
+        let link = self.link()?;
+        let Some(meant) = confirm_link::consume(link, &self.parts.keys, token).await? else {
+            Event::Rejected.count();
+            return Ok(Confirmed::Gone);
+        };
+        let candidate = Candidate { subject: meant.subject, contact: meant.contact };
+        Ok(match consent(link, &candidate, &meant.endpoint).await? {
+            Consented::Verified => {
+                self.note(&candidate, Event::Verified);
+                Confirmed::Verified(candidate.subject)
+            }
+            Consented::Before => Confirmed::Before(candidate.subject),
+            Consented::Void => {
+                self.note(&candidate, Event::Rejected);
+                Confirmed::Gone
+            }
         })
-        .await
     }
 
     fn link(&self) -> Result<&Link, DeskError> {
@@ -288,11 +274,24 @@ impl Desk {
     }
 }
 
+/// Stores a contact where it is not there yet. Also one that is about to be asked already: it may have been removed since, and a
+/// webhook's secret is the one that was named last.
+async fn store(link: &Link, subject: &Subject, contact: &Contact) -> Result<(), DeskError> {
+    let nonce = format!("{:032x}", rand::random::<u128>());
+    let stored = change_contacts(link, subject, |stored| array::add(stored, contact, &nonce).map_err(DeskError::from));
+    match stored.await? {
+        Stored::Changed => Err(DeskError::Contended),
+        Stored::Written | Stored::Kept => Ok(()),
+    }
+}
+
 /// What became of a consent in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consented {
-    /// The contact is verified, now or before.
+    /// The contact is verified now.
     Verified,
+    /// It was before.
+    Before,
     /// There is no such contact any more, or another address has its id.
     Void,
 }
@@ -307,7 +306,7 @@ pub(super) async fn consent(link: &Link, candidate: &Candidate, endpoint: &str) 
                 Some(contacts)
             }
             Consent::Before => {
-                consented = Consented::Verified;
+                consented = Consented::Before;
                 None
             }
             Consent::Void => {
@@ -317,8 +316,8 @@ pub(super) async fn consent(link: &Link, candidate: &Candidate, endpoint: &str) 
         })
     });
     match stored.await? {
-        store::Stored::Changed => Err(DeskError::Contended),
-        store::Stored::Written | store::Stored::Kept => Ok(consented),
+        Stored::Changed => Err(DeskError::Contended),
+        Stored::Written | Stored::Kept => Ok(consented),
     }
 }
 

@@ -11,11 +11,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use super::array::{self, Unverified};
 use super::desk::{Consented, consent};
 use super::password::{self, Password};
-use super::{Candidate, DeskError, Event, VerificationConfig, array, confirm_link};
+use super::{Candidate, DeskError, Event, VerificationConfig, confirm_link, pace};
 use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
 use crate::subjects::store::read_contacts;
+use crate::throttle::Passage;
 use crate::throttle::one_time_token::TokenError;
 use crate::transport::Challenged;
 use crate::types::{Channel, Class, Contact, Endpoint, Keys, Outcome, Secret, UnixMs};
@@ -118,13 +120,18 @@ impl MessengerParts {
     async fn ask_now(&self, candidate: &Candidate) -> Result<Option<Event>, MessageError> {
         let stored = read_contacts(&self.link, &candidate.subject).await?;
         let Some(unverified) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
-        if let Some(event) = self.without_room(candidate, &unverified.contact).await {
+        let contact = &unverified.contact;
+        if let Passage::Cooling { .. } = pace::leaves(&self.link, &self.keys, &candidate.subject, contact).await? {
+            // The one before is on its way, and its password good.
+            return Ok(Some(Event::Throttled));
+        }
+        if let Some(event) = self.without_room(candidate, contact).await {
             return Ok(Some(event));
         }
         let now = server_time(&self.link).await?;
         let asked = unverified.asked.as_str();
         let event = match &unverified.contact.endpoint {
-            Endpoint::Email { address } => self.mail(candidate, asked, address, now).await?,
+            Endpoint::Email { .. } => self.mail(candidate, &unverified, now).await?,
             Endpoint::Webhook { url, secret } => {
                 self.challenge(candidate, asked, Receiver { url, secret }, now).await?
             }
@@ -145,16 +152,12 @@ impl MessengerParts {
         Some(event)
     }
 
-    async fn mail(
-        &self,
-        candidate: &Candidate,
-        asked: &str,
-        address: &str,
-        now: UnixMs,
-    ) -> Result<Event, MessageError> {
+    async fn mail(&self, candidate: &Candidate, unverified: &Unverified, now: UnixMs) -> Result<Event, MessageError> {
         let Self { link, keys, config, .. } = self;
+        let Unverified { contact, asked } = unverified;
         let password = Password::draw();
-        password::issue(link, keys, candidate, asked, &password, config.lifetime).await?;
+        let holder = pace::holder(&candidate.subject, contact);
+        password::issue(link, keys, &holder, asked, &password, config.lifetime).await?;
         let confirm = match &self.public_url {
             Some(url) => Some(confirm_link::make(link, keys, url, candidate, asked, config.lifetime).await?),
             None => None,
@@ -164,7 +167,7 @@ impl MessengerParts {
             .send_password(PasswordMail {
                 id: &new_id(),
                 subject: &candidate.subject,
-                address,
+                address: contact.address(),
                 code: password.reveal(),
                 link: confirm.as_deref(),
                 lives: config.lifetime,
@@ -195,7 +198,7 @@ impl MessengerParts {
             Challenged::Echoed => {
                 Event::Sent.count();
                 match consent(&self.link, candidate, asked).await? {
-                    Consented::Verified => {
+                    Consented::Verified | Consented::Before => {
                         tracing::info!(%subject, contact = %id, "contact is verified");
                         Ok(Event::Verified)
                     }

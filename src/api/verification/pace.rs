@@ -1,21 +1,27 @@
-//! How often an address is asked: not again within a minute, and only so often in a period.
+//! How often somebody may ask: an address in a period, whoever asks, and a contact once a minute.
 //!
-//! Adding and asking again share both bounds, so that a form that is sent twice costs one message and one request, and the password of
-//! the first stays good. Judges by what was named, never by what is stored, so that nobody learns what is. Read next: [`super::desk`].
+//! What is answered is judged by what was named, never by what is stored, so that nobody learns what is. Whether a message leaves is
+//! judged by the address that it goes to ([`leaves`]), so that no other name of it brings another. A request that led to no
+//! message stands in nobody's way: only a message that is about to leave does. Read next: [`super::desk`].
 
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult};
+use redis::RedisResult;
 
 use super::desk::DeskError;
-use super::{Candidate, Event, VerificationConfig, added_as, fingerprint};
+use super::{Candidate, Event, VerificationConfig, added_as, counted_as, fingerprint};
 use crate::throttle::{Added, Cooldown, ExpiringSet, Passage, TooManyMembers};
 use crate::types::alert::digest_of;
-use crate::types::{Contact, ContactId, Endpoint, Keys};
+use crate::types::{Contact, ContactId, Endpoint, Keys, Subject};
 use crate::wire::Link;
 
 /// Time for the message before to arrive.
 const ASKED_EVERY: Duration = Duration::from_secs(60);
+/// A little less: who comes back after a minute, as they were told, must not find that the message before left some seconds after it
+/// was asked for.
+const SENT_EVERY: Duration = Duration::from_secs(55);
+/// How an id that follows from an address begins, and how many hex digits follow.
+const DERIVED: (&str, usize) = ("c_", 16);
 
 /// Holds no state: that is in Redis.
 #[derive(Debug)]
@@ -25,20 +31,13 @@ pub(super) struct Pace {
     period: Duration,
 }
 
-/// Whether somebody who adds a contact has its address asked.
-#[derive(Debug)]
-pub(super) struct Turn {
-    asks: Asks,
-    /// The cooldowns that this call began.
-    begun: Vec<String>,
-}
-
+/// Whether a message may be sent for a contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// The address is to be asked.
+    /// Its address has room for one.
     Now,
-    /// It was asked just now.
-    WasAsked,
+    /// Its address was asked as often as it may be. Nobody is told, as it was not the address that was named.
+    Never,
 }
 
 impl Pace {
@@ -47,85 +46,120 @@ impl Pace {
         Ok(Self { keys: keys.clone(), requests: ExpiringSet::new(requests)?, period: config.requests.window() })
     }
 
-    /// Takes a turn for a message that is asked for again.
-    pub(super) async fn again(&self, link: &Link, candidate: &Candidate) -> Result<(), DeskError> {
-        match self.pass(link, &self.keys.verify_resent(&candidate.digest())).await? {
+    /// Whether a contact that was named is asked for again too early.
+    pub(super) async fn again(&self, link: &Link, named: &Candidate) -> Result<(), DeskError> {
+        match Cooldown::new(ASKED_EVERY).pass(link, &self.keys.verify_resent(&named.digest())).await? {
             Passage::Through => Ok(()),
             Passage::Cooling { retry_after } => Err(throttled(retry_after)),
         }
     }
 
-    /// Takes a turn for a contact that is added. A webhook has one for each secret: a challenge that was signed with another says
-    /// nothing about this one.
-    pub(super) async fn added(&self, link: &Link, candidate: &Candidate, contact: &Contact) -> RedisResult<Turn> {
-        let mut turn = Turn { asks: Asks::Now, begun: Vec::new() };
-        self.take(link, self.keys.verify_resent(&candidate.digest()), &mut turn).await?;
-        if let Some(with_secret) = self.with_secret(candidate, contact) {
-            turn.asks = Asks::Now;
-            self.take(link, with_secret, &mut turn).await?;
+    /// Counts a request for a message that is asked for again: under the name, for the answer, and under the address of the contact that
+    /// was found, for the message. For an id that follows from an address in lower case that is the same.
+    pub(super) async fn count_again(
+        &self,
+        link: &Link,
+        named: &Candidate,
+        found: Option<&Contact>,
+    ) -> Result<Asks, DeskError> {
+        let this = unique();
+        let by_name = self.by_name(named);
+        let by_address = found.map_or_else(|| by_name.clone(), |found| self.by_address(&counted_as(found)));
+        self.count(link, &by_name, &this).await?;
+        Ok(match self.requests.add(link, &by_address, &this, self.period).await? {
+            Added::Alive { .. } => Asks::Now,
+            Added::Full { .. } => Asks::Never,
+        })
+    }
+
+    /// Counts a request for a contact that is added, once for all that add it within a minute: whoever tries again after a failure, or
+    /// sends a form twice, asks for the same message.
+    pub(super) async fn count_added(&self, link: &Link, named: &Candidate, contact: &Contact) -> Result<(), DeskError> {
+        let turn = self.turn(link, &named.subject, contact).await?;
+        self.count(link, &self.by_address(&counted_as(contact)), &turn).await?;
+        // Another one for an address with capitals, whose id is counted by itself when it is asked for again.
+        self.count(link, &self.by_name(named), &turn).await?;
+        Cooldown::new(ASKED_EVERY).pass(link, &self.keys.verify_resent(&named.digest())).await?;
+        Ok(())
+    }
+
+    /// The request that all adds of one contact share within a minute. A webhook has one for each secret: a challenge that was signed
+    /// with another says nothing about this one. A mailbox has one, and waits for another spelling of it.
+    async fn turn(&self, link: &Link, subject: &Subject, contact: &Contact) -> Result<String, DeskError> {
+        let endpoint = fingerprint(&contact.endpoint);
+        let key = turn_key(&self.keys, subject, contact);
+        let this = format!("{}.{endpoint}", unique());
+        let mut command = redis::cmd("SET");
+        command.arg(&key).arg(&this).arg("NX").arg("GET").arg("PX").arg(ASKED_EVERY.as_millis() as u64);
+        let before: Option<String> = link.query(&command).await?;
+        match before {
+            Some(before) if before.ends_with(&endpoint) => Ok(before),
+            Some(_) => {
+                let left_ms: i64 = link.query(redis::cmd("PTTL").arg(&key)).await?;
+                Err(throttled(Duration::from_millis(left_ms.max(1).unsigned_abs())))
+            }
+            None => Ok(this),
         }
-        Ok(turn)
     }
 
     /// Ends the minute of contacts that were removed, and that of the one that was named: whoever adds one again is asked again, as
     /// what was sent before is no longer good. How often in a period stays bounded.
     pub(super) async fn forget(&self, link: &Link, named: &Candidate, removed: &[Contact]) -> RedisResult<()> {
-        let mut cooldowns = vec![self.keys.verify_resent(&named.digest())];
+        let mut minutes = vec![self.keys.verify_resent(&named.digest())];
         for contact in removed {
             let added = Candidate { subject: named.subject.clone(), contact: added_as(contact) };
-            cooldowns.extend(self.with_secret(&added, contact));
-            cooldowns.push(self.keys.verify_resent(&added.digest()));
+            minutes.push(self.keys.verify_resent(&added.digest()));
+            minutes.push(turn_key(&self.keys, &named.subject, contact));
+            minutes.push(asked_key(&self.keys, &named.subject, contact));
         }
-        let _: u64 = link.query(redis::cmd("UNLINK").arg(&cooldowns)).await?;
+        let _: u64 = link.query(redis::cmd("UNLINK").arg(&minutes)).await?;
         Ok(())
     }
 
-    /// The cooldown of a webhook with its secret.
-    fn with_secret(&self, candidate: &Candidate, contact: &Contact) -> Option<String> {
-        let webhook = matches!(contact.endpoint, Endpoint::Webhook { .. });
-        let digest = || digest_of(&[&candidate.digest(), &fingerprint(&contact.endpoint)]);
-        webhook.then(|| self.keys.verify_resent(&digest()))
-    }
-
-    /// Gives a turn back of which nothing came, so that whoever tries again is asked. Where Redis fails, it stays until it cools down.
-    pub(super) async fn give_back(&self, link: &Link, turn: &Turn) {
-        if turn.begun.is_empty() {
-            return;
-        }
-        // No longer than the caller's deadline after they were begun: they are still this call's own.
-        let given: Result<u64, RedisError> = link.query(redis::cmd("UNLINK").arg(&turn.begun)).await;
-        if let Err(error) = given {
-            tracing::debug!(%error, "a cooldown could not be given back");
-        }
-    }
-
-    /// Counts a request for an address.
-    pub(super) async fn count(&self, link: &Link, counted: &ContactId) -> Result<(), DeskError> {
-        let key = self.keys.verify_requests(&digest_of(&[counted.as_str()]));
-        let this = format!("{:032x}", rand::random::<u128>());
-        match self.requests.add(link, &key, &this, self.period).await? {
+    async fn count(&self, link: &Link, key: &str, request: &str) -> Result<(), DeskError> {
+        match self.requests.add(link, key, request, self.period).await? {
             Added::Alive { .. } => Ok(()),
             Added::Full { retry_after } => Err(throttled(retry_after)),
         }
     }
 
-    async fn take(&self, link: &Link, cooldown: String, turn: &mut Turn) -> RedisResult<()> {
-        match self.pass(link, &cooldown).await? {
-            Passage::Through => turn.begun.push(cooldown),
-            Passage::Cooling { .. } => turn.asks = Asks::WasAsked,
-        }
-        Ok(())
+    fn by_address(&self, counted: &ContactId) -> String {
+        self.keys.verify_requests(&digest_of(&[counted.as_str()]))
     }
 
-    async fn pass(&self, link: &Link, cooldown: &str) -> RedisResult<Passage> {
-        Cooldown::new(ASKED_EVERY).pass(link, cooldown).await
+    /// An id that follows from an address stands for it, whichever subject names it; any other means something to its subject alone.
+    fn by_name(&self, named: &Candidate) -> String {
+        let (prefix, digits) = DERIVED;
+        let derived = named.contact.as_str().strip_prefix(prefix).is_some_and(|digest| {
+            digest.len() == digits && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        });
+        if derived { self.by_address(&named.contact) } else { self.keys.verify_requests(&named.digest()) }
     }
 }
 
-impl Turn {
-    pub(super) const fn asks(&self) -> Asks {
-        self.asks
-    }
+/// Lets a message for this contact through that is about to leave, if none did just now.
+pub(super) async fn leaves(link: &Link, keys: &Keys, subject: &Subject, contact: &Contact) -> RedisResult<Passage> {
+    Cooldown::new(SENT_EVERY).pass(link, &asked_key(keys, subject, contact)).await
+}
+
+fn turn_key(keys: &Keys, subject: &Subject, contact: &Contact) -> String {
+    keys.verify_turn(&match &contact.endpoint {
+        Endpoint::Email { .. } => holder(subject, contact).digest(),
+        Endpoint::Webhook { .. } => digest_of(&[subject.as_str(), &fingerprint(&contact.endpoint)]),
+    })
+}
+
+fn asked_key(keys: &Keys, subject: &Subject, contact: &Contact) -> String {
+    keys.verify_asked(&digest_of(&[subject.as_str(), &fingerprint(&contact.endpoint)]))
+}
+
+/// Under what a contact's password is kept: its address, whatever id it bears.
+pub(super) fn holder(subject: &Subject, contact: &Contact) -> Candidate {
+    Candidate { subject: subject.clone(), contact: counted_as(contact) }
+}
+
+fn unique() -> String {
+    format!("{:032x}", rand::random::<u128>())
 }
 
 fn throttled(retry_after: Duration) -> DeskError {
