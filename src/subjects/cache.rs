@@ -181,6 +181,14 @@ impl<Hint: Default> Cache<Hint> {
         self.any_fresh = true;
     }
 
+    /// Holds these settings as the last good ones, to be read again before their next use; unless fresh ones are held.
+    pub fn remember(&mut self, at: u32, profile: Arc<Profile>) {
+        let held = &mut self.slots[at as usize].profile;
+        if !matches!(held, Held::Fresh(_)) {
+            *held = Held::Changed(profile);
+        }
+    }
+
     /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. Changes nothing.
     ///
     /// # Errors

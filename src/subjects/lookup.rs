@@ -39,10 +39,13 @@ struct HeldSettings {
     all_changed: u64,
 }
 
-/// When a subject was added to the table, or changed since.
-#[derive(Debug, Default)]
+/// Moments of a subject.
+#[derive(Debug, Clone, Copy, Default)]
 struct Marks {
+    /// When it was added to the table, or changed since.
     changed: u64,
+    /// When the reading began of which the settings are held.
+    read: u64,
 }
 
 /// What the table knew when a reading began.
@@ -92,19 +95,22 @@ impl Lookup {
         }
     }
 
-    /// Keeps what was read, unless the subject has changed since the reading began; the caller gets it either way.
+    /// Keeps what was read; where the subject has changed since the reading began, only as the last good settings. The caller gets it
+    /// either way, so what was good enough to be answered is also what is followed when the next can't be read.
     fn end(&self, subject: &Subject, began: u64, fields: RedisResult<Fields>) -> RedisResult<Arc<Profile>> {
         let mut held = self.lock();
         held.take(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());
         let learnt = held.cache.interpret(&self.plans, at, fields)?;
-        if let Some(at) = at
-            && held.all_changed <= began
-            && held.cache.slot(at).hint.changed <= began
-        {
+        let Some(at) = at else { return Ok(learnt.profile) };
+        let Marks { changed, read } = held.cache.slot(at).hint;
+        if held.all_changed <= began && changed <= began {
             say_unreadable(subject, &learnt.unreadable);
             held.cache.keep(at, Arc::clone(&learnt.profile));
+        } else if read <= began {
+            held.cache.remember(at, Arc::clone(&learnt.profile));
         }
+        held.cache.slot_mut(at).hint.read = read.max(began);
         Ok(learnt.profile)
     }
 
@@ -258,6 +264,19 @@ mod tests {
         let began = held.begin().expect("nothing is held");
         assert_eq!(held.end(began, "7"), Some(7));
         assert_eq!(held.fresh(), None);
+    }
+
+    /// A limit that was answered, but never held as fresh, must not be forgotten when the next can't be read.
+    #[test]
+    fn what_was_read_while_nobody_listened_is_a_last_good_value() {
+        let held = held(10);
+        held.changes.listening(false);
+        let early = held.begin().expect("nothing is held");
+        let late = held.begin().expect("nothing is held");
+        assert_eq!(held.end(late, "8"), Some(8));
+        assert_eq!(held.end(early, "7"), Some(7));
+        let again = held.begin().expect("nothing is fresh");
+        assert_eq!(held.end(again, "many"), Some(8), "not what an earlier reading brought later");
     }
 
     /// While nobody hears of changes each check finds that all may have changed: going through the whole table for that, with the
