@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quotabell::wire::config::RedisConfig;
@@ -13,6 +14,7 @@ use quotabell::wire::server::{Readiness, Role};
 use quotabell::wire::{Fault, Link, Script, StreamReader, Target, fault_of, inspect, install_crypto};
 use redis::RedisError;
 use support::redis_server::{RedisServer, free_port};
+use tokio::io::AsyncReadExt as _;
 
 fn config(url: &str) -> RedisConfig {
     RedisConfig { url: url.to_owned(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None }
@@ -320,6 +322,38 @@ async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_link_connects_anew()
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
     assert_eq!(reader.expect_err("it hangs").fault(), Fault::Away);
     set(&link).await.expect("it is back");
+}
+
+/// A hundred callers of a server that hangs must not fail one after another, each after an attempt of its own.
+#[tokio::test]
+async fn callers_that_wait_for_a_connection_share_its_failure() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let link = Arc::new(link(&target(&format!("redis://:s3cret@127.0.0.1:{port}"))));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let link = Arc::clone(&link);
+        callers.spawn(async move { set(&link).await });
+    }
+    let mut connections = 0;
+    let mut failures = 0;
+    while failures < 16 {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (mut stream, _) = accepted.expect("a connection");
+                // The login that nobody answers. By now every caller waits: all were spawned before.
+                let mut asked = [0; 64];
+                let _ = stream.read(&mut asked).await.expect("AUTH");
+                connections += 1;
+            }
+            failed = callers.join_next() => {
+                let failed = failed.expect("callers are left").expect("no caller panicked");
+                assert_eq!(fault_of(&failed.expect_err("nobody answers")), Fault::Away);
+                failures += 1;
+            }
+        }
+    }
+    assert_eq!(connections, 1);
 }
 
 /// A server without room for one more client has room again later.

@@ -1,12 +1,13 @@
 //! The shared connection for commands and scripts: many callers, one socket, made again when it breaks.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisConnectionInfo,
-    RedisResult,
+    RedisError, RedisResult,
 };
 use tokio::sync::Mutex;
 
@@ -30,8 +31,10 @@ pub struct Link {
     login: RedisConnectionInfo,
     /// Read by each call, so never locked for longer than a copy takes.
     current: RwLock<Option<Current>>,
-    /// One connects, the others wait for its connection.
-    connecting: Mutex<()>,
+    /// One connects, the others wait for what comes of it; its error, where that is none.
+    connecting: Mutex<Option<RedisError>>,
+    /// Attempts to connect that have ended.
+    attempts: AtomicU64,
 }
 
 #[derive(Debug, Clone)]
@@ -50,7 +53,16 @@ impl Link {
             // In RESP3 the login is part of HELLO, and its errors come through as they are.
             _ => (client, RedisConnectionInfo::default()),
         };
-        Self { client, login, current: RwLock::default(), connecting: Mutex::default() }
+        Self { client, login, current: RwLock::default(), connecting: Mutex::default(), attempts: AtomicU64::new(0) }
+    }
+
+    /// A link to the server at this URL, `redis://127.0.0.1:6379`. Connects nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the URL.
+    pub fn open(url: &str) -> RedisResult<Self> {
+        Ok(Self::new(Client::open(url)?))
     }
 
     /// Runs one command.
@@ -95,10 +107,24 @@ impl Link {
         if let Some(current) = self.made() {
             return Ok(current);
         }
-        let _alone = self.connecting.lock().await;
+        let ended = self.attempts.load(Ordering::Acquire);
+        let mut failed = self.connecting.lock().await;
         if let Some(current) = self.made() {
             return Ok(current);
         }
+        // Each by itself, the callers of a server that hangs would fail one after the other.
+        if let Some(error) = failed.as_ref().filter(|_| self.attempts.load(Ordering::Acquire) != ended) {
+            return Err(error.clone());
+        }
+        let made = self.connect().await;
+        *failed = made.as_ref().err().cloned();
+        self.attempts.fetch_add(1, Ordering::Release);
+        let current = made?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current.clone());
+        Ok(current)
+    }
+
+    async fn connect(&self) -> RedisResult<Current> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(RESPONSE_TIMEOUT))
@@ -106,11 +132,9 @@ impl Link {
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         log_in(&mut connection, &self.login).await?;
         // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
-        static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let current = Current { number, connection };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current.clone());
-        Ok(current)
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Current { number, connection })
     }
 
     fn made(&self) -> Option<Current> {
