@@ -15,6 +15,14 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     deserializer.deserialize_str(DurationText)
 }
 
+/// Reads a duration. Months and years are none: they have no fixed length, and `1M` is one letter off a minute.
+#[must_use]
+pub fn parse(text: &str) -> Option<Duration> {
+    let indefinite = |unit: &str| unit == "M" || unit.starts_with("month") || unit.starts_with('y');
+    let definite = !text.split(|character: char| !character.is_alphabetic()).any(indefinite);
+    humantime::parse_duration(text).ok().filter(|_| definite)
+}
+
 struct DurationText;
 
 impl Visitor<'_> for DurationText {
@@ -25,7 +33,7 @@ impl Visitor<'_> for DurationText {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
-        humantime::parse_duration(text).map_err(|_| {
+        parse(text).ok_or_else(|| {
             E::custom(format_args!(
                 "{text:?} is not a duration: write a number and a unit, as \"300ms\", \"6h\" or \"3d\""
             ))
@@ -86,6 +94,16 @@ mod tests {
             assert_eq!(Written(humantime::parse_duration(text).expect(text)).to_string(), text);
         }
         assert_eq!(Written(Duration::from_secs(60)).to_string(), "1m");
+    }
+
+    /// One letter off a minute, a month would be a limit for ever.
+    #[test]
+    fn months_and_years_are_no_durations() {
+        for text in ["1M", "3M", "1month", "2months", "1y", "1yr", "1year", "2years", "1h 1M"] {
+            assert_eq!(parse(text), None, "{text}");
+            assert!(humantime::parse_duration(text).is_ok(), "{text}");
+        }
+        assert_eq!((parse("1m"), parse("2w")), (Some(Duration::from_secs(60)), Some(Duration::from_secs(14 * 86_400))));
     }
 
     proptest! {

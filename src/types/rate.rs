@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Units;
-use super::duration::Written;
+use super::duration::{self, Written};
 use super::units::UNITS_MAX;
 
 /// The shortest window. Below a millisecond two calls of one client can't be told from one.
@@ -70,7 +70,7 @@ impl std::str::FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, RateError> {
         let form = || RateError::Form(text.to_owned());
         let (limit, window) = text.split_once('/').ok_or_else(form)?;
-        let window = humantime::parse_duration(window).map_err(|_| form())?;
+        let window = duration::parse(window).ok_or_else(form)?;
         let digits = limit.strip_prefix('-').unwrap_or(limit);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let limit = limit.parse().map_err(|_| if is_number { RateError::Limit(text.to_owned()) } else { form() })?;
