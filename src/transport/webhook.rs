@@ -217,12 +217,12 @@ fn judge_answer(response: &Response, now_s: i64) -> Result<StatusCode, Failure> 
     })
 }
 
-/// The body as far as it came, at most about [`ANSWER_BYTES_MAX`].
+/// The body as far as it came, at most [`ANSWER_BYTES_MAX`].
 async fn read(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() < ANSWER_BYTES_MAX {
         match response.chunk().await {
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES_MAX)]),
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES_MAX - body.len())]),
             Ok(None) | Err(_) => break,
         }
     }

@@ -103,7 +103,7 @@ async fn take(
         }
         Echo::Wrong => json!({"challenge": "another"}).to_string().into_response(),
         Echo::Nothing => StatusCode::NO_CONTENT.into_response(),
-        Echo::TooLate => format!("{}{right}", " ".repeat(200_000)).into_response(),
+        Echo::TooLate => format!("{}{right}", " ".repeat(16 * 1024)).into_response(),
         Echo::Refused => (StatusCode::FORBIDDEN, right).into_response(),
     }
 }
