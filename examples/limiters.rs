@@ -1,6 +1,6 @@
 //! Each limiter as an API node would use it: `cargo run --example limiters -- redis://127.0.0.1:6379`.
 //!
-//! Leaves nothing behind: every key has an end, here of a minute at most. Which one to take is told in docs/limiters.md.
+//! Leaves nothing behind: every key has an end, the longest here of 24 minutes. Which one to take is told in docs/limiters.md.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn main() -> anyhow::Result<()> {
     let url = std::env::args().nth(1);
     let url = url.context("name a server: cargo run --example limiters -- redis://127.0.0.1:6379")?;
     // One link serves all tasks of a program: it keeps one connection, and makes it again when it broke.
-    let link = Link::new(redis::Client::open(url)?);
+    let link = Link::open(&url)?;
     tour(&link, &format!("example:{}", std::process::id())).await
 }
 

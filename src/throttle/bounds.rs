@@ -19,7 +19,7 @@ pub const STORED_KEY_BYTES_MAX: usize = KEPT_BYTES + 1 + 64;
 /// The limit needs more members than a sorted set may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a limit of {limit} needs as many members of a sorted set, at most {MEMBERS_MAX} are allowed: use gcra, which needs none"
+    "a limit of {limit} needs as many members of a sorted set, at most {MEMBERS_MAX} are allowed: for a rate use gcra, which needs none"
 )]
 pub struct TooManyMembers {
     /// The limit.

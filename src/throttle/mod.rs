@@ -10,7 +10,7 @@
 //! use quotabell::wire::Link;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let link = Link::new(redis::Client::open("redis://127.0.0.1:6379")?);
+//! let link = Link::open("redis://127.0.0.1:6379")?;
 //! let limiter = Gcra::new("60/1m".parse()?);
 //! let decision = limiter.take(&link, "requests:alice", Units::ONE).await?;
 //! match decision.verdict {
