@@ -12,7 +12,7 @@ use crate::types::{Contact, ContactId, Endpoint};
 /// The field that says whether somebody at the address has agreed. An element without it is the operator's.
 const VERIFIED: &str = "verified";
 /// The field that tells an unverified element from one of the same address that was removed before: what was sent for that one
-/// verifies nothing.
+/// verifies nothing. It stays once the contact is verified: whoever pressed the link finds their code right all the same.
 const NONCE: &str = "nonce";
 
 /// Why the array is left as it is.
@@ -80,30 +80,29 @@ pub(super) fn add(stored: &[u8], contact: &Contact, nonce: &str) -> Result<Optio
     Ok(Some(write(&elements)))
 }
 
-/// The unverified contact of this id.
+/// The unverified contact of this id. What can't be read has none.
 pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Unverified> {
     let known = known(&elements(stored).unwrap_or_default());
     let found = known.into_iter().find(|known| bears(&known.contact, id) && !known.contact.verified)?;
     Some(Unverified { asked: found.asked(), contact: found.contact })
 }
 
-/// The contact of this id, whether it is verified or not; one that is not comes first.
-pub(super) fn of_id(stored: &[u8], id: &ContactId) -> Option<Contact> {
-    let contacts = known(&elements(stored).unwrap_or_default()).into_iter().map(|known| known.contact);
-    let mut named: Vec<Contact> = contacts.filter(|contact| bears(contact, id)).collect();
-    named.sort_by_key(|contact| contact.verified);
-    named.into_iter().next()
+/// What the contact of this id was asked for, whether it is verified by now or not; one that is not comes first.
+pub(super) fn asked_of(stored: &[u8], id: &ContactId) -> Result<Option<String>, Refused> {
+    let known = known(&elements(stored).ok_or(Refused::Unreadable)?);
+    let named = known.into_iter().filter(|known| bears(&known.contact, id));
+    Ok(named.min_by_key(|known| known.contact.verified).map(|known| known.asked()))
 }
 
 /// The array where this contact is verified, if it is still the one that was asked, at the same endpoint. Its secret becomes that of
 /// a verified contact of the same URL, which stays in its place.
-pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
-    let mut elements = elements(stored).unwrap_or_default();
+pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Result<Consent, Refused> {
+    let mut elements = elements(stored).ok_or(Refused::Unreadable)?;
     let known = known(&elements);
     let with_id = || known.iter().filter(|known| bears(&known.contact, id));
     let Some(found) = with_id().find(|known| !known.contact.verified && known.asked() == asked) else {
         let before = |known: &Known| known.contact.verified && asked.starts_with(&fingerprint(&known.contact.endpoint));
-        return if with_id().any(before) { Consent::Before } else { Consent::Void };
+        return Ok(if with_id().any(before) { Consent::Before } else { Consent::Void });
     };
     let twin = known.iter().find(|other| other.contact.verified && same_place(&other.contact, &found.contact));
     match twin {
@@ -114,10 +113,9 @@ pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
         None => {
             let element = elements[found.at].as_object_mut().expect("a contact is an object");
             element.insert(VERIFIED.to_owned(), Value::Bool(true));
-            element.remove(NONCE);
         }
     }
-    Consent::Given(write(&elements))
+    Ok(Consent::Given(write(&elements)))
 }
 
 /// The array without this contact, and without every other of its address: that is to get nothing more. `None` where none was added
@@ -220,7 +218,7 @@ mod tests {
     }
 
     fn consent(stored: &str, contact: &Contact) -> Consent {
-        verify(stored.as_bytes(), &contact.id, &asked(contact))
+        verify(stored.as_bytes(), &contact.id, &asked(contact)).expect("an array")
     }
 
     /// What remains without this contact; `None` where nothing is taken away.
@@ -286,7 +284,7 @@ mod tests {
             let found = unverified(stored.as_bytes(), id).expect("it is there");
             assert_eq!(found.contact.id, main);
             let consent = verify(stored.as_bytes(), id, &found.asked);
-            let Consent::Given(verified) = consent else { panic!("{consent:?}") };
+            let Ok(Consent::Given(verified)) = consent else { panic!("{consent:?}") };
             assert!(read_all(&verified)[0].verified, "{verified}");
         }
     }
@@ -308,7 +306,8 @@ mod tests {
         assert_eq!(consent(&moved, &asked), Consent::Void);
         assert_eq!(consent("[]", &asked), Consent::Void);
         assert_eq!(consent("", &asked), Consent::Void);
-        assert_eq!(consent("{", &asked), Consent::Void);
+        assert_eq!(verify(b"{", &asked.id, "x"), Err(Refused::Unreadable));
+        assert_eq!(asked_of(b"{}", &asked.id), Err(Refused::Unreadable));
     }
 
     /// Every alert goes to every contact: somebody who adds without end must be stopped.
@@ -347,14 +346,16 @@ mod tests {
             let first = add(b"", &contact).expect("room").expect("new");
             let asked = unverified(first.as_bytes(), &contact.id).expect("it was added").asked;
             assert_eq!(without(&first, contact.id.as_str()).as_deref(), Some(""));
-            assert_eq!(verify(b"", &contact.id, &asked), Consent::Void);
+            assert_eq!(verify(b"", &contact.id, &asked), Ok(Consent::Void));
             let again = super::add(b"", &contact, "n2").expect("room").expect("new");
-            assert_eq!(verify(again.as_bytes(), &contact.id, &asked), Consent::Void);
+            assert_eq!(verify(again.as_bytes(), &contact.id, &asked), Ok(Consent::Void));
             let anew = unverified(again.as_bytes(), &contact.id).expect("it was added").asked;
-            let Consent::Given(verified) = verify(again.as_bytes(), &contact.id, &anew) else { panic!("not given") };
-            assert!(!verified.contains(NONCE), "{verified}");
+            let verified = verify(again.as_bytes(), &contact.id, &anew);
+            let Ok(Consent::Given(verified)) = verified else { panic!("not given") };
+            // The code is kept under it, and shown by whoever has pressed the link as well.
+            assert_eq!(asked_of(verified.as_bytes(), &contact.id), Ok(Some(anew.clone())));
             // Another call of the same, of which the answer was lost.
-            assert_eq!(verify(verified.as_bytes(), &contact.id, &anew), Consent::Before);
+            assert_eq!(verify(verified.as_bytes(), &contact.id, &anew), Ok(Consent::Before));
         }
     }
 
