@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- claim: let the one message of a request leave; or take the request back, since its message has certainly not arrived.
 --
 -- KEYS[1] message of the request, string          ARGV[1] 'claim' | 'give_back'
@@ -16,6 +16,7 @@
 --
 -- What was given back is never claimed again, so a message that still waits for that request does not leave uncounted: whoever adds
 -- again in the same minute has a request of their own. The minute goes on, so that nobody learns of the failure by it.
+-- Runs when memory is full too: what can't be written then is the password, and the request is given back for it.
 -- Safe to run twice. A message that was claimed is claimed again; a request that was given back is gone from the sets.
 
 local sent = redis.call('GET', KEYS[1])
