@@ -1,11 +1,12 @@
 //! The array of contacts as it is stored, changed without touching what is not ours. Pure.
 //!
-//! Elements are changed as JSON: the platform may keep its own notes beside our fields, and an element that can't be read is left as
-//! it is.
+//! Elements are kept as text, and of one that changes only our fields are written: the platform may keep its own notes beside them,
+//! and an element that can't be read is left as it is. Read next: [`super::fields`].
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::value::RawValue;
 
+use super::fields::Fields;
 use super::{CONTACTS_MAX, added_as, fingerprint};
 use crate::types::{Contact, ContactId, Endpoint};
 
@@ -72,9 +73,10 @@ pub(super) fn add(stored: &[u8], contact: &Contact, nonce: &str) -> Result<Optio
         Some(other) if same_endpoint(&other.contact, contact) => return Ok(None),
         Some(other) => set_secret(&mut elements[other.at], contact),
         None => {
-            let mut element = serde_json::to_value(contact).expect("a contact is text and truth");
-            element[NONCE] = json!(nonce);
-            elements.push(element);
+            let text = serde_json::to_string(contact).expect("a contact is text and truth");
+            let mut fields: Fields = serde_json::from_str(&text).expect("a contact is an object");
+            fields.set(NONCE, &nonce);
+            elements.push(fields.written());
         }
     }
     Ok(Some(write(&elements)))
@@ -111,8 +113,7 @@ pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Result<Conse
             elements.remove(found.at);
         }
         None => {
-            let element = elements[found.at].as_object_mut().expect("a contact is an object");
-            element.insert(VERIFIED.to_owned(), Value::Bool(true));
+            set(&mut elements[found.at], VERIFIED, &true);
         }
     }
     Ok(Consent::Given(write(&elements)))
@@ -123,7 +124,7 @@ pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Result<Conse
 pub(super) fn remove(stored: &[u8], id: &ContactId) -> Result<Option<Removed>, Refused> {
     let mut elements = elements(stored).ok_or(Refused::Unreadable)?;
     let mut added = known(&elements);
-    added.retain(|known| elements[known.at].get(VERIFIED).is_some());
+    added.retain(|known| known.added);
     let named: Vec<Contact> =
         added.iter().filter(|known| bears(&known.contact, id)).map(|known| known.contact.clone()).collect();
     added.retain(|known| named.iter().any(|named| same_place(named, &known.contact)));
@@ -145,6 +146,8 @@ struct Known {
     contact: Contact,
     /// Empty for one that was not added here.
     nonce: String,
+    /// Whether it was added here: what the operator wrote says nothing of consent.
+    added: bool,
 }
 
 impl Known {
@@ -153,10 +156,11 @@ impl Known {
     }
 }
 
-fn known(elements: &[Value]) -> Vec<Known> {
-    let read = |(at, element): (usize, &Value)| {
-        let nonce = element.get(NONCE).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Contact::deserialize(element).ok().map(|contact| Known { at, contact, nonce })
+fn known(elements: &[Box<RawValue>]) -> Vec<Known> {
+    let read = |(at, element): (usize, &Box<RawValue>)| {
+        let contact = serde_json::from_str(element.get()).ok()?;
+        let fields = Fields::of(element)?;
+        Some(Known { at, contact, nonce: fields.text(NONCE).unwrap_or_default(), added: fields.has(VERIFIED) })
     };
     elements.iter().enumerate().filter_map(read).collect()
 }
@@ -179,17 +183,23 @@ fn same_endpoint(one: &Contact, other: &Contact) -> bool {
     }
 }
 
-fn elements(stored: &[u8]) -> Option<Vec<Value>> {
+fn elements(stored: &[u8]) -> Option<Vec<Box<RawValue>>> {
     if stored.is_empty() { Some(Vec::new()) } else { serde_json::from_slice(stored).ok() }
 }
 
-fn set_secret(element: &mut Value, contact: &Contact) {
+fn set_secret(element: &mut Box<RawValue>, contact: &Contact) {
     if let Endpoint::Webhook { secret, .. } = &contact.endpoint {
-        element["secret"] = json!(secret.reveal());
+        set(element, "secret", &secret.reveal());
     }
 }
 
-fn write(elements: &[Value]) -> String {
+fn set(element: &mut Box<RawValue>, name: &str, value: &impl Serialize) {
+    let mut fields = Fields::of(element).expect("a contact is an object");
+    fields.set(name, value);
+    *element = fields.written();
+}
+
+fn write(elements: &[Box<RawValue>]) -> String {
     serde_json::to_string(elements).expect("what was read from JSON is JSON")
 }
 
@@ -242,6 +252,27 @@ mod tests {
         assert!(verified.starts_with(stored.trim_end_matches(']')) && verified.contains(r#""verified":true"#));
     }
 
+    /// What the platform notes beside our fields is not ours to round, to sort or to refuse.
+    #[test]
+    fn notes_stay_as_they_were_written() {
+        let odd = r#"{"z":12345678901234567890123,"a": 1e999,"lone":"\ud800","deep":{"b":1.0,"a":[1, 2]}}"#;
+        let hook = r#"{"secret":"old","z":1e400,"url":"https://x.test/","a":"\udc00","channel":"webhook"}"#;
+        let stored = format!("[{odd},{hook}]");
+        let waiting = add(stored.as_bytes(), &webhook("new")).expect("room").expect("changed");
+        assert!(waiting.starts_with(stored.trim_end_matches(']')), "{waiting}");
+        let verified = verify(waiting.as_bytes(), &webhook("new").id, &asked(&webhook("new")));
+        assert_eq!(verified, Ok(Consent::Given(stored.replace("\"old\"", "\"new\""))));
+
+        let own = r#"{"verified": false, "z":1e400, "channel":"email", "a":0.10, "address":"a@b.test"}"#;
+        let stored = format!("[{odd},{own}]");
+        let id = email("a@b.test").id;
+        let asked = asked_of(stored.as_bytes(), &id).expect("an array").expect("it is there");
+        let verified = verify(stored.as_bytes(), &id, &asked);
+        let expected = r#"{"verified":true,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test"}"#;
+        assert_eq!(verified, Ok(Consent::Given(format!("[{odd},{expected}]"))));
+        assert_eq!(without(&stored, id.as_str()), Some(format!("[{odd}]")));
+    }
+
     /// Adding twice must neither alert twice nor make a verified contact wait again.
     #[test]
     fn an_address_that_is_there_is_not_added_again() {
@@ -268,7 +299,7 @@ mod tests {
         let Consent::Given(verified) = consent(&newer, &webhook("newer")) else { panic!("not given") };
         assert_eq!(
             verified,
-            r#"[{"channel":"webhook","id":"main","note":1,"secret":"newer","url":"https://x.test/"}]"#
+            r#"[{"id":"main","channel":"webhook","url":"https://x.test/","secret":"newer","note":1}]"#
         );
     }
 

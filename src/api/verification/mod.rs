@@ -11,6 +11,7 @@ mod claim;
 pub mod config;
 mod confirm_link;
 pub mod desk;
+mod fields;
 pub mod messenger;
 mod pace;
 mod password;
