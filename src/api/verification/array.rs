@@ -158,7 +158,7 @@ impl Known {
 
 fn known(elements: &[Box<RawValue>]) -> Vec<Known> {
     let read = |(at, element): (usize, &Box<RawValue>)| {
-        let contact = serde_json::from_str(element.get()).ok()?;
+        let contact = Contact::of_element(element).ok()?;
         let fields = Fields::of(element)?;
         Some(Known { at, contact, nonce: fields.text(NONCE).unwrap_or_default(), added: fields.has(VERIFIED) })
     };

@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// An object, in its order.
+/// An object, in its order. Of a field that is there twice the last one counts.
 #[derive(Debug)]
 pub(super) struct Fields(Vec<(String, Box<RawValue>)>);
 
@@ -31,7 +31,7 @@ impl Fields {
     /// Puts a value into the field's place, or behind the others.
     pub(super) fn set(&mut self, name: &str, value: &impl Serialize) {
         let value = to_raw_value(value).expect("text and truth are JSON");
-        match self.0.iter_mut().find(|(other, _)| other == name) {
+        match self.0.iter_mut().rfind(|(other, _)| other == name) {
             Some((_, place)) => *place = value,
             None => self.0.push((name.to_owned(), value)),
         }
@@ -42,7 +42,7 @@ impl Fields {
     }
 
     fn get(&self, name: &str) -> Option<&RawValue> {
-        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_ref())
+        self.0.iter().rfind(|(other, _)| other == name).map(|(_, value)| value.as_ref())
     }
 }
 
