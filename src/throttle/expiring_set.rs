@@ -52,6 +52,10 @@ impl ExpiringSet {
     /// # Errors
     ///
     /// What Redis or the connection said.
+    ///
+    /// # Panics
+    ///
+    /// For a member without a name.
     pub async fn add(&self, link: &Link, key: &str, member: &str, stays: Duration) -> RedisResult<Added> {
         assert!(!member.is_empty(), "a member has a name");
         let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg(member);

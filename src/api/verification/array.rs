@@ -157,12 +157,12 @@ impl Known {
 }
 
 fn known(elements: &[Box<RawValue>]) -> Vec<Known> {
-    let read = |(at, element): (usize, &Box<RawValue>)| {
+    let read = |(at, element): (usize, &RawValue)| {
         let contact = Contact::of_element(element).ok()?;
         let fields = Fields::of(element)?;
         Some(Known { at, contact, nonce: fields.text(NONCE).unwrap_or_default(), added: fields.has(VERIFIED) })
     };
-    elements.iter().enumerate().filter_map(read).collect()
+    elements.iter().map(AsRef::as_ref).enumerate().filter_map(read).collect()
 }
 
 /// Whether the contact is known by this id: its own, the one that follows from its address, or the one that is answered to whoever
