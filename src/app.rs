@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::verification::{Candidate, Desk, DeskParts, Messenger, MessengerParts};
+use crate::api::verification::{Desk, DeskParts, Messenger, MessengerParts, Wanted};
 use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
 use crate::events::worker::Parts;
@@ -192,7 +192,7 @@ fn spawn_work(
     work: &Work<'_>,
     plans: Plans,
     sender: Arc<Sender>,
-    waiting: mpsc::Receiver<Candidate>,
+    waiting: mpsc::Receiver<Wanted>,
 ) -> anyhow::Result<()> {
     let Work { config, keys, ready, stop, address, checks, serving } = *work;
     let (link, keys) = (Arc::clone(&ready.link), keys.clone());

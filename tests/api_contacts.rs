@@ -137,12 +137,23 @@ impl Desk {
 
     /// Lets somebody ask again at once, as the passing of a minute does.
     async fn let_a_minute_pass(&self) {
+        self.let_pass(&["resent", "turn", "asked"]).await;
+    }
+
+    /// Ends what holds somebody up, of these kinds.
+    async fn let_pass(&self, kinds: &[&str]) {
         let mut cooling: Vec<String> = Vec::new();
-        for kind in ["resent", "turn", "asked"] {
+        for kind in kinds {
             cooling.extend(self.outbox.run::<Vec<String>>("KEYS", format!("quota_verify_{kind}:*")).await);
         }
         assert!(!cooling.is_empty(), "nobody cools down");
         let _: u64 = self.outbox.run("DEL", cooling).await;
+    }
+
+    /// Waits until there is no such key.
+    async fn forgotten(&self, pattern: &str) {
+        let left = || async { self.outbox.run::<Vec<String>>("KEYS", pattern).await };
+        eventually("nothing is left", || async { left().await.is_empty().then_some(()) }).await;
     }
 
     /// Stops Redis, or lets it go on, as a machine does that is short of memory.
@@ -331,6 +342,10 @@ async fn messages_that_ask_for_consent_keep_to_the_caps() {
     let Asked { code, .. } = desk.asked().await;
     desk.add_email("bob", "bob@b.test").await;
     desk.counted("throttled", 1).await;
+    // Once there is room, whoever adds it again is asked, in the same minute.
+    let _: u64 = desk.outbox.run("DEL", desk.outbox.keys.email_cap()).await;
+    desk.add_email("bob", "bob@b.test").await;
+    assert_eq!(desk.asked().await.to, "bob@b.test");
     let mut receiver = EchoReceiver::start(Echo::Nothing).await;
     for path in ["/1", "/2"] {
         desk.add("carol", &json!({"channel": "webhook", "url": receiver.url(path), "secret": secret(9)})).await;
@@ -642,14 +657,20 @@ async fn known_and_unknown_contacts_are_answered_the_same() {
     let mut answers: Vec<Vec<_>> = vec![Vec::new(); 4];
     for (of, contact) in [("alice", id.as_str()), ("alice", "c_0"), ("bob", "main"), ("nobody", "c_1"), ("odd", "c_1")]
     {
-        answers[0].push(told(&desk.show(of, contact, wrong).await));
+        // Contacts that can't be read are told as such, before a guess is judged.
+        let shown = told(&desk.show(of, contact, wrong).await);
+        if of == "odd" {
+            assert_eq!(shown.0, 409)
+        } else {
+            answers[0].push(shown)
+        }
         answers[1].push(told(&desk.resend(of, contact).await));
         let (status, text, _) = told(&desk.resend(of, contact).await);
         answers[2].push((status, text, [const { None }; 4]));
         answers[3].push(told(&desk.show(of, contact, "no code at all").await));
     }
     let status: Vec<u16> = answers.iter().map(|same| same[0].0).collect();
-    assert_eq!(status, [403, 202, 429, 403]);
+    assert_eq!(status, [403, 202, 429, 400]);
     for same in answers {
         assert!(same.iter().all(|answer| *answer == same[0]), "{same:#?}");
     }
@@ -696,7 +717,7 @@ async fn redis_holds_only_digests_and_each_ends() {
     }
     let names: Vec<String> = desk.outbox.run("KEYS", "quota_verify_*").await;
     let kinds: BTreeSet<&str> = names.iter().filter_map(|name| name.split(':').next()).collect();
-    let all = ["asked", "guesses", "link", "password", "requests", "resent", "turn"];
+    let all = ["asked", "guesses", "link", "password", "requests", "resent", "sent", "turn"];
     assert_eq!(kinds, all.map(|kind| format!("quota_verify_{kind}")).iter().map(String::as_str).collect());
     for name in &names {
         assert!(name.contains(":{usage}:"), "{name}");
@@ -1035,6 +1056,242 @@ async fn a_mail_that_could_not_be_sent_can_be_asked_for_again() {
     assert_eq!(desk.resend("alice", &id).await.status, 202);
     let asked = desk.asked().await;
     assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+    desk.daemon.drain().await;
+}
+
+/// What a request allows is one message: neither the seconds between the message's minute and its request's, nor a row of requests
+/// behind a slow mail server, may bring more than are counted.
+#[tokio::test]
+async fn no_more_messages_leave_than_requests_are_counted() {
+    let slow = |setup: DaemonSetup| {
+        setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h").env("QUOTABELL__EMAIL__TIMEOUT", "2s")
+    };
+    let mut desk = Desk::open_with(slow).await;
+    desk.add_email("alice", "alice@b.test").await;
+    desk.asked().await;
+    // The 56th second: the message before has had its time, and the request is still the one of the first add.
+    desk.let_pass(&["asked"]).await;
+    for times in 1..=3 {
+        desk.add_email("alice", "alice@b.test").await;
+        desk.counted("throttled", times).await;
+    }
+    desk.let_a_minute_pass().await;
+    desk.add_email("alice", "alice@b.test").await;
+    desk.asked().await;
+
+    // Of two that are on their way at once, both of one request, one leaves, whenever the other is judged.
+    desk.mailbox.program(Phase::Message, Reply::Hang, Times::Once);
+    desk.add_email("bob", "bob@b.test").await;
+    eventually("the first is on its way", || async {
+        let asked: Vec<String> = desk.outbox.run("KEYS", "quota_verify_asked:*").await;
+        (asked.len() == 2).then_some(())
+    })
+    .await;
+    desk.let_pass(&["asked"]).await;
+    desk.add_email("bob", "bob@b.test").await;
+    desk.counted("throttled", 4).await;
+    desk.counted("failed", 1).await;
+    desk.nothing_else_was_sent().await;
+    desk.daemon.drain().await;
+}
+
+/// A mailbox must not be filled by whoever removes and adds it all the time.
+#[tokio::test]
+async fn adds_that_race_with_removals_bring_no_more_messages_than_are_allowed() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "3/1h")).await;
+    let body = json!({"channel": "email", "address": "victim@b.test"});
+    let id = Contact::email("victim@b.test").id.to_string();
+    for _ in 0..10 {
+        let path = "/v1/subjects/alice/contacts";
+        let (first, removed, second) =
+            tokio::join!(desk.api.post(path, &body), desk.remove("alice", &id), desk.api.post(path, &body));
+        assert_eq!(removed.status, 204);
+        assert!([first.status, second.status].iter().all(|status| [202, 429].contains(status)));
+    }
+    desk.add_email("last", "last@b.test").await;
+    let mut victims = 0;
+    while desk.asked().await.to == "victim@b.test" {
+        victims += 1;
+    }
+    assert!(victims <= 3, "{victims} messages");
+    desk.daemon.drain().await;
+}
+
+/// A removal that failed halfway, and is tried again, must not leave behind what keeps the next add from being asked.
+#[tokio::test]
+async fn a_removal_that_failed_and_was_tried_again_keeps_nobody_from_being_asked() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    desk.asked().await;
+    let () = desk.outbox.run("ACL", &["SETUSER", "default", "-unlink"]).await;
+    assert_eq!(desk.remove("alice", &id).await.status, 503);
+    let () = desk.outbox.run("ACL", &["SETUSER", "default", "+unlink"]).await;
+    desk.take_away("alice", &id).await;
+    desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+    desk.daemon.drain().await;
+}
+
+/// What a message to a contact that was removed leaves behind, however late, says nothing about the one that was added since.
+#[tokio::test]
+async fn what_is_left_of_a_removed_contact_holds_up_nobody_and_voids_no_code() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    desk.asked().await;
+    let left: Vec<String> = desk.outbox.run("KEYS", "quota_verify_asked:*").await;
+    let password: Vec<String> = desk.outbox.run("KEYS", "quota_verify_password:*").await;
+    let void: Vec<String> = desk.outbox.run("HGETALL", &password[0]).await;
+    desk.take_away("alice", &id).await;
+    let () = desk.outbox.run("SET", &[left[0].as_str(), "1", "PX", "55000"]).await;
+    desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    let fields: Vec<&str> = std::iter::once(password[0].as_str()).chain(void.iter().map(String::as_str)).collect();
+    let _: u64 = desk.outbox.run("HSET", &fields).await;
+    assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+    desk.daemon.drain().await;
+}
+
+/// Contacts that can't be read are for the operator to mend: until then a customer must not lose the link or the code in their hands.
+#[tokio::test]
+async fn while_contacts_cannot_be_read_no_link_and_no_code_is_used_up() {
+    let mut desk = Desk::open().await;
+    let wrong = |code: &str| if code == "000000" { "000001" } else { "000000" };
+    for (of, broken) in [("alice", Some("{")), ("bob", Some("{}")), ("carol", None)] {
+        let id = desk.add_email(of, &format!("{of}@b.test")).await;
+        let Asked { code, path, .. } = desk.asked().await;
+        let path = path.expect("a link");
+        let stored = Value::from(desk.contacts(of).await).to_string();
+        let key = keys::subject(&subject(of));
+        match broken {
+            Some(broken) => desk.outbox.set_contacts(&subject(of), broken).await,
+            None => {
+                let _: u64 = desk.outbox.run("DEL", &key).await;
+                let () = desk.outbox.run("SET", &[key.as_str(), "not a hash"]).await;
+            }
+        }
+        let guesses: Vec<String> = desk.outbox.run("KEYS", "quota_verify_guesses:*").await;
+        for shown in [[wrong(&code); 5].as_slice(), &[code.as_str()]].concat() {
+            desk.show(of, &id, shown).await.expect_problem(409, "can't be read");
+        }
+        assert_eq!(desk.press(&path).await.status, 503, "{of}");
+        let after: Vec<String> = desk.outbox.run("KEYS", "quota_verify_guesses:*").await;
+        assert_eq!(after.len(), guesses.len(), "a guess was counted");
+        let _: u64 = desk.outbox.run("DEL", &key).await;
+        desk.outbox.set_contacts(&subject(of), &stored).await;
+        if of == "alice" {
+            assert_eq!(desk.show(of, &id, &code).await.status, 200);
+        } else {
+            assert_eq!(desk.press(&path).await.status, 200);
+            // Whoever has pressed the link may show the code as well.
+            assert_eq!(desk.show(of, &id, &code).await.status, 200);
+        }
+        assert!(desk.is_verified(of, &id).await);
+    }
+    desk.daemon.drain().await;
+}
+
+/// Whoever is told that a message was taken, and gets none since the mail server refused it, must get one by asking again.
+#[tokio::test]
+async fn a_message_that_has_certainly_not_arrived_is_no_request() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")).await;
+    let refusals = [
+        (Phase::Mail, Reply::Say("451 later")),
+        (Phase::Rcpt, Reply::Say("450 busy")),
+        (Phase::Rcpt, Reply::Close),
+        (Phase::Data, Reply::Say("451 later")),
+    ];
+    for (times, (phase, reply)) in (1..).zip(refusals) {
+        desk.mailbox.program(phase, reply, Times::Once);
+        desk.add_email("alice", "alice@b.test").await;
+        desk.counted("failed", times).await;
+        desk.forgotten("quota_verify_requests:*").await;
+    }
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let asked = desk.asked().await;
+    assert_eq!(desk.show("alice", &id, &asked.code).await.status, 200);
+    // That one counts.
+    let body = json!({"channel": "email", "address": "alice@b.test"});
+    desk.api.post("/v1/subjects/other/contacts", &body).await.expect_problem(429, "too often");
+
+    // The same for a receiver that nobody runs.
+    let port = support::redis_server::free_port();
+    let hook = json!({"channel": "webhook", "url": format!("http://127.0.0.1:{port}/hook"), "secret": secret(9)});
+    for times in 5..=6 {
+        desk.add("bob", &hook).await;
+        desk.counted("failed", times).await;
+        eventually("its request is given back", || async {
+            let requests: Vec<String> = desk.outbox.run("KEYS", "quota_verify_requests:*").await;
+            (requests.len() == 1).then_some(())
+        })
+        .await;
+    }
+    // A mailbox that is refused for good counts: nobody may have our mail server try addresses without end.
+    desk.mailbox.program(Phase::Rcpt, Reply::Say("550 nobody"), Times::Once);
+    desk.add_email("carol", "nobody@b.test").await;
+    desk.counted("failed", 7).await;
+    let body = json!({"channel": "email", "address": "nobody@b.test"});
+    desk.api.post("/v1/subjects/other/contacts", &body).await.expect_problem(429, "too often");
+    desk.daemon.drain().await;
+}
+
+/// Nobody knows whether it arrived: it may have, so its code is not ended by another, nor is the mailbox filled.
+#[tokio::test]
+async fn a_message_that_may_have_arrived_counts() {
+    let slow = |setup: DaemonSetup| setup.env("QUOTABELL__EMAIL__TIMEOUT", "1s");
+    let mut desk = Desk::open_with(slow).await;
+    desk.mailbox.program(Phase::Message, Reply::Hang, Times::Once);
+    desk.add_email("alice", "alice@b.test").await;
+    desk.counted("failed", 1).await;
+    desk.add_email("alice", "alice@b.test").await;
+    desk.counted("throttled", 1).await;
+    // Before the content was sent nothing can have arrived.
+    desk.mailbox.program(Phase::Rcpt, Reply::Hang, Times::Once);
+    desk.add_email("bob", "bob@b.test").await;
+    desk.counted("failed", 2).await;
+    eventually("given back", || async {
+        let requests: Vec<String> = desk.outbox.run("KEYS", "quota_verify_requests:*").await;
+        (requests.len() == 1).then_some(())
+    })
+    .await;
+    desk.add_email("bob", "bob@b.test").await;
+    // The server may hold the content of the first; what comes last is the second.
+    while desk.asked().await.to != "bob@b.test" {}
+    desk.daemon.drain().await;
+}
+
+/// A slip of the finger, or a space that was copied along, must not cost one of five guesses.
+#[tokio::test]
+async fn what_is_no_code_costs_no_guess() {
+    let mut desk = Desk::open().await;
+    let id = desk.add_email("alice", "alice@b.test").await;
+    let Asked { code, .. } = desk.asked().await;
+    let mut told = BTreeSet::new();
+    for bad in ["", " ", "12345", "1234567", "12345a", "123 456", "１２３４５６", "no code at all"] {
+        for contact in [&id, "c_0"] {
+            let answer = desk.show("alice", contact, bad).await;
+            answer.expect_problem(400, "code: must be six digits");
+            told.insert(answer.text);
+        }
+    }
+    assert_eq!(told.len(), 1);
+    let guesses: Vec<String> = desk.outbox.run("KEYS", "quota_verify_guesses:*").await;
+    assert!(guesses.is_empty(), "a guess was counted");
+    assert_eq!(desk.show("alice", &id, &format!(" {code}\n")).await.status, 200);
+    desk.daemon.drain().await;
+}
+
+/// Who waits as long as they were told must not be told to wait again.
+#[tokio::test]
+async fn who_waits_for_two_reasons_is_told_the_longer_one() {
+    let mut desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")).await;
+    desk.add_email("alice", "gus@b.test").await;
+    desk.asked().await;
+    let other = json!({"channel": "email", "address": "GUS@b.test"});
+    let answer = desk.api.post("/v1/subjects/alice/contacts", &other).await;
+    answer.expect_problem(429, "too often");
+    let seconds: u64 = answer.header("retry-after").expect("when").parse().expect("seconds");
+    assert!((3500..=3600).contains(&seconds), "{seconds}");
     desk.daemon.drain().await;
 }
 

@@ -64,6 +64,11 @@ impl Counted {
         self.cost(async { self.desk.resend(candidate).await.expect("taken") }).await
     }
 
+    async fn remove(&self, of: &str, id: &str) -> Calls {
+        let candidate = candidate(of, id);
+        self.cost(async { self.desk.remove(&candidate).await.expect("taken") }).await
+    }
+
     async fn show(&self, of: &str, id: &str) -> Calls {
         let candidate = candidate(of, id);
         let refused =
@@ -104,5 +109,8 @@ async fn known_and_unknown_contacts_cost_the_same_calls() {
     for (of, id) in [("alice", "main"), ("bob", derived.as_str())] {
         assert_eq!(counted.resend(of, id).await, counted.resend("carol", id).await, "{id}");
         assert_eq!(counted.show(of, id).await, counted.show("carol", id).await, "{id}");
+        let known = counted.remove(of, id).await;
+        assert_eq!(known["unlink"], 2, "{known:?}");
+        assert_eq!(known, counted.remove("carol", id).await, "{id}");
     }
 }

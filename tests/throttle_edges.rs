@@ -320,6 +320,25 @@ async fn a_set_of_none_is_always_full() {
     assert_eq!(added, Added::Full { retry_after: MINUTE });
 }
 
+/// Whoever only asks must not take the place that they ask about.
+#[tokio::test]
+async fn asking_how_long_a_set_is_full_adds_nobody() {
+    let server = RedisServer::start();
+    let (link, set) = (server.link(), ExpiringSet::new(2).expect("few enough"));
+    let wait = || async { set.wait(&link, "k", MINUTE).await.expect("an answer") };
+    for member in ["a", "b"] {
+        assert_eq!(wait().await, Duration::ZERO);
+        let added = set.add(&link, "k", member, MINUTE).await.expect("an answer");
+        assert!(matches!(added, Added::Alive { .. }), "{added:?}");
+    }
+    let full = wait().await;
+    assert!(full > MINUTE / 2 && full <= MINUTE, "{full:?}");
+    assert_eq!(run::<u64>(&link, &["ZCARD", "k"]).await, 2);
+    // Where none may be, waiting won't help: it is told as a member's stay.
+    let none = ExpiringSet::new(0).expect("few enough");
+    assert_eq!(none.wait(&link, "l", MINUTE).await.expect("an answer"), MINUTE);
+}
+
 /// What a token stands for is stored elsewhere.
 #[tokio::test]
 async fn metadata_of_a_token_is_bounded_and_may_be_any_bytes() {

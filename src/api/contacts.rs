@@ -3,6 +3,7 @@
 //! Judges what was sent; everything else is the [`super::verification::Desk`]'s. What is answered depends on the request and on how often it came, never on
 //! whether there is such a subject or contact.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
@@ -28,6 +29,9 @@ const URL_BYTES_MAX: usize = 2048;
 /// The longest contact id. Those that are made here have 18 bytes.
 const ID_BYTES_MAX: usize = 256;
 
+/// What a one-time password consists of.
+const PASSWORD_DIGITS: usize = 6;
+
 /// A contact as it is sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
@@ -49,6 +53,15 @@ pub(super) struct ShownPassword {
     #[serde(default)]
     code: Given,
 }
+
+/// What may be a password: six digits, with the white space round them that comes along when they are copied.
+#[derive(Debug)]
+struct Code(String);
+
+/// What is shown is no password, so it costs no guess.
+#[derive(Debug, thiserror::Error)]
+#[error("must be six digits")]
+struct NoCode;
 
 /// A contact that was judged, and its secret, if that was made here: its only chance to be seen.
 #[derive(Debug)]
@@ -111,7 +124,7 @@ pub(super) async fn verify(
     Json(ShownPassword { code }): Json<ShownPassword>,
 ) -> Result<Response, Problem> {
     let candidate = candidate(path)?;
-    let code: String = code.required_text("code")?;
+    let Code(code) = code.required_text("code")?;
     match api.contacts.verify(&candidate, &code).await.map_err(problem)? {
         Guessed::Verified => {
             let shown = Shown { id: candidate.contact.as_str(), channel: None, verified: true, secret: None };
@@ -145,6 +158,16 @@ fn subject_of(id: &str) -> Result<Subject, Problem> {
 
 fn broken_path(rejection: &PathRejection) -> Problem {
     Problem::bad_request(format!("the path: {}", rejection.body_text()))
+}
+
+impl FromStr for Code {
+    type Err = NoCode;
+
+    fn from_str(text: &str) -> Result<Self, NoCode> {
+        let code = text.trim();
+        let is_code = code.len() == PASSWORD_DIGITS && code.bytes().all(|byte| byte.is_ascii_digit());
+        if is_code { Ok(Self(code.to_owned())) } else { Err(NoCode) }
+    }
 }
 
 impl Shown<'_> {

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::Sender;
 use super::render::{Rendered, VerifyVariables};
-use crate::transport::{Challenged, Mail, WebhookRequest};
-use crate::types::{Outcome, Secret, Subject, UnixMs};
+use crate::transport::{Challenged, Mail, Posted, WebhookRequest};
+use crate::types::{Secret, Subject, UnixMs};
 
 /// A one-time password on its way to an address.
 #[derive(Clone, Copy)]
@@ -61,8 +61,8 @@ struct Data<'a> {
 }
 
 impl Sender {
-    /// Sends a one-time password and says how it ended. Leaves the machine; ends within the deadline of e-mail.
-    pub async fn send_password(&self, mail: PasswordMail<'_>) -> Outcome {
+    /// Sends a one-time password and says how it ended, and whether it may have arrived. Leaves the machine; ends within the deadline of e-mail.
+    pub async fn send_password(&self, mail: PasswordMail<'_>) -> Posted {
         let PasswordMail { id, subject, address, code, link, lives, now } = mail;
         let minutes = (lives.as_secs() / 60).max(1);
         let Rendered { subject_line, text, html } =
@@ -76,7 +76,7 @@ impl Sender {
             html: &html,
             now_s: now.0.div_euclid(1000),
         };
-        self.mailer.send(mail).await
+        self.mailer.post(mail).await
     }
 
     /// Sends a challenge and says whether it was echoed. Leaves the machine; ends within the deadline of webhooks.

@@ -4,9 +4,10 @@
 //! that nobody has confirmed counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
 //! to a delivery. Logs what is unreadable by subject, without addresses.
 
+use std::collections::BTreeMap;
+
 use redis::RedisError;
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::types::{Contact, ContactId, Endpoint, Subject, keys, meters};
 use crate::wire::{Fault, Link, fault_of};
@@ -122,9 +123,9 @@ impl ContactBook {
 
     /// Pure: the contacts that a stored field means.
     fn judge(&self, field: Option<Vec<u8>>) -> Contacts {
-        let own = match field.as_deref().filter(|json| !json.is_empty()).map(serde_json::from_slice::<Vec<Value>>) {
+        let own = match field.as_deref().filter(|json| !json.is_empty()).map(serde_json::from_slice::<Vec<&RawValue>>) {
             None => Contacts::default(),
-            Some(Ok(elements)) => Contacts::of(elements),
+            Some(Ok(elements)) => Contacts::of(&elements),
             Some(Err(error)) => Contacts::broken(&format!("contacts is not a JSON array: {}", place(&error))),
         };
         match own.readable.is_empty() && own.unreadable.is_empty() {
@@ -145,16 +146,17 @@ impl Contacts {
         if self.unreadable.iter().any(maybe_it) { Found::Unreadable } else { Found::Removed }
     }
 
-    fn of(elements: Vec<Value>) -> Self {
+    fn of(elements: &[&RawValue]) -> Self {
         let mut contacts = Self::default();
         for element in elements {
-            match Contact::deserialize(&element) {
+            match Contact::of_element(element) {
                 Ok(contact) if contact.verified => contacts.readable.push(with_free_id(contact)),
                 Ok(contact) => contacts.unverified.push(with_free_id(contact).id),
                 Err(error) => {
-                    let id = element.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
-                    let why = if element.is_object() { error.to_string() } else { "not an object".to_owned() };
-                    contacts.unreadable.push(Unreadable { id: id.map(ContactId::from_stored), why });
+                    let id = stated_id(element);
+                    let is_object = element.get().starts_with('{');
+                    let why = if is_object { error.to_string() } else { "not an object".to_owned() };
+                    contacts.unreadable.push(Unreadable { id, why });
                 }
             }
         }
@@ -164,6 +166,13 @@ impl Contacts {
     fn broken(why: &str) -> Self {
         Self { unreadable: vec![Unreadable { id: None, why: why.to_owned() }], ..Self::default() }
     }
+}
+
+/// The id that an element says it has, whatever else it says.
+fn stated_id(element: &RawValue) -> Option<ContactId> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(element.get()).ok()?;
+    let id: String = serde_json::from_str(fields.get("id")?.get()).ok()?;
+    (!id.is_empty()).then(|| ContactId::from_stored(&id))
 }
 
 /// The error's kind and place without the text around it, which may hold an address or a secret.
@@ -212,6 +221,20 @@ mod tests {
         let contacts = judged(&["ops@b.test"], r#"[[null,"email","a@b.test",null,null,false,true]]"#);
         let why: Vec<&str> = contacts.unreadable.iter().map(|one| one.why.as_str()).collect();
         assert_eq!((addresses(&contacts), why), (vec![], vec!["not an object"]));
+    }
+
+    /// A note of the platform's own that no value can hold must not cost the others their alerts, nor its own contact.
+    #[test]
+    fn a_note_that_can_not_be_read_costs_nobody_an_alert() {
+        for note in ["1e999", r#""\ud800""#] {
+            let stored = format!(
+                r#"[{{"channel":"email","address":"a@b.test","note":{note}}},{{"id":"x","note":{note}}},
+                    {{"channel":"email","address":"b@b.test"}}]"#
+            );
+            let contacts = judged(&[], &stored);
+            assert_eq!(addresses(&contacts), ["a@b.test", "b@b.test"]);
+            assert_eq!(contacts.unreadable.len(), 1, "{:?}", contacts.unreadable);
+        }
     }
 
     /// Whoever adds a contact must not take the alerts away from the fallback before it is confirmed.

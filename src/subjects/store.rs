@@ -67,7 +67,8 @@ pub async fn read_contacts(link: &Link, subject: &Subject) -> RedisResult<Vec<u8
 /// Reads the field of contacts, has `change` make the new one of it (`None`: it stays; empty: it is removed), and writes that if nobody
 /// was quicker; else again from the start. Where the reply is lost the change may have been written: the next call finds it there.
 ///
-/// Takes as many round trips for a change that wants nothing: how long it takes tells nobody what is stored.
+/// Makes the same calls for a change that wants nothing. Where Redis waits for its disk before it answers (`appendfsync always`) one
+/// that is written takes longer all the same.
 ///
 /// # Errors
 ///

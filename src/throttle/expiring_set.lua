@@ -3,10 +3,10 @@
 --
 -- KEYS[1] members by when they leave, ms, zset   ARGV[1] the most members alive, 1..100000
 --                                                ARGV[2] how long the member stays, ms, 1..
---                                                ARGV[3] member, not empty
+--                                                ARGV[3] member; '' to ask only
 --
 -- Returns {added, alive, retry}  added: 1 or 0; alive: members alive, this one included; retry: ms until a member that was not
---                                added would be, else 0
+--                                added would be, else 0. Asked only: added is 0, and retry 0 where there is room
 --         an error               a key of another type: nothing written
 --
 -- A member that is alive already is not added again and keeps its time: that answers 1, so a call that is sent again does no
@@ -19,6 +19,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now))
 local alive = redis.call('ZCARD', key)
 local added = redis.call('ZSCORE', key, ARGV[3]) and 1 or 0
+if ARGV[3] == '' and alive < most then return {0, alive, 0} end
 if added == 0 and alive < most then
   redis.call('ZADD', key, string.format('%.0f', now + stay), ARGV[3])
   -- As long as the member that stays longest.

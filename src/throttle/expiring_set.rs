@@ -52,12 +52,29 @@ impl ExpiringSet {
     /// # Errors
     ///
     /// What Redis or the connection said.
+    ///
+    /// # Panics
+    ///
+    /// For a member without a name.
     pub async fn add(&self, link: &Link, key: &str, member: &str, stays: Duration) -> RedisResult<Added> {
+        assert!(!member.is_empty(), "a member has a name");
         let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg(member);
         let (added, alive, retry_ms): (i64, u64, u64) = call.run(link).await?;
         Ok(match added {
             1 => Added::Alive { remaining: self.most.saturating_sub(alive) },
             _ => Added::Full { retry_after: Duration::from_millis(retry_ms) },
         })
+    }
+
+    /// How long until a member that `stays` so long would be added to the set of `key`, by server time; nothing where there is room now.
+    /// Adds none.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn wait(&self, link: &Link, key: &str, stays: Duration) -> RedisResult<Duration> {
+        let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg("");
+        let (_, _, retry_ms): (i64, u64, u64) = call.run(link).await?;
+        Ok(Duration::from_millis(retry_ms))
     }
 }

@@ -4,6 +4,7 @@
 //! and its classes, `message` for the bytes.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lettre::transport::smtp::client::Certificate;
@@ -36,6 +37,24 @@ pub struct Mail<'a> {
     pub html: &'a str,
     /// The Date header: when this attempt starts, Unix seconds.
     pub now_s: i64,
+}
+
+/// Whether a message may have arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// The other side never saw what it says.
+    Never,
+    /// It was taken, or may have been: nobody knows.
+    Possible,
+}
+
+/// How an attempt ended that is not made again.
+#[derive(Debug)]
+pub struct Posted {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether the message may have arrived.
+    pub arrival: Arrival,
 }
 
 /// Sends mails.
@@ -80,7 +99,15 @@ impl Mailer {
     ///
     /// The deadline covers the whole conversation, a wait for an idle connection included.
     pub async fn send(&self, mail: Mail<'_>) -> Outcome {
-        self.timed(async { self.attempt(mail).await.map(Some) }).await
+        self.post(mail).await.outcome
+    }
+
+    /// The same for a mail that is not sent again: says too whether it may have arrived, which it can't before its content was sent.
+    pub async fn post(&self, mail: Mail<'_>) -> Posted {
+        let shown = AtomicBool::new(false);
+        let outcome = self.timed(async { self.attempt(mail, &shown).await.map(Some) }).await;
+        let arrival = if shown.load(Ordering::Relaxed) { Arrival::Possible } else { Arrival::Never };
+        Posted { outcome, arrival }
     }
 
     /// Connects, protects and authenticates as for a mail, sends none, and says how it ended; for `check-config`.
@@ -110,11 +137,11 @@ impl Mailer {
         self.client.close().await;
     }
 
-    async fn attempt(&self, mail: Mail<'_>) -> Result<u16, Failure> {
+    async fn attempt(&self, mail: Mail<'_>, shown: &AtomicBool) -> Result<u16, Failure> {
         let recipient = recipient::read(mail.to).ok_or(Failure::Unwritable("malformed e-mail address"))?;
         let written = self.author.write(&recipient, &mail);
         let bytes = written.map_err(|_| Failure::Unwritable("the mail cannot be written"))?;
-        let parcel = Parcel { from: self.author.address(), to: &recipient, bytes: &bytes };
+        let parcel = Parcel { from: self.author.address(), to: &recipient, bytes: &bytes, shown };
         self.client.send(parcel).await.map_err(Failure::Refused)
     }
 }

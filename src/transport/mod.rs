@@ -20,7 +20,7 @@ mod trouble;
 pub mod webhook;
 
 pub use config::{EmailConfig, WebhookConfig};
-pub use email::{Mail, Mailer};
+pub use email::{Arrival, Mail, Mailer, Posted};
 pub use smtp_url::SmtpUrlError;
 pub use webhook::{Challenged, Webhook, WebhookRequest};
 

@@ -3,6 +3,7 @@
 //! lettre's own `send` hides the step, and a 535 that answers AUTH must not kill a mail as a 550 that answers RCPT does. Owns the
 //! connections, idle ones included. Knows no deadline: [`super::email`] puts one round everything.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lettre::Address;
@@ -82,6 +83,9 @@ pub(super) struct Parcel<'a> {
     pub(super) from: &'a Address,
     pub(super) to: &'a Address,
     pub(super) bytes: &'a [u8],
+    /// Becomes true before the first of the bytes leaves: the mail may have been taken from then on, also where nobody waits for the
+    /// end of the conversation.
+    pub(super) shown: &'a AtomicBool,
 }
 
 /// The mail server, with the connections that wait for the next mail.
@@ -228,6 +232,7 @@ async fn converse(connection: &mut AsyncSmtpConnection, parcel: Parcel<'_>) -> R
     expect(Step::Rcpt, Severity::PositiveCompletion, &answer)?;
     let answer = connection.command(Data).await.map_err(at(Step::Data))?;
     expect(Step::Data, Severity::PositiveIntermediate, &answer)?;
+    parcel.shown.store(true, Ordering::Relaxed);
     let answer = connection.message(parcel.bytes).await.map_err(at(Step::Data))?;
     expect(Step::Data, Severity::PositiveCompletion, &answer)
 }

@@ -18,6 +18,7 @@ use tokio::time::timeout_at;
 use super::TransportError;
 use super::address::{PlainHttp, PrivateNetworks, Reach};
 use super::config::WebhookConfig;
+use super::email::{Arrival, Posted};
 use super::secret::SigningSecrets;
 use super::trouble::{self, Trouble};
 use super::{authorities, retry_after};
@@ -60,7 +61,7 @@ pub enum Challenged {
     /// The receiver took it, and answered something else.
     NotEchoed,
     /// It did not arrive, or was refused.
-    Failed(Outcome),
+    Failed(Posted),
 }
 
 /// How a receiver answers a challenge. It may say more.
@@ -82,6 +83,7 @@ struct Failure {
     status: Option<u16>,
     error: String,
     retry_after: Option<Duration>,
+    arrival: Arrival,
 }
 
 impl Webhook {
@@ -130,10 +132,10 @@ impl Webhook {
         let started = Instant::now();
         let Answer { response, deadline } = match self.exchange(request).await {
             Ok(answer) => answer,
-            Err(failure) => return Challenged::Failed(outcome(Err(failure), started.elapsed())),
+            Err(failure) => return Challenged::Failed(failure.posted(started.elapsed())),
         };
         if let Err(failure) = judge_answer(&response, request.now_s) {
-            return Challenged::Failed(outcome(Err(failure), started.elapsed()));
+            return Challenged::Failed(failure.posted(started.elapsed()));
         }
         let body = timeout_at(deadline, read(response)).await.unwrap_or_default();
         match serde_json::from_slice::<Echo>(&body) {
@@ -156,7 +158,7 @@ impl Webhook {
         let deadline = tokio::time::Instant::now() + self.timeout;
         let posting = self.post(url, headers, request.body);
         let Ok(posted) = timeout_at(deadline, posting).await else {
-            return Err(Failure::transient(self.deadline_text()));
+            return Err(Failure::transient(self.deadline_text(), Arrival::Possible));
         };
         let response = posted.map_err(|error| Failure::of(&error))?;
         Ok(Answer { response, deadline })
@@ -173,11 +175,16 @@ impl Webhook {
 
 impl Failure {
     fn permanent(error: String) -> Self {
-        Self { class: Class::Permanent, status: None, error, retry_after: None }
+        Self { class: Class::Permanent, status: None, error, retry_after: None, arrival: Arrival::Never }
     }
 
-    fn transient(error: String) -> Self {
-        Self { class: Class::Transient, status: None, error, retry_after: None }
+    fn transient(error: String, arrival: Arrival) -> Self {
+        Self { class: Class::Transient, status: None, error, retry_after: None, arrival }
+    }
+
+    fn posted(self, took: Duration) -> Posted {
+        let arrival = self.arrival;
+        Posted { outcome: outcome(Err(self), took), arrival }
     }
 
     /// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond retrying.
@@ -185,7 +192,8 @@ impl Failure {
         match trouble::find(error, "request failed") {
             Trouble::Blocked(blocked) => Self::permanent(blocked.to_string()),
             Trouble::Other(_) if error.is_builder() => Self::permanent("malformed URL".to_owned()),
-            Trouble::Other(text) => Self::transient(text),
+            Trouble::Other(text) if error.is_connect() => Self::transient(text, Arrival::Never),
+            Trouble::Other(text) => Self::transient(text, Arrival::Possible),
         }
     }
 }
@@ -195,7 +203,7 @@ fn outcome(ended: Result<StatusCode, Failure>, took: Duration) -> Outcome {
         Ok(status) => {
             Outcome { class: Class::Delivered, status: Some(status.as_u16()), error: None, retry_after: None, took }
         }
-        Err(Failure { class, status, error, retry_after }) => {
+        Err(Failure { class, status, error, retry_after, .. }) => {
             Outcome { class, status, error: Some(error), retry_after, took }
         }
     }
@@ -214,6 +222,7 @@ fn judge_answer(response: &Response, now_s: i64) -> Result<StatusCode, Failure> 
         status: Some(status.as_u16()),
         error: format!("HTTP {}", status.as_u16()),
         retry_after: asked.and_then(|value| retry_after::parse(value, now_s)),
+        arrival: Arrival::Possible,
     })
 }
 
@@ -231,7 +240,8 @@ async fn read(mut response: Response) -> Vec<u8> {
 
 /// The headers of the standard. A secret that cannot sign may be mended: the contact is read anew at each attempt.
 fn headers(request: &WebhookRequest<'_>) -> Result<HeaderMap, Failure> {
-    let secrets = SigningSecrets::parse(request.secret).map_err(|error| Failure::transient(error.to_string()))?;
+    let secrets =
+        SigningSecrets::parse(request.secret).map_err(|error| Failure::transient(error.to_string(), Arrival::Never))?;
     let signature = secrets.sign(request.id, request.now_s, request.body);
     let value = |text: &str| {
         HeaderValue::from_str(text).map_err(|_| Failure::permanent("id does not fit into a header".to_owned()))

@@ -6,6 +6,8 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::alert::digest_of;
 use super::secret::Secret;
@@ -222,6 +224,21 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contact, A::Error> {
         let json = ContactJson::deserialize(MapAccessDeserializer::new(map))?;
         Contact::try_from(json).map_err(de::Error::custom)
+    }
+}
+
+impl Contact {
+    /// Reads an element of an array of contacts. Its other fields may hold what is no value (a number beyond all bounds, a text that is
+    /// no Unicode), and of a field that is there twice the last one counts.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it; the text may quote a field.
+    pub fn of_element(element: &RawValue) -> Result<Self, serde_json::Error> {
+        match serde_json::from_str::<Value>(element.get()) {
+            Ok(value) => Self::deserialize(&value),
+            Err(_) => serde_json::from_str(element.get()),
+        }
     }
 }
 

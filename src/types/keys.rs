@@ -28,7 +28,8 @@
 //! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
 //! | `quota_verify_resent:{tag}:<contact>` | string | a contact was added, or its verification asked for again | 60 s |
 //! | `quota_verify_turn:{tag}:<contact>` | string | the request that adds of one mailbox, or webhook and secret, share | 60 s |
-//! | `quota_verify_asked:{tag}:<contact>` | string | the message that an address got | 55 s |
+//! | `quota_verify_asked:{tag}:<contact>` | string | the message that a contact got | 55 s |
+//! | `quota_verify_sent:{tag}:<request>` | string | the one message of a request | `verification.requests` |
 //! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
 //! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |
@@ -241,13 +242,19 @@ impl Keys {
         format!("quota_verify_turn:{}:{contact}", self.tag)
     }
 
-    /// `quota_verify_asked:{tag}:<contact>`; `contact` is a digest of subject and endpoint.
+    /// `quota_verify_sent:{tag}:<request>`; `request` is unique to it.
+    #[must_use]
+    pub fn verify_sent(&self, request: &str) -> String {
+        format!("quota_verify_sent:{}:{request}", self.tag)
+    }
+
+    /// `quota_verify_asked:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
     #[must_use]
     pub fn verify_asked(&self, contact: &str) -> String {
         format!("quota_verify_asked:{}:{contact}", self.tag)
     }
 
-    /// `quota_verify_password:{tag}:<contact>`; `contact` is a digest of subject and address.
+    /// `quota_verify_password:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
     #[must_use]
     pub fn verify_password(&self, contact: &str) -> String {
         format!("quota_verify_password:{}:{contact}", self.tag)

@@ -1,18 +1,19 @@
 //! The array of contacts as it is stored, changed without touching what is not ours. Pure.
 //!
-//! Elements are changed as JSON: the platform may keep its own notes beside our fields, and an element that can't be read is left as
-//! it is.
+//! Elements are kept as text, and of one that changes only our fields are written: the platform may keep its own notes beside them,
+//! and an element that can't be read is left as it is. Read next: [`super::fields`].
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::value::RawValue;
 
+use super::fields::Fields;
 use super::{CONTACTS_MAX, added_as, fingerprint};
 use crate::types::{Contact, ContactId, Endpoint};
 
 /// The field that says whether somebody at the address has agreed. An element without it is the operator's.
 const VERIFIED: &str = "verified";
 /// The field that tells an unverified element from one of the same address that was removed before: what was sent for that one
-/// verifies nothing.
+/// verifies nothing. It stays once the contact is verified: whoever pressed the link finds their code right all the same.
 const NONCE: &str = "nonce";
 
 /// Why the array is left as it is.
@@ -72,38 +73,38 @@ pub(super) fn add(stored: &[u8], contact: &Contact, nonce: &str) -> Result<Optio
         Some(other) if same_endpoint(&other.contact, contact) => return Ok(None),
         Some(other) => set_secret(&mut elements[other.at], contact),
         None => {
-            let mut element = serde_json::to_value(contact).expect("a contact is text and truth");
-            element[NONCE] = json!(nonce);
-            elements.push(element);
+            let text = serde_json::to_string(contact).expect("a contact is text and truth");
+            let mut fields: Fields = serde_json::from_str(&text).expect("a contact is an object");
+            fields.set(NONCE, &nonce);
+            elements.push(fields.written());
         }
     }
     Ok(Some(write(&elements)))
 }
 
-/// The unverified contact of this id.
+/// The unverified contact of this id. What can't be read has none.
 pub(super) fn unverified(stored: &[u8], id: &ContactId) -> Option<Unverified> {
     let known = known(&elements(stored).unwrap_or_default());
     let found = known.into_iter().find(|known| bears(&known.contact, id) && !known.contact.verified)?;
     Some(Unverified { asked: found.asked(), contact: found.contact })
 }
 
-/// The contact of this id, whether it is verified or not; one that is not comes first.
-pub(super) fn of_id(stored: &[u8], id: &ContactId) -> Option<Contact> {
-    let contacts = known(&elements(stored).unwrap_or_default()).into_iter().map(|known| known.contact);
-    let mut named: Vec<Contact> = contacts.filter(|contact| bears(contact, id)).collect();
-    named.sort_by_key(|contact| contact.verified);
-    named.into_iter().next()
+/// What the contact of this id was asked for, whether it is verified by now or not; one that is not comes first.
+pub(super) fn asked_of(stored: &[u8], id: &ContactId) -> Result<Option<String>, Refused> {
+    let known = known(&elements(stored).ok_or(Refused::Unreadable)?);
+    let named = known.into_iter().filter(|known| bears(&known.contact, id));
+    Ok(named.min_by_key(|known| known.contact.verified).map(|known| known.asked()))
 }
 
 /// The array where this contact is verified, if it is still the one that was asked, at the same endpoint. Its secret becomes that of
 /// a verified contact of the same URL, which stays in its place.
-pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
-    let mut elements = elements(stored).unwrap_or_default();
+pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Result<Consent, Refused> {
+    let mut elements = elements(stored).ok_or(Refused::Unreadable)?;
     let known = known(&elements);
     let with_id = || known.iter().filter(|known| bears(&known.contact, id));
     let Some(found) = with_id().find(|known| !known.contact.verified && known.asked() == asked) else {
         let before = |known: &Known| known.contact.verified && asked.starts_with(&fingerprint(&known.contact.endpoint));
-        return if with_id().any(before) { Consent::Before } else { Consent::Void };
+        return Ok(if with_id().any(before) { Consent::Before } else { Consent::Void });
     };
     let twin = known.iter().find(|other| other.contact.verified && same_place(&other.contact, &found.contact));
     match twin {
@@ -112,12 +113,10 @@ pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
             elements.remove(found.at);
         }
         None => {
-            let element = elements[found.at].as_object_mut().expect("a contact is an object");
-            element.insert(VERIFIED.to_owned(), Value::Bool(true));
-            element.remove(NONCE);
+            set(&mut elements[found.at], VERIFIED, &true);
         }
     }
-    Consent::Given(write(&elements))
+    Ok(Consent::Given(write(&elements)))
 }
 
 /// The array without this contact, and without every other of its address: that is to get nothing more. `None` where none was added
@@ -125,7 +124,7 @@ pub(super) fn verify(stored: &[u8], id: &ContactId, asked: &str) -> Consent {
 pub(super) fn remove(stored: &[u8], id: &ContactId) -> Result<Option<Removed>, Refused> {
     let mut elements = elements(stored).ok_or(Refused::Unreadable)?;
     let mut added = known(&elements);
-    added.retain(|known| elements[known.at].get(VERIFIED).is_some());
+    added.retain(|known| known.added);
     let named: Vec<Contact> =
         added.iter().filter(|known| bears(&known.contact, id)).map(|known| known.contact.clone()).collect();
     added.retain(|known| named.iter().any(|named| same_place(named, &known.contact)));
@@ -147,6 +146,8 @@ struct Known {
     contact: Contact,
     /// Empty for one that was not added here.
     nonce: String,
+    /// Whether it was added here: what the operator wrote says nothing of consent.
+    added: bool,
 }
 
 impl Known {
@@ -155,12 +156,13 @@ impl Known {
     }
 }
 
-fn known(elements: &[Value]) -> Vec<Known> {
-    let read = |(at, element): (usize, &Value)| {
-        let nonce = element.get(NONCE).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Contact::deserialize(element).ok().map(|contact| Known { at, contact, nonce })
+fn known(elements: &[Box<RawValue>]) -> Vec<Known> {
+    let read = |(at, element): (usize, &RawValue)| {
+        let contact = Contact::of_element(element).ok()?;
+        let fields = Fields::of(element)?;
+        Some(Known { at, contact, nonce: fields.text(NONCE).unwrap_or_default(), added: fields.has(VERIFIED) })
     };
-    elements.iter().enumerate().filter_map(read).collect()
+    elements.iter().map(AsRef::as_ref).enumerate().filter_map(read).collect()
 }
 
 /// Whether the contact is known by this id: its own, the one that follows from its address, or the one that is answered to whoever
@@ -181,17 +183,23 @@ fn same_endpoint(one: &Contact, other: &Contact) -> bool {
     }
 }
 
-fn elements(stored: &[u8]) -> Option<Vec<Value>> {
+fn elements(stored: &[u8]) -> Option<Vec<Box<RawValue>>> {
     if stored.is_empty() { Some(Vec::new()) } else { serde_json::from_slice(stored).ok() }
 }
 
-fn set_secret(element: &mut Value, contact: &Contact) {
+fn set_secret(element: &mut Box<RawValue>, contact: &Contact) {
     if let Endpoint::Webhook { secret, .. } = &contact.endpoint {
-        element["secret"] = json!(secret.reveal());
+        set(element, "secret", &secret.reveal());
     }
 }
 
-fn write(elements: &[Value]) -> String {
+fn set(element: &mut Box<RawValue>, name: &str, value: &impl Serialize) {
+    let mut fields = Fields::of(element).expect("a contact is an object");
+    fields.set(name, value);
+    *element = fields.written();
+}
+
+fn write(elements: &[Box<RawValue>]) -> String {
     serde_json::to_string(elements).expect("what was read from JSON is JSON")
 }
 
@@ -220,7 +228,7 @@ mod tests {
     }
 
     fn consent(stored: &str, contact: &Contact) -> Consent {
-        verify(stored.as_bytes(), &contact.id, &asked(contact))
+        verify(stored.as_bytes(), &contact.id, &asked(contact)).expect("an array")
     }
 
     /// What remains without this contact; `None` where nothing is taken away.
@@ -242,6 +250,27 @@ mod tests {
         assert!(added.starts_with(stored.trim_end_matches(']')), "{added}");
         let Consent::Given(verified) = consent(&added, &email("new@b.test")) else { panic!("not given") };
         assert!(verified.starts_with(stored.trim_end_matches(']')) && verified.contains(r#""verified":true"#));
+    }
+
+    /// What the platform notes beside our fields is not ours to round, to sort or to refuse.
+    #[test]
+    fn notes_stay_as_they_were_written() {
+        let odd = r#"{"z":12345678901234567890123,"a": 1e999,"lone":"\ud800","deep":{"b":1.0,"a":[1, 2]}}"#;
+        let hook = r#"{"secret":"old","z":1e400,"url":"https://x.test/","a":"\udc00","channel":"webhook"}"#;
+        let stored = format!("[{odd},{hook}]");
+        let waiting = add(stored.as_bytes(), &webhook("new")).expect("room").expect("changed");
+        assert!(waiting.starts_with(stored.trim_end_matches(']')), "{waiting}");
+        let verified = verify(waiting.as_bytes(), &webhook("new").id, &asked(&webhook("new")));
+        assert_eq!(verified, Ok(Consent::Given(stored.replace("\"old\"", "\"new\""))));
+
+        let own = r#"{"verified": false, "z":1e400, "channel":"email", "a":0.10, "address":"a@b.test"}"#;
+        let stored = format!("[{odd},{own}]");
+        let id = email("a@b.test").id;
+        let asked = asked_of(stored.as_bytes(), &id).expect("an array").expect("it is there");
+        let verified = verify(stored.as_bytes(), &id, &asked);
+        let expected = r#"{"verified":true,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test"}"#;
+        assert_eq!(verified, Ok(Consent::Given(format!("[{odd},{expected}]"))));
+        assert_eq!(without(&stored, id.as_str()), Some(format!("[{odd}]")));
     }
 
     /// Adding twice must neither alert twice nor make a verified contact wait again.
@@ -270,7 +299,7 @@ mod tests {
         let Consent::Given(verified) = consent(&newer, &webhook("newer")) else { panic!("not given") };
         assert_eq!(
             verified,
-            r#"[{"channel":"webhook","id":"main","note":1,"secret":"newer","url":"https://x.test/"}]"#
+            r#"[{"id":"main","channel":"webhook","url":"https://x.test/","secret":"newer","note":1}]"#
         );
     }
 
@@ -286,7 +315,7 @@ mod tests {
             let found = unverified(stored.as_bytes(), id).expect("it is there");
             assert_eq!(found.contact.id, main);
             let consent = verify(stored.as_bytes(), id, &found.asked);
-            let Consent::Given(verified) = consent else { panic!("{consent:?}") };
+            let Ok(Consent::Given(verified)) = consent else { panic!("{consent:?}") };
             assert!(read_all(&verified)[0].verified, "{verified}");
         }
     }
@@ -308,7 +337,8 @@ mod tests {
         assert_eq!(consent(&moved, &asked), Consent::Void);
         assert_eq!(consent("[]", &asked), Consent::Void);
         assert_eq!(consent("", &asked), Consent::Void);
-        assert_eq!(consent("{", &asked), Consent::Void);
+        assert_eq!(verify(b"{", &asked.id, "x"), Err(Refused::Unreadable));
+        assert_eq!(asked_of(b"{}", &asked.id), Err(Refused::Unreadable));
     }
 
     /// Every alert goes to every contact: somebody who adds without end must be stopped.
@@ -347,14 +377,16 @@ mod tests {
             let first = add(b"", &contact).expect("room").expect("new");
             let asked = unverified(first.as_bytes(), &contact.id).expect("it was added").asked;
             assert_eq!(without(&first, contact.id.as_str()).as_deref(), Some(""));
-            assert_eq!(verify(b"", &contact.id, &asked), Consent::Void);
+            assert_eq!(verify(b"", &contact.id, &asked), Ok(Consent::Void));
             let again = super::add(b"", &contact, "n2").expect("room").expect("new");
-            assert_eq!(verify(again.as_bytes(), &contact.id, &asked), Consent::Void);
+            assert_eq!(verify(again.as_bytes(), &contact.id, &asked), Ok(Consent::Void));
             let anew = unverified(again.as_bytes(), &contact.id).expect("it was added").asked;
-            let Consent::Given(verified) = verify(again.as_bytes(), &contact.id, &anew) else { panic!("not given") };
-            assert!(!verified.contains(NONCE), "{verified}");
+            let verified = verify(again.as_bytes(), &contact.id, &anew);
+            let Ok(Consent::Given(verified)) = verified else { panic!("not given") };
+            // The code is kept under it, and shown by whoever has pressed the link as well.
+            assert_eq!(asked_of(verified.as_bytes(), &contact.id), Ok(Some(anew.clone())));
             // Another call of the same, of which the answer was lost.
-            assert_eq!(verify(verified.as_bytes(), &contact.id, &anew), Consent::Before);
+            assert_eq!(verify(verified.as_bytes(), &contact.id, &anew), Ok(Consent::Before));
         }
     }
 

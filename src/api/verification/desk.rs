@@ -11,9 +11,9 @@ use redis::RedisError;
 use tokio::sync::mpsc;
 
 use super::array::{self, Consent, Refused};
-use super::pace::{Asks, Pace, holder};
+use super::pace::{Asks, Pace};
 use super::password;
-use super::{Candidate, Event, VerificationConfig, confirm_link};
+use super::{Candidate, Event, VerificationConfig, Wanted, confirm_link, element};
 use crate::subjects::store::{Stored, change_contacts, read_contacts};
 use crate::throttle::{Added, ExpiringSet, TooManyMembers};
 use crate::types::{Contact, Keys, Subject};
@@ -34,7 +34,7 @@ pub struct Desk {
     parts: DeskParts,
     pace: Pace,
     guesses: ExpiringSet,
-    messages: mpsc::Sender<Candidate>,
+    messages: mpsc::Sender<Wanted>,
 }
 
 /// What the desk needs.
@@ -106,7 +106,7 @@ impl Desk {
     /// # Errors
     ///
     /// [`TooManyMembers`] for more requests than can be counted.
-    pub fn new(parts: DeskParts) -> Result<(Self, mpsc::Receiver<Candidate>), TooManyMembers> {
+    pub fn new(parts: DeskParts) -> Result<(Self, mpsc::Receiver<Wanted>), TooManyMembers> {
         let (messages, waiting) = mpsc::channel(WAITING_MAX);
         let pace = Pace::new(&parts.keys, &parts.config)?;
         let guesses = ExpiringSet::new(GUESSES_MAX)?;
@@ -123,13 +123,14 @@ impl Desk {
         let contact = Contact { verified: false, ..contact };
         let candidate = Candidate { subject, contact: contact.id.clone() };
         let place = self.place()?;
-        within_deadline(async {
+        let request = within_deadline(async {
             let link = self.link()?;
-            self.pace.count_added(link, &candidate, &contact).await?;
-            store(link, &candidate.subject, &contact).await
+            let request = self.pace.count_added(link, &candidate, &contact).await?;
+            store(link, &candidate.subject, &contact).await?;
+            Ok(request)
         })
         .await?;
-        place.send(candidate);
+        place.send(Wanted { candidate, request });
         Ok(())
     }
 
@@ -139,10 +140,15 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// [`DeskError`]. Where it is Redis that failed, the contact may be gone; whoever adds it again is then asked a minute later.
+    /// [`DeskError`]. Where it is Redis that failed, the contact may be gone.
     pub async fn remove(&self, candidate: &Candidate) -> Result<(), DeskError> {
         let removed = within_deadline(async {
             let link = self.link()?;
+            let stored = read_contacts(link, &candidate.subject).await?;
+            let without = array::remove(&stored, &candidate.contact)?;
+            let found = without.map(|without| without.contacts).unwrap_or_default();
+            // Before they are gone: should this fail, whoever tries again still finds what is to be forgotten.
+            self.pace.forget(link, candidate, &found).await?;
             let mut removed = Vec::new();
             let stored = change_contacts(link, &candidate.subject, |stored| {
                 let without = array::remove(stored, &candidate.contact)?;
@@ -152,6 +158,7 @@ impl Desk {
             if stored.await? == Stored::Changed {
                 return Err(DeskError::Contended);
             }
+            // And after: who added it in between has begun another minute, of a message that is void now.
             self.pace.forget(link, candidate, &removed).await?;
             Ok(removed)
         })
@@ -179,7 +186,7 @@ impl Desk {
         })
         .await?;
         match asks {
-            Asks::Now => place.send(candidate),
+            Asks::Now(request) => place.send(Wanted { candidate, request }),
             Asks::Never => Event::Throttled.count(),
         }
         Ok(())
@@ -189,7 +196,8 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// [`DeskError`]. Where it is Redis that failed, the password may be used up and the contact not verified: it needs another.
+    /// [`DeskError`]. Where it is Redis that failed, the password may be used up and the contact not verified: it needs another. Where
+    /// the contacts can't be read nothing is used up, and no guess counted.
     pub async fn verify(&self, candidate: &Candidate, guess: &str) -> Result<Guessed, DeskError> {
         let guessed = within_deadline(self.judge(candidate, guess)).await?;
         self.note(candidate, if guessed == Guessed::Verified { Event::Verified } else { Event::Rejected });
@@ -198,9 +206,9 @@ impl Desk {
 
     async fn judge(&self, candidate: &Candidate, guess: &str) -> Result<Guessed, DeskError> {
         let (link, keys) = (self.link()?, &self.parts.keys);
-        let contacts = unless_unreadable(read_contacts(link, &candidate.subject).await)?;
-        let found = array::of_id(&contacts, &candidate.contact);
-        let holder = &found.map_or_else(|| candidate.clone(), |found| holder(&candidate.subject, &found));
+        let contacts = read_contacts(link, &candidate.subject).await?;
+        let asked = array::asked_of(&contacts, &candidate.contact)?;
+        let holder = &asked.map_or_else(|| candidate.digest(), |asked| element(&candidate.subject, &asked));
         let stored = password::read(link, keys, holder).await?;
         let stored = stored.unwrap_or_else(|| password::Stored::of_nobody(holder));
         let this = format!("{:032x}", rand::random::<u128>());
@@ -260,7 +268,7 @@ impl Desk {
     }
 
     /// A place among what waits, taken before anything is written.
-    fn place(&self) -> Result<mpsc::Permit<'_, Candidate>, DeskError> {
+    fn place(&self) -> Result<mpsc::Permit<'_, Wanted>, DeskError> {
         self.messages.try_reserve().map_err(|_| DeskError::Busy { retry_after: BUSY_FOR })
     }
 
@@ -300,7 +308,7 @@ pub(super) enum Consented {
 pub(super) async fn consent(link: &Link, candidate: &Candidate, endpoint: &str) -> Result<Consented, DeskError> {
     let mut consented = Consented::Verified;
     let stored = change_contacts(link, &candidate.subject, |stored| {
-        Ok::<_, DeskError>(match array::verify(stored, &candidate.contact, endpoint) {
+        Ok::<_, DeskError>(match array::verify(stored, &candidate.contact, endpoint)? {
             Consent::Given(contacts) => {
                 consented = Consented::Verified;
                 Some(contacts)
@@ -330,7 +338,7 @@ impl From<Refused> for DeskError {
     }
 }
 
-/// A subject whose key is of another type has no contact that can be verified, like one that does not exist.
+/// A subject whose key is of another type has no contact that can be asked, like one that does not exist.
 fn unless_unreadable(stored: Result<Vec<u8>, RedisError>) -> Result<Vec<u8>, RedisError> {
     match stored {
         Err(error) if fault_of(&error) == Fault::WrongType => Ok(Vec::new()),

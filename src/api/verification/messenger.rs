@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::array::{self, Unverified};
+use super::claim::{Claim, Claimed};
 use super::desk::{Consented, consent};
 use super::password::{self, Password};
-use super::{Candidate, DeskError, Event, VerificationConfig, confirm_link, pace};
+use super::{Candidate, DeskError, Event, VerificationConfig, Wanted, confirm_link, element};
 use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
 use crate::subjects::store::read_contacts;
-use crate::throttle::Passage;
 use crate::throttle::one_time_token::TokenError;
-use crate::transport::Challenged;
+use crate::transport::{Arrival, Challenged, Posted};
 use crate::types::{Channel, Class, Contact, Endpoint, Keys, Outcome, Secret, UnixMs};
 use crate::wire::Link;
 
@@ -30,7 +30,7 @@ const SENDS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Messenger {
     parts: Arc<MessengerParts>,
-    waiting: mpsc::Receiver<Candidate>,
+    waiting: mpsc::Receiver<Wanted>,
 }
 
 /// What the messenger needs.
@@ -59,10 +59,20 @@ enum MessageError {
     Consent(#[from] DeskError),
 }
 
+impl MessageError {
+    /// Whether the message may have arrived: what Redis says before it is sent keeps it from being sent.
+    const fn arrival(&self) -> Arrival {
+        match self {
+            Self::Redis(_) | Self::Link(_) => Arrival::Never,
+            Self::Consent(_) => Arrival::Possible,
+        }
+    }
+}
+
 impl Messenger {
     /// A messenger that does nothing until it runs. `waiting` comes from [`super::Desk::new`].
     #[must_use]
-    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<Candidate>) -> Self {
+    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<Wanted>) -> Self {
         Self { parts: Arc::new(parts), waiting }
     }
 
@@ -75,9 +85,9 @@ impl Messenger {
             tokio::select! {
                 () = stop.cancelled(), if !self.waiting.is_closed() => self.waiting.close(),
                 taken = self.waiting.recv(), if !all_taken && sending.len() < SENDS_MAX => match taken {
-                    Some(candidate) => {
+                    Some(wanted) => {
                         let parts = Arc::clone(&self.parts);
-                        sending.spawn(async move { parts.ask(&candidate).await });
+                        sending.spawn(async move { parts.ask(&wanted).await });
                     }
                     None => all_taken = true,
                 },
@@ -97,9 +107,9 @@ fn tell_panic(ended: Result<(), JoinError>) {
 }
 
 impl MessengerParts {
-    async fn ask(&self, candidate: &Candidate) {
-        let Candidate { subject, contact: id } = candidate;
-        let event = match self.ask_now(candidate).await {
+    async fn ask(&self, wanted: &Wanted) {
+        let Candidate { subject, contact: id } = &wanted.candidate;
+        let event = match self.ask_now(wanted).await {
             Ok(Some(event)) => event,
             // Verified, removed, or never there: nobody is told which.
             Ok(None) => {
@@ -117,26 +127,38 @@ impl MessengerParts {
         event.count();
     }
 
-    async fn ask_now(&self, candidate: &Candidate) -> Result<Option<Event>, MessageError> {
+    async fn ask_now(&self, wanted: &Wanted) -> Result<Option<Event>, MessageError> {
+        let candidate = &wanted.candidate;
         let stored = read_contacts(&self.link, &candidate.subject).await?;
         let Some(unverified) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
-        let contact = &unverified.contact;
-        if let Passage::Cooling { .. } = pace::leaves(&self.link, &self.keys, &candidate.subject, contact).await? {
+        let claim = Claim::new(&self.keys, wanted, &unverified, self.config.requests.window());
+        let attempted = match claim.take(&self.link).await {
             // The one before is on its way, and its password good.
-            return Ok(Some(Event::Throttled));
+            Ok(Claimed::Others) => return Ok(Some(Event::Throttled)),
+            Ok(Claimed::Ours) => self.attempt(candidate, &unverified).await,
+            Err(error) => Err(error.into()),
+        };
+        let arrival = attempted.as_ref().map_or_else(MessageError::arrival, |attempted| attempted.arrival);
+        if arrival == Arrival::Never
+            && let Err(error) = claim.give_back(&self.link).await
+        {
+            tracing::warn!(%error, "a verification that could not be sent still counts as a request");
         }
-        if let Some(event) = self.without_room(candidate, contact).await {
-            return Ok(Some(event));
+        Ok(Some(attempted?.event))
+    }
+
+    /// Asks, and says whether the message may have arrived.
+    async fn attempt(&self, candidate: &Candidate, unverified: &Unverified) -> Result<Attempted, MessageError> {
+        if let Some(event) = self.without_room(candidate, &unverified.contact).await {
+            return Ok(Attempted { event, arrival: Arrival::Never });
         }
         let now = server_time(&self.link).await?;
-        let asked = unverified.asked.as_str();
-        let event = match &unverified.contact.endpoint {
-            Endpoint::Email { .. } => self.mail(candidate, &unverified, now).await?,
+        match &unverified.contact.endpoint {
+            Endpoint::Email { .. } => self.mail(candidate, unverified, now).await,
             Endpoint::Webhook { url, secret } => {
-                self.challenge(candidate, asked, Receiver { url, secret }, now).await?
+                self.challenge(candidate, &unverified.asked, Receiver { url, secret }, now).await
             }
-        };
-        Ok(Some(event))
+        }
     }
 
     /// What is told where a cap has no room. The message is not sent later: who waits for it asks again. Rows of messages to one
@@ -152,17 +174,22 @@ impl MessengerParts {
         Some(event)
     }
 
-    async fn mail(&self, candidate: &Candidate, unverified: &Unverified, now: UnixMs) -> Result<Event, MessageError> {
+    async fn mail(
+        &self,
+        candidate: &Candidate,
+        unverified: &Unverified,
+        now: UnixMs,
+    ) -> Result<Attempted, MessageError> {
         let Self { link, keys, config, .. } = self;
         let Unverified { contact, asked } = unverified;
         let password = Password::draw();
-        let holder = pace::holder(&candidate.subject, contact);
+        let holder = element(&candidate.subject, asked);
         password::issue(link, keys, &holder, asked, &password, config.lifetime).await?;
         let confirm = match &self.public_url {
             Some(url) => Some(confirm_link::make(link, keys, url, candidate, asked, config.lifetime).await?),
             None => None,
         };
-        let outcome = self
+        let Posted { outcome, arrival } = self
             .sender
             .send_password(PasswordMail {
                 id: &new_id(),
@@ -174,7 +201,9 @@ impl MessengerParts {
                 now,
             })
             .await;
-        Ok(told(candidate, Channel::Email, &outcome))
+        // A mailbox that is refused for good counts: else whoever tries addresses has our mail server ask for each without end.
+        let arrival = if outcome.class == Class::Permanent { Arrival::Possible } else { arrival };
+        Ok(Attempted { event: told(candidate, Channel::Email, &outcome), arrival })
     }
 
     async fn challenge(
@@ -183,33 +212,43 @@ impl MessengerParts {
         asked: &str,
         receiver: Receiver<'_>,
         now: UnixMs,
-    ) -> Result<Event, MessageError> {
+    ) -> Result<Attempted, MessageError> {
         let challenge = format!("{:032x}", rand::random::<u128>());
         let Receiver { url, secret } = receiver;
         let Candidate { subject, contact: id } = candidate;
         let post = ChallengePost { id: &new_id(), subject, url, secret, challenge: &challenge, now };
-        match self.sender.send_challenge(post).await {
-            Challenged::Failed(outcome) => Ok(told(candidate, Channel::Webhook, &outcome)),
+        let event = match self.sender.send_challenge(post).await {
+            Challenged::Failed(Posted { outcome, arrival }) => {
+                return Ok(Attempted { event: told(candidate, Channel::Webhook, &outcome), arrival });
+            }
             Challenged::NotEchoed => {
                 Event::Sent.count();
                 tracing::warn!(%subject, contact = %id, channel = "webhook", "the receiver did not echo the challenge: not verified");
-                Ok(Event::Rejected)
+                Event::Rejected
             }
             Challenged::Echoed => {
                 Event::Sent.count();
                 match consent(&self.link, candidate, asked).await? {
                     Consented::Verified | Consented::Before => {
                         tracing::info!(%subject, contact = %id, "contact is verified");
-                        Ok(Event::Verified)
+                        Event::Verified
                     }
                     Consented::Void => {
                         tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
-                        Ok(Event::Rejected)
+                        Event::Rejected
                     }
                 }
             }
-        }
+        };
+        Ok(Attempted { event, arrival: Arrival::Possible })
     }
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+struct Attempted {
+    event: Event,
+    arrival: Arrival,
 }
 
 #[derive(Clone, Copy)]

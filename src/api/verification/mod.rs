@@ -7,9 +7,11 @@
 //! [`messenger`], what is sent.
 
 mod array;
+mod claim;
 pub mod config;
 mod confirm_link;
 pub mod desk;
+mod fields;
 pub mod messenger;
 mod pace;
 mod password;
@@ -38,6 +40,21 @@ impl Candidate {
     fn digest(&self) -> String {
         digest_of(&[self.subject.as_str(), self.contact.as_str()])
     }
+}
+
+/// A message that waits to be sent, and the request that it was counted as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Who is to be asked.
+    candidate: Candidate,
+    /// No more than one message leaves for it.
+    request: String,
+}
+
+/// What stands in keys for a contact as it was added this time: what was left by one of the same address that was removed before has
+/// no part in it. `asked` is that of [`array::Unverified`].
+fn element(subject: &Subject, asked: &str) -> String {
+    digest_of(&[subject.as_str(), asked])
 }
 
 /// What an endpoint is known by once it was asked: consent is for this address (and secret) and for no other that takes its id.

@@ -1,7 +1,7 @@
 //! How often somebody may ask: an address in a period, whoever asks, and a contact once a minute.
 //!
 //! What is answered is judged by what was named, never by what is stored, so that nobody learns what is. Whether a message leaves is
-//! judged by the address that it goes to ([`leaves`]), so that no other name of it brings another. A request that led to no
+//! judged by the address that it goes to ([`super::claim`]), so that no other name of it brings another. A request that led to no
 //! message stands in nobody's way: only a message that is about to leave does. Read next: [`super::desk`].
 
 use std::time::Duration;
@@ -17,9 +17,6 @@ use crate::wire::Link;
 
 /// Time for the message before to arrive.
 const ASKED_EVERY: Duration = Duration::from_secs(60);
-/// A little less: who comes back after a minute, as they were told, must not find that the message before left some seconds after it
-/// was asked for.
-const SENT_EVERY: Duration = Duration::from_secs(55);
 /// How an id that follows from an address begins, and how many hex digits follow.
 const DERIVED: (&str, usize) = ("c_", 16);
 
@@ -32,12 +29,24 @@ pub(super) struct Pace {
 }
 
 /// Whether a message may be sent for a contact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// Its address has room for one.
-    Now,
+    /// Its address has room for one: this is the request.
+    Now(String),
     /// Its address was asked as often as it may be. Nobody is told, as it was not the address that was named.
     Never,
+}
+
+/// The minute of an add.
+#[derive(Debug)]
+enum Turn {
+    /// This is its request.
+    Taken(String),
+    /// Another spelling of the mailbox has it.
+    Anothers {
+        /// For how long.
+        left: Duration,
+    },
 }
 
 impl Pace {
@@ -63,42 +72,54 @@ impl Pace {
         found: Option<&Contact>,
     ) -> Result<Asks, DeskError> {
         let this = unique();
-        let by_name = self.by_name(named);
-        let by_address = found.map_or_else(|| by_name.clone(), |found| self.by_address(&counted_as(found)));
-        self.count(link, &by_name, &this).await?;
-        Ok(match self.requests.add(link, &by_address, &this, self.period).await? {
-            Added::Alive { .. } => Asks::Now,
+        let name = by_name(&self.keys, named);
+        let address = found.map_or_else(|| name.clone(), |found| by_address(&self.keys, &counted_as(found)));
+        self.count(link, &name, &this).await?;
+        Ok(match self.requests.add(link, &address, &this, self.period).await? {
+            Added::Alive { .. } => Asks::Now(this),
             Added::Full { .. } => Asks::Never,
         })
     }
 
     /// Counts a request for a contact that is added, once for all that add it within a minute: whoever tries again after a failure, or
-    /// sends a form twice, asks for the same message.
-    pub(super) async fn count_added(&self, link: &Link, named: &Candidate, contact: &Contact) -> Result<(), DeskError> {
-        let turn = self.turn(link, &named.subject, contact).await?;
-        self.count(link, &self.by_address(&counted_as(contact)), &turn).await?;
-        // Another one for an address with capitals, whose id is counted by itself when it is asked for again.
-        self.count(link, &self.by_name(named), &turn).await?;
+    /// sends a form twice, asks for the same message. Returns the request.
+    pub(super) async fn count_added(
+        &self,
+        link: &Link,
+        named: &Candidate,
+        contact: &Contact,
+    ) -> Result<String, DeskError> {
+        // Two for an address with capitals, whose id is counted by itself when it is asked for again.
+        let CountedUnder { address, name } = counted_under(&self.keys, named, contact);
+        let turn = match self.turn(link, &named.subject, contact).await? {
+            Turn::Taken(turn) => turn,
+            Turn::Anothers { left } => return Err(self.longest(link, &[&address, &name], left).await?),
+        };
+        for (key, other) in [(&address, &name), (&name, &address)] {
+            if let Added::Full { retry_after } = self.requests.add(link, key, &turn, self.period).await? {
+                return Err(self.longest(link, &[other], retry_after).await?);
+            }
+        }
         Cooldown::new(ASKED_EVERY).pass(link, &self.keys.verify_resent(&named.digest())).await?;
-        Ok(())
+        Ok(turn)
     }
 
     /// The request that all adds of one contact share within a minute. A webhook has one for each secret: a challenge that was signed
     /// with another says nothing about this one. A mailbox has one, and waits for another spelling of it.
-    async fn turn(&self, link: &Link, subject: &Subject, contact: &Contact) -> Result<String, DeskError> {
+    async fn turn(&self, link: &Link, subject: &Subject, contact: &Contact) -> RedisResult<Turn> {
         let endpoint = fingerprint(&contact.endpoint);
         let key = turn_key(&self.keys, subject, contact);
-        let this = format!("{}.{endpoint}", unique());
+        let this = request_for(contact);
         let mut command = redis::cmd("SET");
         command.arg(&key).arg(&this).arg("NX").arg("GET").arg("PX").arg(ASKED_EVERY.as_millis() as u64);
         let before: Option<String> = link.query(&command).await?;
         match before {
-            Some(before) if before.ends_with(&endpoint) => Ok(before),
+            Some(before) if before.ends_with(&endpoint) => Ok(Turn::Taken(before)),
             Some(_) => {
                 let left_ms: i64 = link.query(redis::cmd("PTTL").arg(&key)).await?;
-                Err(throttled(Duration::from_millis(left_ms.max(1).unsigned_abs())))
+                Ok(Turn::Anothers { left: Duration::from_millis(left_ms.max(1).unsigned_abs()) })
             }
-            None => Ok(this),
+            None => Ok(Turn::Taken(this)),
         }
     }
 
@@ -110,10 +131,19 @@ impl Pace {
             let added = Candidate { subject: named.subject.clone(), contact: added_as(contact) };
             minutes.push(self.keys.verify_resent(&added.digest()));
             minutes.push(turn_key(&self.keys, &named.subject, contact));
-            minutes.push(asked_key(&self.keys, &named.subject, contact));
         }
         let _: u64 = link.query(redis::cmd("UNLINK").arg(&minutes)).await?;
         Ok(())
+    }
+
+    /// What is told to somebody who has to wait, and for room under these keys as well: the longest of it, so that whoever waits as
+    /// long as they were told is not told to wait again.
+    async fn longest(&self, link: &Link, keys: &[&str], wait: Duration) -> RedisResult<DeskError> {
+        let mut longest = wait;
+        for key in keys {
+            longest = longest.max(self.requests.wait(link, key, self.period).await?);
+        }
+        Ok(throttled(longest))
     }
 
     async fn count(&self, link: &Link, key: &str, request: &str) -> Result<(), DeskError> {
@@ -122,43 +152,49 @@ impl Pace {
             Added::Full { retry_after } => Err(throttled(retry_after)),
         }
     }
-
-    fn by_address(&self, counted: &ContactId) -> String {
-        self.keys.verify_requests(&digest_of(&[counted.as_str()]))
-    }
-
-    /// An id that follows from an address stands for it, whichever subject names it; any other means something to its subject alone.
-    fn by_name(&self, named: &Candidate) -> String {
-        let (prefix, digits) = DERIVED;
-        let derived = named.contact.as_str().strip_prefix(prefix).is_some_and(|digest| {
-            digest.len() == digits && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        });
-        if derived { self.by_address(&named.contact) } else { self.keys.verify_requests(&named.digest()) }
-    }
 }
 
-/// Lets a message for this contact through that is about to leave, if none did just now.
-pub(super) async fn leaves(link: &Link, keys: &Keys, subject: &Subject, contact: &Contact) -> RedisResult<Passage> {
-    Cooldown::new(SENT_EVERY).pass(link, &asked_key(keys, subject, contact)).await
+/// The keys under which a request counts.
+#[derive(Debug)]
+pub(super) struct CountedUnder {
+    /// That of the address, which protects it.
+    pub(super) address: String,
+    /// That of what was named, for the answer. Often the same.
+    pub(super) name: String,
 }
 
-fn turn_key(keys: &Keys, subject: &Subject, contact: &Contact) -> String {
+/// Where requests for this contact count that was named so.
+pub(super) fn counted_under(keys: &Keys, named: &Candidate, contact: &Contact) -> CountedUnder {
+    CountedUnder { address: by_address(keys, &counted_as(contact)), name: by_name(keys, named) }
+}
+
+fn by_address(keys: &Keys, counted: &ContactId) -> String {
+    keys.verify_requests(&digest_of(&[counted.as_str()]))
+}
+
+/// An id that follows from an address stands for it, whichever subject names it; any other means something to its subject alone.
+fn by_name(keys: &Keys, named: &Candidate) -> String {
+    let (prefix, digits) = DERIVED;
+    let derived = named.contact.as_str().strip_prefix(prefix).is_some_and(|digest| {
+        digest.len() == digits && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    });
+    if derived { by_address(keys, &named.contact) } else { keys.verify_requests(&named.digest()) }
+}
+
+/// The minute that adds of one mailbox share, or of one webhook and secret.
+pub(super) fn turn_key(keys: &Keys, subject: &Subject, contact: &Contact) -> String {
     keys.verify_turn(&match &contact.endpoint {
-        Endpoint::Email { .. } => holder(subject, contact).digest(),
+        Endpoint::Email { .. } => digest_of(&[subject.as_str(), counted_as(contact).as_str()]),
         Endpoint::Webhook { .. } => digest_of(&[subject.as_str(), &fingerprint(&contact.endpoint)]),
     })
 }
 
-fn asked_key(keys: &Keys, subject: &Subject, contact: &Contact) -> String {
-    keys.verify_asked(&digest_of(&[subject.as_str(), &fingerprint(&contact.endpoint)]))
+/// A request that adds of this contact share, unique to it; it tells the spelling that was named.
+pub(super) fn request_for(contact: &Contact) -> String {
+    format!("{}.{}", unique(), fingerprint(&contact.endpoint))
 }
 
-/// Under what a contact's password is kept: its address, whatever id it bears.
-pub(super) fn holder(subject: &Subject, contact: &Contact) -> Candidate {
-    Candidate { subject: subject.clone(), contact: counted_as(contact) }
-}
-
-fn unique() -> String {
+pub(super) fn unique() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 

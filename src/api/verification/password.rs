@@ -10,7 +10,6 @@ use std::time::Duration;
 use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
-use super::Candidate;
 use crate::types::Keys;
 use crate::types::secret::same_digest;
 use crate::wire::{Link, Script};
@@ -53,13 +52,13 @@ pub(super) struct Stored {
 
 impl Stored {
     /// Whether this is the password. Takes as long for any.
-    pub(super) fn is(&self, candidate: &Candidate, guess: &str) -> bool {
-        same_digest(&digest(&self.nonce, candidate, guess), &self.digest)
+    pub(super) fn is(&self, holder: &str, guess: &str) -> bool {
+        same_digest(&digest(&self.nonce, holder, guess), &self.digest)
     }
 
     /// What a guess at a password that does not exist is held against, so that it takes as long: no text has this digest.
-    pub(super) fn of_nobody(candidate: &Candidate) -> Self {
-        Self { nonce: candidate.digest(), endpoint: String::new(), digest: [0; 32] }
+    pub(super) fn of_nobody(holder: &str) -> Self {
+        Self { nonce: holder.to_owned(), endpoint: String::new(), digest: [0; 32] }
     }
 }
 
@@ -67,40 +66,40 @@ impl Stored {
 pub(super) async fn issue(
     link: &Link,
     keys: &Keys,
-    candidate: &Candidate,
+    holder: &str,
     endpoint: &str,
     password: &Password,
     lives: Duration,
 ) -> RedisResult<()> {
     let nonce = format!("{:032x}", rand::random::<u128>());
-    let digest = hex(&digest(&nonce, candidate, password.reveal()));
+    let digest = hex(&digest(&nonce, holder, password.reveal()));
     let lives_ms = u64::try_from(lives.as_millis()).unwrap_or(u64::MAX).max(1);
-    let call = SCRIPT.call().key(keys.verify_password(&candidate.digest()));
+    let call = SCRIPT.call().key(keys.verify_password(holder));
     let _: String = call.arg("issue").arg(nonce).arg(lives_ms).arg(digest).arg(endpoint).run(link).await?;
     Ok(())
 }
 
 /// The contact's password, if one is alive.
-pub(super) async fn read(link: &Link, keys: &Keys, candidate: &Candidate) -> RedisResult<Option<Stored>> {
+pub(super) async fn read(link: &Link, keys: &Keys, holder: &str) -> RedisResult<Option<Stored>> {
     let mut command = redis::cmd("HMGET");
-    command.arg(keys.verify_password(&candidate.digest())).arg("nonce").arg("digest").arg("endpoint");
+    command.arg(keys.verify_password(holder)).arg("nonce").arg("digest").arg("endpoint");
     let fields: [Option<String>; 3] = link.query(&command).await?;
     let [Some(nonce), Some(digest), Some(endpoint)] = fields else { return Ok(None) };
     Ok(unhex(&digest).map(|digest| Stored { nonce, endpoint, digest }))
 }
 
 /// Uses the password up. However many race, one has it.
-pub(super) async fn consume(link: &Link, keys: &Keys, candidate: &Candidate, stored: &Stored) -> RedisResult<bool> {
+pub(super) async fn consume(link: &Link, keys: &Keys, holder: &str, stored: &Stored) -> RedisResult<bool> {
     let claim = format!("{:032x}", rand::random::<u128>());
-    let call = SCRIPT.call().key(keys.verify_password(&candidate.digest()));
+    let call = SCRIPT.call().key(keys.verify_password(holder));
     let answer: String = call.arg("consume").arg(&stored.nonce).arg(claim).run(link).await?;
     Ok(answer == "consumed")
 }
 
-/// SHA-256 over the parts, each preceded by its length. Bound to the contact: what is copied to another key is worth nothing there.
-fn digest(nonce: &str, candidate: &Candidate, password: &str) -> [u8; 32] {
+/// SHA-256 over the parts, each preceded by its length. Bound to the holder: what is copied to another key is worth nothing there.
+fn digest(nonce: &str, holder: &str, password: &str) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for part in [nonce, candidate.subject.as_str(), candidate.contact.as_str(), password] {
+    for part in [nonce, holder, password] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
@@ -120,12 +119,6 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{ContactId, Subject};
-
-    fn candidate(subject: &str, contact: &str) -> Candidate {
-        let subject = Subject::parse(subject.as_bytes()).expect("legal");
-        Candidate { subject, contact: ContactId::from_stored(contact) }
-    }
 
     /// A password that begins with zeros has six digits as well, and none is likelier.
     #[test]
@@ -145,13 +138,12 @@ mod tests {
     /// A digest of one contact must be worth nothing to another, nor one of another password.
     #[test]
     fn a_digest_belongs_to_one_password_of_one_contact() {
-        let alice = candidate("alice", "c_1");
-        let stored = Stored { nonce: "n".into(), endpoint: String::new(), digest: digest("n", &alice, "012345") };
-        assert!(stored.is(&alice, "012345"));
-        assert!(!stored.is(&alice, "12345") && !stored.is(&alice, "012346") && !stored.is(&alice, ""));
-        assert!(!stored.is(&candidate("alicec", "_1"), "012345"));
-        assert!(!Stored { nonce: "m".into(), ..stored }.is(&alice, "012345"));
-        assert_eq!(unhex(&hex(&digest("n", &alice, "012345"))), Some(digest("n", &alice, "012345")));
+        let stored = Stored { nonce: "n".into(), endpoint: String::new(), digest: digest("n", "alice", "012345") };
+        assert!(stored.is("alice", "012345"));
+        assert!(!stored.is("alice", "12345") && !stored.is("alice", "012346") && !stored.is("alice", ""));
+        assert!(!stored.is("alice0", "12345"));
+        assert!(!Stored { nonce: "m".into(), ..stored }.is("alice", "012345"));
+        assert_eq!(unhex(&hex(&digest("n", "alice", "012345"))), Some(digest("n", "alice", "012345")));
         assert_eq!(unhex("zz"), None);
     }
 }

@@ -89,10 +89,19 @@ const WINDOW: [&str; 11] = [
     "UNLINK KEY",
 ];
 /// The sets of requests and guesses of a verification.
-const VERIFY_SET: [&str; 6] =
-    ["ZADD KEY 0 x", "ZCARD KEY", "ZSCORE KEY x", "ZRANGE KEY 0 0", "ZREMRANGEBYSCORE KEY 0 0", "PEXPIREAT KEY 1"];
-const VERIFY_COOLDOWN: [&str; 4] = ["SET KEY x", "GET KEY", "PTTL KEY", "PEXPIRE KEY 1"];
-const VERIFY_TURN: [&str; 2] = ["SET KEY x", "PTTL KEY"];
+const VERIFY_SET: [&str; 7] = [
+    "ZADD KEY 0 x",
+    "ZCARD KEY",
+    "ZSCORE KEY x",
+    "ZRANGE KEY 0 0",
+    "ZREM KEY x",
+    "ZREMRANGEBYSCORE KEY 0 0",
+    "PEXPIREAT KEY 1",
+];
+const VERIFY_COOLDOWN: [&str; 5] = ["SET KEY x", "GET KEY", "PTTL KEY", "PEXPIRE KEY 1", "UNLINK KEY"];
+const VERIFY_TURN: [&str; 4] = ["SET KEY x", "GET KEY", "PTTL KEY", "UNLINK KEY"];
+/// What message has left.
+const VERIFY_MESSAGE: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
 /// Its passwords and links.
 const VERIFY_SECRET: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "PEXPIRE KEY 1", "UNLINK KEY"];
 /// Written where contacts are added and verified through the API.
@@ -185,7 +194,7 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 28] = [
+    let of_keys: [(String, &[&'static str]); 29] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -210,7 +219,8 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.verify_requests("check-config"), &VERIFY_SET),
         (keys.verify_guesses("check-config"), &VERIFY_SET),
         (keys.verify_resent("check-config"), &VERIFY_COOLDOWN),
-        (keys.verify_asked("check-config"), &VERIFY_COOLDOWN),
+        (keys.verify_asked("check-config"), &VERIFY_MESSAGE),
+        (keys.verify_sent("check-config"), &VERIFY_MESSAGE),
         (keys.verify_turn("check-config"), &VERIFY_TURN),
         (keys.verify_password("check-config"), &VERIFY_SECRET),
         (keys.verify_link("check-config"), &VERIFY_SECRET),
