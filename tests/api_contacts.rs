@@ -156,6 +156,12 @@ impl Desk {
         eventually("nothing is left", || async { left().await.is_empty().then_some(()) }).await;
     }
 
+    /// Waits until there is one address of which a request counts: that of any other was given back.
+    async fn one_address_counts(&self) {
+        let counted = || async { self.outbox.run::<Vec<String>>("KEYS", "quota_verify_requests:*").await };
+        eventually("the request is given back", || async { (counted().await.len() == 1).then_some(()) }).await;
+    }
+
     /// Stops Redis, or lets it go on, as a machine does that is short of memory.
     fn signal_redis(&self, signal: Signal) {
         let server = Pid::from_raw(i32::try_from(self.outbox.server.pid()).expect("a process id"));
@@ -1220,11 +1226,7 @@ async fn a_message_that_has_certainly_not_arrived_is_no_request() {
     for times in 5..=6 {
         desk.add("bob", &hook).await;
         desk.counted("failed", times).await;
-        eventually("its request is given back", || async {
-            let requests: Vec<String> = desk.outbox.run("KEYS", "quota_verify_requests:*").await;
-            (requests.len() == 1).then_some(())
-        })
-        .await;
+        desk.one_address_counts().await;
     }
     // A mailbox that is refused for good counts: nobody may have our mail server try addresses without end.
     desk.mailbox.program(Phase::Rcpt, Reply::Say("550 nobody"), Times::Once);
@@ -1249,11 +1251,7 @@ async fn a_message_that_may_have_arrived_counts() {
     desk.mailbox.program(Phase::Rcpt, Reply::Hang, Times::Once);
     desk.add_email("bob", "bob@b.test").await;
     desk.counted("failed", 2).await;
-    eventually("given back", || async {
-        let requests: Vec<String> = desk.outbox.run("KEYS", "quota_verify_requests:*").await;
-        (requests.len() == 1).then_some(())
-    })
-    .await;
+    desk.one_address_counts().await;
     desk.add_email("bob", "bob@b.test").await;
     // The server may hold the content of the first; what comes last is the second.
     while desk.asked().await.to != "bob@b.test" {}

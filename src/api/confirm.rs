@@ -17,6 +17,7 @@ use minijinja::{Environment, UndefinedBehavior, context};
 
 use super::Api;
 use super::verification::Confirmed;
+use crate::types::nonce;
 
 const TEMPLATE: &str = "confirm.html";
 
@@ -94,7 +95,7 @@ impl Page {
 
 impl IntoResponse for Page {
     fn into_response(self) -> Response {
-        let nonce = format!("{:032x}", rand::random::<u128>());
+        let nonce = nonce();
         (self.status(), headers(&nonce), self.render(&nonce)).into_response()
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::Api;
 use super::body::{Given, Json};
 use super::problem::Problem;
-use super::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed};
+use super::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed, PASSWORD_DIGITS};
 use crate::subjects::contact_check::{self, ContactFault};
 use crate::transport::secret;
 use crate::types::{Channel, Contact, ContactId, Secret, Subject};
@@ -28,9 +28,6 @@ const ADDRESS_BYTES_MAX: usize = 254;
 const URL_BYTES_MAX: usize = 2048;
 /// The longest contact id. Those that are made here have 18 bytes.
 const ID_BYTES_MAX: usize = 256;
-
-/// What a one-time password consists of.
-const PASSWORD_DIGITS: usize = 6;
 
 /// A contact as it is sent.
 #[derive(Debug, Deserialize)]

@@ -17,7 +17,7 @@ use super::unsettled::Unsettled;
 use super::work::{Attempting, Held, Worker};
 use super::{IDLE, LEASE_MARGIN};
 use crate::subjects::contacts::ContactBook;
-use crate::types::{DeliveryId, Keys, UnixMs};
+use crate::types::{DeliveryId, Keys, UnixMs, nonce};
 use crate::wire::Link;
 use crate::wire::link::RESPONSE_TIMEOUT;
 
@@ -58,7 +58,7 @@ impl<A: Attempting> Dispatcher<A> {
     /// A dispatcher that does nothing until it runs.
     #[must_use]
     pub fn new(parts: DispatcherParts<A>) -> Self {
-        Self { parts, nonce: format!("{:032x}", rand::random::<u128>()) }
+        Self { parts, nonce: nonce() }
     }
 
     /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did not start.

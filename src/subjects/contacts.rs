@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use redis::RedisError;
 use serde_json::value::RawValue;
 
-use crate::types::{Contact, ContactId, Endpoint, Subject, keys, meters};
+use crate::types::{Contact, ContactId, Subject, keys, meters};
 use crate::wire::{Fault, Link, fault_of};
 
 /// A contact may not have this id: it is the one under which an alert waits for a contact.
@@ -183,10 +183,7 @@ fn place(error: &serde_json::Error) -> String {
 /// A contact that took the reserved id gets the one derived from its address.
 fn with_free_id(mut contact: Contact) -> Contact {
     if contact.id.as_str() == RESERVED_ID {
-        contact.id = match &contact.endpoint {
-            Endpoint::Email { address } => Contact::email(address).id,
-            Endpoint::Webhook { url, secret } => Contact::webhook(url, secret.clone()).id,
-        };
+        contact.id = contact.derived_id();
     }
     contact
 }

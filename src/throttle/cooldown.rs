@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
+use crate::types::nonce;
 use crate::wire::{Link, Script};
 
 use super::bounds::{bounded, ms};
@@ -45,7 +46,7 @@ impl Cooldown {
     ///
     /// What Redis or the connection said; where that is a broken connection, the call may have come through.
     pub async fn pass(&self, link: &Link, key: &str) -> RedisResult<Passage> {
-        let nonce = format!("{:032x}", rand::random::<u128>());
+        let nonce = nonce();
         let call = SCRIPT.call().key(bounded(key)).arg(ms(self.interval)).arg(&nonce);
         let (through, left_ms): (i64, u64) = call.run(link).await?;
         Ok(match through {

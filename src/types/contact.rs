@@ -17,6 +17,11 @@ use super::secret::Secret;
 #[serde(transparent)]
 pub struct ContactId(String);
 
+/// How an id that follows from an address begins.
+const DERIVED_PREFIX: &str = "c_";
+/// How many hex digits follow.
+const DERIVED_DIGITS: usize = 16;
+
 impl ContactId {
     /// Takes an id that was stored or configured.
     #[must_use]
@@ -28,6 +33,14 @@ impl ContactId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it has the form of an id that follows from an address ([`Contact::derived_id`]). Any other is the platform's own.
+    #[must_use]
+    pub fn is_derived(&self) -> bool {
+        self.0.strip_prefix(DERIVED_PREFIX).is_some_and(|digest| {
+            digest.len() == DERIVED_DIGITS && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
     }
 }
 
@@ -182,7 +195,7 @@ fn derived_id(channel: Channel, address: &str) -> ContactId {
         Channel::Email => with_domain(address, |domain| Some(domain.to_lowercase())),
         Channel::Webhook | Channel::None => Cow::Borrowed(address),
     };
-    ContactId(format!("c_{}", &digest_of(&[channel.as_str(), &address])[..16]))
+    ContactId(format!("{DERIVED_PREFIX}{}", &digest_of(&[channel.as_str(), &address])[..DERIVED_DIGITS]))
 }
 
 /// The JSON and TOML form: a flat object whose `channel` says which of the others belong.

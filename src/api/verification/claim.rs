@@ -10,7 +10,7 @@ use redis::RedisResult;
 
 use super::array::Unverified;
 use super::{Wanted, pace};
-use crate::types::Keys;
+use crate::types::{Keys, nonce};
 use crate::wire::{Link, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
@@ -52,7 +52,7 @@ impl Claim {
         let turn = pace::turn_key(keys, &candidate.subject, contact);
         Self {
             keys: [sent, asked, turn, counted.address, counted.name],
-            message: pace::unique(),
+            message: nonce(),
             request: request.clone(),
             next: pace::request_for(contact),
             period,

@@ -16,7 +16,7 @@ use super::password;
 use super::{Candidate, Event, VerificationConfig, Wanted, confirm_link, element};
 use crate::subjects::store::{Stored, change_contacts, read_contacts};
 use crate::throttle::{Added, ExpiringSet, TooManyMembers};
-use crate::types::{Contact, Keys, Subject};
+use crate::types::{Contact, Keys, Subject, nonce};
 use crate::wire::{Fault, Link, fault_of};
 
 /// Messages that wait to be sent. More than that are asked for only when something is wrong.
@@ -211,7 +211,7 @@ impl Desk {
         let holder = &asked.map_or_else(|| candidate.digest(), |asked| element(&candidate.subject, &asked));
         let stored = password::read(link, keys, holder).await?;
         let stored = stored.unwrap_or_else(|| password::Stored::of_nobody(holder));
-        let this = format!("{:032x}", rand::random::<u128>());
+        let this = nonce();
         let guesses = keys.verify_guesses(&stored.nonce);
         let counted = self.guesses.add(link, &guesses, &this, self.parts.config.lifetime).await?;
         let may_guess = matches!(counted, Added::Alive { .. });
@@ -285,7 +285,7 @@ impl Desk {
 /// Stores a contact where it is not there yet. Also one that is about to be asked already: it may have been removed since, and a
 /// webhook's secret is the one that was named last.
 async fn store(link: &Link, subject: &Subject, contact: &Contact) -> Result<(), DeskError> {
-    let nonce = format!("{:032x}", rand::random::<u128>());
+    let nonce = nonce();
     let stored = change_contacts(link, subject, |stored| array::add(stored, contact, &nonce).map_err(DeskError::from));
     match stored.await? {
         Stored::Changed => Err(DeskError::Contended),

@@ -20,7 +20,7 @@ use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
 use crate::subjects::store::read_contacts;
 use crate::throttle::one_time_token::TokenError;
 use crate::transport::{Arrival, Challenged, Posted};
-use crate::types::{Channel, Class, Contact, Endpoint, Keys, Outcome, Secret, UnixMs};
+use crate::types::{Channel, Class, Contact, Endpoint, Keys, Outcome, Secret, UnixMs, nonce};
 use crate::wire::Link;
 
 /// Messages that are sent at once. They share the mail server with alerts, which go first.
@@ -213,7 +213,7 @@ impl MessengerParts {
         receiver: Receiver<'_>,
         now: UnixMs,
     ) -> Result<Attempted, MessageError> {
-        let challenge = format!("{:032x}", rand::random::<u128>());
+        let challenge = nonce();
         let Receiver { url, secret } = receiver;
         let Candidate { subject, contact: id } = candidate;
         let post = ChallengePost { id: &new_id(), subject, url, secret, challenge: &challenge, now };
@@ -271,7 +271,7 @@ fn told(candidate: &Candidate, channel: Channel, outcome: &Outcome) -> Event {
 
 /// The id of a message: another for each, without a dot.
 fn new_id() -> String {
-    format!("verification_{:032x}", rand::random::<u128>())
+    format!("verification_{}", nonce())
 }
 
 async fn server_time(link: &Link) -> RedisResult<UnixMs> {

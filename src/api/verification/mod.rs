@@ -22,6 +22,7 @@ use crate::types::{Channel, Contact, ContactId, Endpoint, Subject, meters};
 pub use config::VerificationConfig;
 pub use desk::{Confirmed, Desk, DeskError, DeskParts, Guessed};
 pub use messenger::{Messenger, MessengerParts};
+pub use password::PASSWORD_DIGITS;
 
 /// The most contacts of one subject that are added here. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;

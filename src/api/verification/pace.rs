@@ -12,13 +12,11 @@ use super::desk::DeskError;
 use super::{Candidate, Event, VerificationConfig, added_as, counted_as, fingerprint};
 use crate::throttle::{Added, Cooldown, ExpiringSet, Passage, TooManyMembers};
 use crate::types::alert::digest_of;
-use crate::types::{Contact, ContactId, Endpoint, Keys, Subject};
+use crate::types::{Contact, ContactId, Endpoint, Keys, Subject, nonce};
 use crate::wire::Link;
 
 /// Time for the message before to arrive.
 const ASKED_EVERY: Duration = Duration::from_secs(60);
-/// How an id that follows from an address begins, and how many hex digits follow.
-const DERIVED: (&str, usize) = ("c_", 16);
 
 /// Holds no state: that is in Redis.
 #[derive(Debug)]
@@ -71,7 +69,7 @@ impl Pace {
         named: &Candidate,
         found: Option<&Contact>,
     ) -> Result<Asks, DeskError> {
-        let this = unique();
+        let this = nonce();
         let name = by_name(&self.keys, named);
         let address = found.map_or_else(|| name.clone(), |found| by_address(&self.keys, &counted_as(found)));
         self.count(link, &name, &this).await?;
@@ -174,10 +172,7 @@ fn by_address(keys: &Keys, counted: &ContactId) -> String {
 
 /// An id that follows from an address stands for it, whichever subject names it; any other means something to its subject alone.
 fn by_name(keys: &Keys, named: &Candidate) -> String {
-    let (prefix, digits) = DERIVED;
-    let derived = named.contact.as_str().strip_prefix(prefix).is_some_and(|digest| {
-        digest.len() == digits && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    });
+    let derived = named.contact.is_derived();
     if derived { by_address(keys, &named.contact) } else { keys.verify_requests(&named.digest()) }
 }
 
@@ -191,11 +186,7 @@ pub(super) fn turn_key(keys: &Keys, subject: &Subject, contact: &Contact) -> Str
 
 /// A request that adds of this contact share, unique to it; it tells the spelling that was named.
 pub(super) fn request_for(contact: &Contact) -> String {
-    format!("{}.{}", unique(), fingerprint(&contact.endpoint))
-}
-
-pub(super) fn unique() -> String {
-    format!("{:032x}", rand::random::<u128>())
+    format!("{}.{}", nonce(), fingerprint(&contact.endpoint))
 }
 
 fn throttled(retry_after: Duration) -> DeskError {

@@ -10,14 +10,16 @@ use std::time::Duration;
 use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
-use crate::types::Keys;
 use crate::types::secret::same_digest;
+use crate::types::{Keys, nonce};
 use crate::wire::{Link, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("password.lua")));
 
-/// A million: six digits.
-const PASSWORDS: u32 = 1_000_000;
+/// What a password consists of.
+pub const PASSWORD_DIGITS: usize = 6;
+/// A million.
+const PASSWORDS: u32 = 10_u32.pow(PASSWORD_DIGITS as u32);
 
 /// A password as it is sent. Never printed.
 pub(super) struct Password(String);
@@ -25,7 +27,7 @@ pub(super) struct Password(String);
 impl Password {
     /// Draws one, each as likely as any other.
     pub(super) fn draw() -> Self {
-        Self(format!("{:06}", rand::random_range(0..PASSWORDS)))
+        Self(format!("{:0PASSWORD_DIGITS$}", rand::random_range(0..PASSWORDS)))
     }
 
     /// The six digits.
@@ -71,7 +73,7 @@ pub(super) async fn issue(
     password: &Password,
     lives: Duration,
 ) -> RedisResult<()> {
-    let nonce = format!("{:032x}", rand::random::<u128>());
+    let nonce = nonce();
     let digest = hex(&digest(&nonce, holder, password.reveal()));
     let lives_ms = u64::try_from(lives.as_millis()).unwrap_or(u64::MAX).max(1);
     let call = SCRIPT.call().key(keys.verify_password(holder));
@@ -90,7 +92,7 @@ pub(super) async fn read(link: &Link, keys: &Keys, holder: &str) -> RedisResult<
 
 /// Uses the password up. However many race, one has it.
 pub(super) async fn consume(link: &Link, keys: &Keys, holder: &str, stored: &Stored) -> RedisResult<bool> {
-    let claim = format!("{:032x}", rand::random::<u128>());
+    let claim = nonce();
     let call = SCRIPT.call().key(keys.verify_password(holder));
     let answer: String = call.arg("consume").arg(&stored.nonce).arg(claim).run(link).await?;
     Ok(answer == "consumed")
