@@ -1279,6 +1279,22 @@ async fn what_is_no_code_costs_no_guess() {
     desk.daemon.drain().await;
 }
 
+/// An id that the platform gave means something to its subject alone: another's requests must not use up this one's.
+#[tokio::test]
+async fn ids_of_the_platforms_own_count_for_each_subject_by_itself() {
+    let desk = Desk::open_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")).await;
+    for own in ["main", "c_1", "c_0123456789ABCDEF"] {
+        for of in ["alice", "bob"] {
+            assert_eq!(desk.resend(of, own).await.status, 202, "{own} of {of}");
+        }
+    }
+    // One that follows from an address is that address, whoever names it.
+    let derived = Contact::email("carol@b.test").id;
+    assert_eq!(desk.resend("alice", derived.as_str()).await.status, 202);
+    desk.resend("bob", derived.as_str()).await.expect_problem(429, "too often");
+    desk.daemon.drain().await;
+}
+
 /// Who waits as long as they were told must not be told to wait again.
 #[tokio::test]
 async fn who_waits_for_two_reasons_is_told_the_longer_one() {
