@@ -2,7 +2,7 @@
 
 mod support;
 
-use quotabell::cli::catcher::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use redis::{Commands as _, Connection};
 use support::binary::{Finished, Quotabell, quotabell};
 use support::certificates::Certificates;
@@ -30,7 +30,7 @@ fn snapshot(name: &str, finished: &Finished) {
 }
 
 fn connection(server: &RedisServer) -> Connection {
-    server.client().get_connection().expect("it runs")
+    server.sync_client().get_connection().expect("it runs")
 }
 
 fn acl(connection: &mut Connection, rules: &str) {

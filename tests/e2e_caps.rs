@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use quotabell::cli::catcher::{HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::{DeliveryId, meters};
 use support::daemon::{Daemon, DaemonSetup};
 use support::eventually::{PATIENCE, eventually};
@@ -76,7 +76,7 @@ impl Town {
     }
 
     async fn server_ms(&self) -> i64 {
-        let (seconds, micros): (i64, i64) = self.outbox.link.query(&redis::cmd("TIME")).await.expect("TIME works");
+        let (seconds, micros): (i64, i64) = self.outbox.client.query(&redis::cmd("TIME")).await.expect("TIME works");
         seconds * 1000 + micros / 1000
     }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use nix::sys::signal::Signal;
-use quotabell::cli::catcher::HttpCatcher;
+use quotabell::demo::receivers::HttpCatcher;
 use serde_json::Value;
 use support::daemon::{DaemonSetup, READY};
 use support::outbox::Outbox;

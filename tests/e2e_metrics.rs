@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use nix::sys::signal::Signal;
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::meters;
 use support::daemon::{Daemon, DaemonSetup};
 use support::eventually::eventually;

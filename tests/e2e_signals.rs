@@ -3,7 +3,7 @@
 mod support;
 
 use nix::sys::signal::Signal;
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use support::daemon::{Daemon, DaemonSetup, READY, page};
 use support::eventually::PATIENCE;
 use support::outbox::Outbox;

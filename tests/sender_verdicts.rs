@@ -4,10 +4,11 @@ mod support;
 
 use std::time::Duration;
 
-use quotabell::cli::catcher::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::contacts::Contact;
+use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::sender::{Due, RetryConfig, Sample, Sender, Verdict, sample_alert};
 use quotabell::transport::{EmailConfig, WebhookConfig};
-use quotabell::types::{Alert, Channel, Class, Contact, DeliveryId, Percent, Secret, UnixMs};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent, Secret, UnixMs};
 use support::mail_server::ParsedMail;
 use tempfile::TempDir;
 

@@ -379,7 +379,10 @@ fn imports_point_only_to_a_later_letter() {
 fn imports_against_the_path_are_found() {
     let of = |path: &str, text: &str| wrong_imports(&Source::sample(path, text)).len();
     assert_eq!(of("src/wire/link.rs", "use crate::types::Keys;"), 1);
-    assert_eq!(of("src/ledger/mod.rs", "use crate::{\n    wire::Link,\n    events::{Worker, fold},\n    cli,\n};"), 2);
+    assert_eq!(
+        of("src/ledger/mod.rs", "use crate::{\n    wire::RedisClient,\n    events::{Worker, fold},\n    cli,\n};"),
+        2
+    );
     assert_eq!(of("src/outbox/work.rs", "fn f() { crate::api::serve() }"), 1);
     assert_eq!(of("src/outbox/work.rs", "use super::super::events::Worker;"), 1);
     assert_eq!(of("src/types/day.rs", "#[cfg(test)]\nmod tests {\n    use super::super::super::ledger::X;\n}"), 1);

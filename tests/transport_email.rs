@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use quotabell::cli::catcher::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
+use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use quotabell::transport::{EmailConfig, Mail, Mailer};
 use quotabell::types::{Class, Outcome};
 use support::certificates::Certificates;

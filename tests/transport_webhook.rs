@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::transport::{Webhook, WebhookConfig, WebhookRequest};
 use quotabell::types::{Class, Outcome, Secret};
 use support::certificates::Certificates;

@@ -4,7 +4,7 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::Cli;
-use super::output::Output;
+use crate::terminal::output::Output;
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]

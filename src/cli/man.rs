@@ -4,8 +4,9 @@ use anyhow::Context as _;
 use clap::builder::Resettable;
 use clap::{Args, Command, CommandFactory as _};
 
-use super::output::Output;
-use super::{Cli, hint};
+use super::Cli;
+use crate::terminal::hint;
+use crate::terminal::output::Output;
 
 /// What the examples in a verb's help begin with.
 const EXAMPLES: &str = "Examples:\n";
