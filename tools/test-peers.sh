@@ -6,4 +6,4 @@ cd "$(dirname "$0")/.."
 
 bash tools/peers.sh python
 export QUOTABELL_PEERS=$PWD/target/peers
-"${CARGO:-cargo}" test --locked --test throttle_peers -- "$@"
+"${CARGO:-cargo}" test --locked --test peers -- "$@"

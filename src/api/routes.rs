@@ -1,6 +1,6 @@
 //! The table of routes: what there is, who may call it, and what answers.
 //!
-//! One list, which the router is built from and `tests/api_openapi.rs` holds against the OpenAPI document.
+//! One list, which the router is built from and `tests/it/api_openapi.rs` holds against the OpenAPI document.
 
 use std::sync::Arc;
 

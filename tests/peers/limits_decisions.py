@@ -1,4 +1,4 @@
-"""Asks limiters of the package `limits` what tests/throttle_peers.rs asks ours, one question a line, at the time that the question says.
+"""Asks limiters of the package `limits` what tests/peers/main.rs asks ours, one question a line, at the time that the question says.
 
 The package takes the time of the moving window from this process, so this process is told the time; that of the fixed window is the
 server's, which stands behind a relay that the test turns.

@@ -1,0 +1,350 @@
+//! `POST /v1/check` of the real daemon: what API nodes are answered, and what happens when Redis is away.
+
+use std::time::{Duration, Instant};
+
+use crate::support::api::{Answer, Caller};
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::outbox::Outbox;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use quotabell::types::{DaySpan, Keys, UnixMs};
+use serde_json::{Value, json};
+
+const TOKEN: &str = "a-token-for-one-test-0123456789";
+const PATH: &str = "/v1/check";
+/// The sum of what is promised: an answer comes within the deadline, give or take what a busy machine adds.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A daemon with a plan of 5 requests an hour and 100 a day.
+fn setup(books: &Outbox) -> DaemonSetup {
+    DaemonSetup::on(&books.server.url())
+        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
+        .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"sliding","requests":"5/1h"}"#)
+        // Here a slow answer is one of a busy machine.
+        .env("QUOTABELL__CHECK__TIMEOUT", "5s")
+}
+
+async fn with_token(books: &Outbox) -> (Daemon, Caller) {
+    let mut daemon = setup(books).env("QUOTABELL__HTTP__TOKEN", TOKEN).start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    (daemon, api)
+}
+
+async fn checked(api: &Caller, subject: &str) -> Answer {
+    api.post(PATH, &json!({"subject": subject})).await
+}
+
+/// What has been counted for a subject today.
+async fn committed(books: &Outbox, subject: &str) -> u64 {
+    let (seconds, _): (i64, i64) = books.run("TIME", &[] as &[&str]).await;
+    let day = DaySpan::containing(chrono_tz::Tz::UTC, UnixMs(seconds * 1000)).expect("in range").day;
+    let key =
+        Keys::new("usage").usage(&"requests".parse().expect("a metric"), day, quotabell::types::keys::bucket(subject));
+    books.run::<Option<u64>>("HGET", &[key.as_str(), subject]).await.unwrap_or(0)
+}
+
+/// A parameter of one policy in a RateLimit field, as a client of the draft reads it.
+fn parameter(field: &str, policy: &str, name: &str) -> u64 {
+    let item = field.split(", ").find(|item| item.starts_with(&format!("\"{policy}\";"))).expect("the policy");
+    let value = item.split(';').find_map(|part| part.strip_prefix(&format!("{name}="))).expect("the parameter");
+    value.parse().expect("a number")
+}
+
+/// The form of the answer is what clients are written by.
+#[tokio::test]
+async fn an_api_node_is_answered_until_the_window_is_used_up() {
+    let books = Outbox::start();
+    let mut daemon = setup(&books).start().await;
+    let api = Caller::of(&mut daemon).await;
+    for left in [4, 3, 2, 1, 0] {
+        let answer = checked(&api, "alice 🦀").await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+        let body = answer.json();
+        let reset_s = body["window"]["reset_s"].as_u64().expect("a number");
+        let day_s = body["day"]["reset_s"].as_u64().expect("a number");
+        assert_eq!(
+            body,
+            json!({"allowed": true, "subject": "alice 🦀", "metric": "requests",
+                   "window": {"limit": 5, "remaining": left, "reset_s": reset_s},
+                   "day": {"limit": 100, "remaining": 100, "reset_s": day_s}})
+        );
+        assert!((3599..=3600).contains(&reset_s) && (1..=86_400).contains(&day_s), "{body}");
+        let (limit, policy) = (answer.header("ratelimit").expect("it"), answer.header("ratelimit-policy").expect("it"));
+        assert_eq!(policy, r#""window";q=5;w=3600, "daily";q=100;w=86400"#);
+        assert_eq!((parameter(limit, "window", "r"), parameter(limit, "daily", "r")), (left, 100));
+        assert_eq!((parameter(limit, "window", "t"), parameter(limit, "daily", "t")), (reset_s, day_s));
+        assert_eq!(answer.header("retry-after"), None);
+    }
+    let refused = checked(&api, "alice 🦀").await;
+    refused.expect_problem(429, "alice 🦀 may not use 1 of requests now (window)");
+    let body = refused.json();
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!((&body["allowed"], &body["violated-policies"]), (&json!(false), &json!(["window"])));
+    assert_eq!((&body["window"]["remaining"], &body["day"]["remaining"]), (&json!(0), &json!(100)));
+    let wait: u64 = refused.header("retry-after").expect("it").parse().expect("seconds");
+    assert!((3590..=3600).contains(&wait), "{wait}");
+    assert_eq!(parameter(refused.header("ratelimit").expect("it"), "window", "r"), 0);
+    // Another subject has a window of its own; another metric has no limit at all.
+    assert_eq!(checked(&api, "bob").await.status, 200);
+    let free = api
+        .post(PATH, &json!({"subject": "alice 🦀", "metric": "tokens.in", "units": 9_007_199_254_740_991_u64}))
+        .await;
+    assert_eq!((free.status, free.header("ratelimit")), (200, None));
+    assert_eq!((&free.json()["window"], &free.json()["day"]), (&Value::Null, &Value::Null));
+    assert_eq!(body.get("fits"), None, "it fits, later");
+    // More than the whole limit never fits: a client that asks again all the same must not do so all the time.
+    let never = api.post(PATH, &json!({"subject": "carol", "units": 6})).await;
+    never.expect_problem(429, "more than the whole limit (window)");
+    assert_eq!((&never.json()["fits"], never.header("retry-after")), (&json!(false), Some("3600")));
+    let never = api.post(PATH, &json!({"subject": "carol", "units": 101})).await;
+    never.expect_problem(429, "more than the whole limit (window, daily)");
+    assert_eq!(never.json()["fits"], json!(false));
+    daemon.drain().await;
+}
+
+/// What was recorded must reach the books once, and the day follows it.
+#[tokio::test]
+async fn what_is_recorded_counts_once_and_against_the_day() {
+    let books = Outbox::start();
+    let (mut daemon, api) = with_token(&books).await;
+    let record = |units: u64, id: &str| json!({"subject": "alice", "units": units, "record": true, "id": id});
+    for _ in 0..2 {
+        let body = api.post(PATH, &record(2, "order-1")).await.json();
+        assert_eq!(
+            (&body["allowed"], &body["recorded"], &body["event_id"]),
+            (&json!(true), &json!(true), &json!("order-1"))
+        );
+    }
+    let made = api.post(PATH, &json!({"subject": "alice", "record": true})).await.json();
+    let id = made["event_id"].as_str().expect("an id");
+    assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+    // The window is used up by the call that was sent twice, which is at its caller's cost; what it refuses is not recorded.
+    let refused = api.post(PATH, &record(1, "order-2")).await;
+    refused.expect_problem(429, "(window)");
+    assert_eq!((&refused.json()["recorded"], &refused.json()["event_id"]), (&json!(false), &json!("order-2")));
+    eventually("it is counted", || async { (committed(&books, "alice").await == 3).then_some(()) }).await;
+    eventually("the repetition is told", || async {
+        let page = api.without_token().get("/metrics").await;
+        page.text.contains("quotabell_events_duplicate_total 1").then_some(())
+    })
+    .await;
+    assert_eq!(committed(&books, "alice").await, 3);
+    assert_eq!(checked(&api, "alice").await.json()["day"]["remaining"], 97);
+
+    // A day that is used up refuses, takes nothing from the window, and is told with the later time.
+    let _: String = books.run("XADD", &["usage", "*", "subject", "bob", "units", "99"]).await;
+    eventually("it is counted", || async { (committed(&books, "bob").await == 99).then_some(()) }).await;
+    let refused = api.post(PATH, &json!({"subject": "bob", "units": 2, "record": true})).await;
+    refused.expect_problem(429, "bob may not use 2 of requests now (daily)");
+    let body = refused.json();
+    assert_eq!((&body["window"]["remaining"], &body["day"]["remaining"]), (&json!(5), &json!(1)));
+    assert_eq!(refused.header("retry-after"), Some(body["day"]["reset_s"].to_string().as_str()));
+    assert_eq!(checked(&api, "bob").await.json()["window"]["remaining"], 4);
+
+    let metrics = daemon.get("/metrics").await.body;
+    for (decision, count) in [("allowed", 4), ("denied_window", 2), ("denied_day", 1), ("error_allowed", 0)] {
+        let line = format!("quotabell_checks_total{{decision=\"{decision}\"}} {count}");
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
+    assert!(metrics.contains("quotabell_check_seconds_count 7"), "{metrics}");
+    daemon.drain().await;
+}
+
+/// With a token set, nobody else may ask; without one, nobody may write.
+#[tokio::test]
+async fn the_token_is_needed_where_it_is_set() {
+    let books = Outbox::start();
+    let (daemon, api) = with_token(&books).await;
+    let anonymous = api.without_token();
+    let missing = checked(&anonymous, "alice").await;
+    missing.expect_problem(401, "Authorization: Bearer TOKEN");
+    assert_eq!(missing.header("www-authenticate"), Some(r#"Bearer realm="quotabell""#));
+    for wrong in ["x", &TOKEN[1..], &TOKEN.to_uppercase(), &format!("{TOKEN} {TOKEN}")] {
+        let answer = checked(&api.with_token(wrong), "alice").await;
+        answer.expect_problem(401, "not the one of http.token");
+        assert_eq!(answer.header("www-authenticate"), Some(r#"Bearer realm="quotabell", error="invalid_token""#));
+    }
+    assert_eq!(checked(&api, "alice").await.status, 200);
+    for open in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
+        assert_eq!(anonymous.get(open).await.status, 200, "{open}");
+    }
+    daemon.drain().await;
+
+    let mut daemon = setup(&books).start().await;
+    let api = Caller::of(&mut daemon).await;
+    assert_eq!(checked(&api, "alice").await.status, 200);
+    let off = api.post(PATH, &json!({"subject": "alice", "record": true})).await;
+    off.expect_problem(403, "record is off until the operator sets a token: set http.token");
+    assert_eq!(books.run::<u64>("XLEN", "usage").await, 0);
+    daemon.drain().await;
+}
+
+/// A body that is wrong must be told so, by field, and never stop the daemon.
+#[tokio::test]
+async fn bodies_that_are_wrong_are_told_why() {
+    let books = Outbox::start();
+    let (daemon, api) = with_token(&books).await;
+    let json = [("content-type", "application/json")];
+    for (body, said) in [
+        ("", "not JSON"),
+        ("{\"subject\":", "not JSON"),
+        ("[\"alice\"]", "must be a JSON object"),
+        ("{}", "subject: is missing"),
+        (r#"{"subject":""}"#, "subject is empty"),
+        (r#"{"subject":"a\u0000b"}"#, "control character"),
+        (r#"{"subject":"alice","metric":"Requests"}"#, "metric must match"),
+        (r#"{"subject":"alice","units":0}"#, "1 to 9007199254740991"),
+        (r#"{"subject":"alice","units":"3"}"#, "units: is a string"),
+        (r#"{"subject":"alice","record":1}"#, "record: is the number 1, it must be true or false"),
+        (r#"{"subject":"alice","record":true,"id":""}"#, "1 to 128 are allowed"),
+        (r#"{"subject":"alice","unit":3}"#, "unknown field `unit`, expected one of `subject`, `metric`"),
+    ] {
+        api.send("POST", PATH, &json, body).await.expect_problem(400, said);
+    }
+    let long = json!({"subject": "🦀".repeat(65)});
+    api.post(PATH, &long).await.expect_problem(400, "subject has 260 bytes, at most 256 are allowed");
+    assert_eq!(api.post(PATH, &json!({"subject": "🦀".repeat(64)})).await.status, 200);
+    let not_utf8 = b"{\"subject\":\"\xff\"}".to_vec();
+    api.send("POST", PATH, &json, not_utf8).await.expect_problem(400, "not JSON");
+    let large = format!("{{\"subject\":\"{}\"}}", "x".repeat(16 * 1024));
+    api.send("POST", PATH, &json, large).await.expect_problem(413, "at most 16384 bytes");
+    for other in ["text/plain", "application/x-www-form-urlencoded"] {
+        let answer = api.send("POST", PATH, &[("content-type", other)], r#"{"subject":"alice"}"#).await;
+        answer.expect_problem(415, "application/json");
+    }
+    api.send("POST", PATH, &[], r#"{"subject":"alice"}"#).await.expect_problem(415, "application/json");
+    api.send("GET", PATH, &[], "").await.expect_problem(405, "does not take GET");
+    assert_eq!(checked(&api, "alice").await.status, 200);
+    daemon.drain().await;
+}
+
+/// A customer who has paid for more must not be refused for longer than a second.
+#[tokio::test]
+async fn a_change_of_a_subject_takes_effect_within_a_second() {
+    let books = Outbox::start();
+    let (daemon, api) = with_token(&books).await;
+    assert_eq!(checked(&api, "alice").await.json()["day"]["limit"], 100);
+    for limit in [7, 8, 9] {
+        let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", &limit.to_string()]).await;
+        let changed = Instant::now();
+        let asked = json!({"subject": "alice", "units": 50});
+        eventually("it has changed", || async {
+            (api.post(PATH, &asked).await.json()["day"]["limit"] == limit).then_some(())
+        })
+        .await;
+        assert!(changed.elapsed() < Duration::from_secs(1), "{:?}", changed.elapsed());
+    }
+    daemon.drain().await;
+}
+
+/// Where nothing may pass unjudged, a typing error in a subject's plan must not open the door to it.
+#[tokio::test]
+async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
+    for (on_error, status, decision) in [("allow", 200, "error_allowed"), ("deny", 503, "error_denied")] {
+        let books = Outbox::start();
+        let setup = setup(&books).env("QUOTABELL__HTTP__TOKEN", TOKEN).env("QUOTABELL__CHECK__ON_ERROR", on_error);
+        let mut daemon = setup.start().await;
+        let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+        let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "9"]).await;
+        eventually("it is known", || async {
+            (checked(&api, "alice").await.json()["day"]["limit"] == 9).then_some(())
+        })
+        .await;
+        let _: u64 = books.run("HSET", &["quota_subject:bob", "plan", "gold"]).await;
+        for body in [json!({"subject": "bob"}), json!({"subject": "bob", "record": true, "id": "1"})] {
+            let answer = api.post(PATH, &body).await;
+            assert_eq!(answer.status, status, "{}", answer.text);
+            let told = answer.json();
+            assert_eq!((&told["allowed"], &told["judged"]), (&json!(on_error == "allow"), &json!(false)));
+            assert_eq!((&told["window"], &told["day"]), (&Value::Null, &Value::Null));
+            if body["record"] == true {
+                // Redis answers: what may proceed is recorded and counted, as it is without a limit.
+                assert_eq!((&told["recorded"], &told["event_id"]), (&json!(on_error == "allow"), &json!("1")));
+            }
+            if status == 503 {
+                answer.expect_problem(503, "check.on_error is \"deny\"");
+                assert_eq!(answer.header("retry-after"), Some("1"));
+            }
+        }
+        assert_eq!(books.run::<u64>("XLEN", "usage").await, u64::from(on_error == "allow"));
+        let metrics = daemon.get("/metrics").await.body;
+        let line = format!("quotabell_checks_total{{decision=\"{decision}\"}} 2");
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+        assert!(!daemon.has_said("a check could not be judged"), "the line that names the field is enough");
+
+        // What can't be read keeps its last good value.
+        let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "many"]).await;
+        eventually("it is read again", || async {
+            assert_eq!(checked(&api, "alice").await.json()["day"]["limit"], 9);
+            daemon.has_said("subject=alice").then_some(())
+        })
+        .await;
+        daemon.drain().await;
+    }
+}
+
+/// An API must not stand still because its limiter does.
+#[tokio::test]
+async fn a_redis_that_hangs_is_answered_for_by_on_error() {
+    for (on_error, status) in [("allow", 200), ("deny", 503)] {
+        let books = Outbox::start();
+        let setup = setup(&books).env("QUOTABELL__HTTP__TOKEN", TOKEN).env("QUOTABELL__CHECK__ON_ERROR", on_error);
+        let mut daemon = setup.env("QUOTABELL__CHECK__TIMEOUT", "100ms").start().await;
+        let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+        eventually("it is judged", || async { checked(&api, "alice").await.json()["judged"].is_null().then_some(()) })
+            .await;
+        let server = Pid::from_raw(i32::try_from(books.server.pid()).expect("a process id"));
+        nix::sys::signal::kill(server, Signal::SIGSTOP).expect("it runs");
+        for subject in ["alice", "new", "alice"] {
+            let asked = Instant::now();
+            let answer = api.post(PATH, &json!({"subject": subject, "record": true, "id": "1"})).await;
+            assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+            assert_eq!(answer.status, status, "{}", answer.text);
+            let body = answer.json();
+            assert_eq!((&body["allowed"], &body["judged"]), (&json!(on_error == "allow"), &json!(false)));
+            assert_eq!((&body["window"], &body["day"]), (&Value::Null, &Value::Null));
+            assert_eq!((&body["recorded"], &body["event_id"]), (&json!(false), &json!("1")));
+            if status == 503 {
+                answer.expect_problem(503, "check.on_error is \"deny\"");
+                assert_eq!(answer.header("retry-after"), Some("1"));
+            }
+        }
+        daemon.says("a check could not be judged").await;
+        nix::sys::signal::kill(server, Signal::SIGCONT).expect("it runs");
+        eventually("it is judged again", || async {
+            checked(&api, "alice").await.json()["judged"].is_null().then_some(())
+        })
+        .await;
+        let metrics = daemon.get("/metrics").await.body;
+        let counted = |line: &str| metrics.lines().any(|found| found.starts_with(line) && !found.ends_with(" 0"));
+        let decision = if on_error == "allow" { "error_allowed" } else { "error_denied" };
+        assert!(counted(&format!("quotabell_checks_total{{decision=\"{decision}\"}}")), "{metrics}");
+        daemon.drain().await;
+    }
+}
+
+/// Before Redis has been reached, and after it was killed, too; and the daemon finds it again by itself.
+#[tokio::test]
+async fn a_redis_that_is_not_there_is_answered_for_at_once() {
+    let mut books = Outbox::start();
+    let setup = setup(&books).env("QUOTABELL__CHECK__TIMEOUT", "100ms");
+    books.server.kill();
+    let mut daemon = setup.spawn();
+    let api = Caller::of(&mut daemon).await;
+    assert_eq!(checked(&api, "alice").await.json()["judged"], json!(false));
+    books.server.restart();
+    for _ in 0..2 {
+        eventually("it is judged", || async { checked(&api, "alice").await.json()["judged"].is_null().then_some(()) })
+            .await;
+        books.server.kill();
+        eventually("it is let pass", || async {
+            let answer = checked(&api, "alice").await;
+            (answer.status == 200 && answer.json()["judged"] == json!(false)).then_some(())
+        })
+        .await;
+        books.server.restart();
+    }
+    daemon.says("quotabell is ready").await;
+    daemon.drain().await;
+}

@@ -1,0 +1,248 @@
+//! Callers who dawdle, and too many of them: neither may keep others from being answered.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::daemon::{DaemonSetup, page};
+use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::redis_server::RedisServer;
+use axum::Router;
+use axum::routing::{get, post};
+use quotabell::api::patience::Patience;
+use quotabell::api::serving::{self, Bounds};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A deadline that a test can wait for.
+const SHORT: Duration = Duration::from_millis(200);
+/// One that no test reaches.
+const LONG: Duration = Duration::from_secs(3600);
+/// More than what the systems of both sides hold of an answer that nobody reads.
+const LARGE: usize = 64 << 20;
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+const HALF: &str = "GET / HTTP/1.1\r\nhost: x\r\nx-slow: ";
+
+struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+    /// Lets the answer to `/slow` go.
+    go: Arc<Notify>,
+    /// Told when `/slow` is being answered.
+    began: Arc<Notify>,
+}
+
+impl Server {
+    async fn start(connections_max: usize, patience: Patience) -> Self {
+        let (go, began) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let slow = {
+            let (go, began) = (Arc::clone(&go), Arc::clone(&began));
+            move || async move {
+                began.notify_one();
+                go.notified().await;
+                "slow"
+            }
+        };
+        let routes = Router::new()
+            .route("/", get(|| async { "here" }))
+            .route("/slow", get(slow))
+            .route("/echo", post(|body: String| async { body }))
+            .route("/large", get(|| async { vec![b'x'; LARGE] }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let stop = CancellationToken::new();
+        let bounds = Bounds { connections_max, patience };
+        let serving = tokio::spawn(serving::serve(routes, listener, bounds, stop.clone()));
+        Self { address, stop, serving, go, began }
+    }
+
+    async fn caller(&self) -> Caller {
+        Caller(TcpStream::connect(self.address).await.expect("somebody listens"))
+    }
+
+    /// Others are answered all that time.
+    async fn serves_others_for(&self, time: Duration) {
+        let (mut other, began) = (self.caller().await, Instant::now());
+        while began.elapsed() < time {
+            other.ask().await;
+        }
+    }
+}
+
+struct Caller(TcpStream);
+
+impl Caller {
+    async fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.expect("sent");
+    }
+
+    /// Reads up to an answer's last bytes.
+    async fn reads(&mut self, end: &str) {
+        let mut read = Vec::new();
+        let whole = async {
+            while !read.ends_with(end.as_bytes()) {
+                assert_ne!(self.0.read_buf(&mut read).await.expect("read"), 0, "closed before {end:?}");
+            }
+        };
+        tokio::time::timeout(PATIENCE, whole).await.expect("an answer");
+    }
+
+    async fn ask(&mut self) {
+        self.send(REQUEST).await;
+        self.reads("here").await;
+    }
+
+    /// It must be closed, without a word.
+    async fn is_closed(&mut self) {
+        let mut read = Vec::new();
+        let closed = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut read)).await.expect("it is closed in time");
+        // A reset is an end as well.
+        let _ = closed;
+        assert_eq!(String::from_utf8_lossy(&read), "");
+    }
+}
+
+/// Half a request that is kept open costs its sender nothing, and a file descriptor here.
+#[tokio::test]
+async fn half_a_head_is_given_up_and_others_are_answered_meanwhile() {
+    let server = Server::start(100, Patience { head: SHORT, idle: LONG }).await;
+    let began = Instant::now();
+    let (mut silent, mut half, mut second) = (server.caller().await, server.caller().await, server.caller().await);
+    half.send(HALF).await;
+    second.ask().await;
+    second.send(HALF).await;
+    // A byte now and then is no excuse.
+    let mut trickling = server.caller().await;
+    trickling.send(HALF).await;
+    let mut other = server.caller().await;
+    while trickling.0.write_all(b"x").await.is_ok() {
+        other.ask().await;
+        assert!(began.elapsed() < PATIENCE, "a byte now and then keeps a connection open");
+    }
+    for caller in [&mut silent, &mut half, &mut second] {
+        caller.is_closed().await;
+    }
+    assert!(began.elapsed() >= SHORT);
+    other.ask().await;
+}
+
+/// API nodes keep their connections: one that was taken from them is a check that fails.
+#[tokio::test]
+async fn an_idle_connection_is_kept_longer_than_half_a_head_and_not_for_ever() {
+    let server = Server::start(100, Patience { head: SHORT, idle: LONG }).await;
+    let mut kept = server.caller().await;
+    kept.ask().await;
+    server.serves_others_for(SHORT * 3).await;
+    kept.ask().await;
+
+    let server = Server::start(100, Patience { head: LONG, idle: SHORT }).await;
+    let (mut idle, began) = (server.caller().await, Instant::now());
+    idle.ask().await;
+    idle.is_closed().await;
+    assert!(began.elapsed() >= SHORT);
+}
+
+/// The deadlines are the caller's: a body that is on its way and an answer that takes us long are cut off by neither.
+#[tokio::test]
+async fn what_takes_long_after_the_head_is_answered() {
+    let server = Server::start(100, Patience { head: SHORT, idle: SHORT }).await;
+    let (mut slow, mut body) = (server.caller().await, server.caller().await);
+    slow.send("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    body.send("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbo").await;
+    server.serves_others_for(SHORT * 3).await;
+    body.send("dy").await;
+    body.reads("body").await;
+    server.go.notify_one();
+    slow.reads("slow").await;
+}
+
+/// An answer that nobody reads holds its connection as half a request does.
+#[tokio::test]
+async fn a_caller_that_does_not_read_is_given_up() {
+    let server = Server::start(1, Patience { head: SHORT, idle: LONG }).await;
+    let mut deaf = server.caller().await;
+    deaf.send("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    // There is one place, and it becomes free.
+    server.caller().await.ask().await;
+}
+
+/// What is held of a head has a bound too, or a thousand callers could fill the memory.
+#[tokio::test]
+async fn a_head_that_never_ends_is_refused() {
+    let server = Server::start(1, Patience { head: LONG, idle: LONG }).await;
+    let mut endless = server.caller().await;
+    endless.send(HALF).await;
+    let mut sent = 0;
+    while endless.0.write_all(&[b'x'; 1024]).await.is_ok() {
+        sent += 1024;
+        assert!(sent < LARGE, "it is all taken");
+    }
+    server.caller().await.ask().await;
+}
+
+/// Connections without a bound take the descriptors that Redis and receivers need.
+#[tokio::test]
+async fn one_more_than_there_may_be_waits_for_a_place() {
+    let server = Server::start(2, Patience { head: LONG, idle: LONG }).await;
+    let (mut first, mut second) = (server.caller().await, server.caller().await);
+    first.ask().await;
+    second.ask().await;
+    let mut third = server.caller().await;
+    third.send(REQUEST).await;
+    for _ in 0..100 {
+        first.ask().await;
+        second.ask().await;
+    }
+    let early = third.0.try_read(&mut [0; 1]);
+    assert_eq!(early.expect_err("no answer yet").kind(), std::io::ErrorKind::WouldBlock);
+    drop(first);
+    third.reads("here").await;
+}
+
+/// A drain waits neither for those who keep a connection nor cuts off who is being answered.
+#[tokio::test]
+async fn the_end_waits_for_answers_and_for_nothing_else() {
+    let server = Server::start(100, Patience { head: SHORT, idle: LONG }).await;
+    let (mut idle, mut slow, mut half) = (server.caller().await, server.caller().await, server.caller().await);
+    let mut silent = server.caller().await;
+    idle.ask().await;
+    half.send(HALF).await;
+    slow.send("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    server.began.notified().await;
+    server.stop.cancel();
+    for caller in [&mut idle, &mut silent, &mut half] {
+        caller.is_closed().await;
+    }
+    assert!(TcpStream::connect(server.address).await.is_err(), "nobody is accepted any more");
+    assert!(!server.serving.is_finished());
+    server.go.notify_one();
+    slow.reads("slow").await;
+    tokio::time::timeout(PATIENCE, server.serving).await.expect("it ends").expect("without a panic");
+}
+
+/// Where there is no descriptor for one more connection, that is said, once, and over when there is one again.
+#[tokio::test]
+async fn a_lack_of_descriptors_is_told_once_and_got_over() {
+    let redis = RedisServer::start();
+    let mut daemon = DaemonSetup::on(&redis.url()).descriptors(64).start().await;
+    let address = daemon.http().await;
+    let mut callers = Vec::new();
+    for _ in 0..80 {
+        callers.push(TcpStream::connect(address).await.expect("the system takes it"));
+    }
+    let trouble = "http accepts no connection";
+    assert!(daemon.says(trouble).await.contains("Too many open files"));
+    drop(callers);
+    eventually("it answers again", || async {
+        page(address, "/healthz").await.filter(|page| page.status == 200).map(|_| ())
+    })
+    .await;
+    let told = daemon.lines_after(0).iter().filter(|line| line.contains(trouble)).count();
+    assert_eq!(told, 1);
+    daemon.drain().await;
+}

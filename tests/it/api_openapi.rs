@@ -1,0 +1,118 @@
+//! The OpenAPI document against the routes that there are, and against what they answer.
+
+use std::collections::BTreeSet;
+
+use crate::support;
+use crate::support::api::Documented;
+use crate::support::daemon::DaemonSetup;
+use crate::support::redis_server::RedisServer;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::string::string_regex;
+use proptest::test_runner::TestRunner;
+use quotabell::api::openapi::DOCUMENT;
+use quotabell::api::routes::{Access, ROUTES};
+use quotabell::contacts::check::check_secret;
+use quotabell::types::Subject;
+use serde_json::Value;
+
+/// A route that the document does not know is one that no client generator makes, and one too many is a lie.
+#[test]
+fn the_document_has_every_route_and_no_other() {
+    let document: Value = serde_json::from_str(DOCUMENT).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths");
+    let documented: BTreeSet<(String, String)> = paths
+        .iter()
+        .flat_map(|(path, methods)| {
+            let methods = methods.as_object().expect("methods");
+            methods.keys().filter(|key| *key != "parameters").map(move |method| (method.to_uppercase(), path.clone()))
+        })
+        .collect();
+    let routes: BTreeSet<(String, String)> =
+        ROUTES.iter().map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
+    assert_eq!(documented, routes);
+    assert_eq!(routes.len(), ROUTES.len(), "a route stands there twice");
+}
+
+/// A client that is generated from the document sends the token where it is needed, and handles what it is told.
+#[test]
+fn every_route_documents_its_token_and_its_refusals() {
+    let documented = Documented::read();
+    for route in ROUTES {
+        let operation = documented.operation(route.method, route.path);
+        let open = operation["security"] == serde_json::json!([]);
+        assert_eq!(open, route.access == Access::Open, "{} {}: security", route.method, route.path);
+        let needed: &[&str] = match route.access {
+            Access::Open => &[],
+            Access::Token => &["401"],
+            Access::Write => &["401", "403"],
+        };
+        for status in needed {
+            assert!(operation["responses"].get(status).is_some(), "{} {}: {status}", route.method, route.path);
+        }
+        assert!(operation["operationId"].is_string() && operation["summary"].is_string(), "{}", route.path);
+        if operation["requestBody"].is_object() {
+            for status in ["400", "408", "413", "415"] {
+                assert!(operation["responses"].get(status).is_some(), "{} {}: {status}", route.method, route.path);
+            }
+        }
+    }
+}
+
+/// What a client makes by the document must not be refused.
+#[test]
+fn patterns_promise_no_more_than_what_is_taken() {
+    let document: Value = serde_json::from_str(DOCUMENT).expect("JSON");
+    let at = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).expect(pointer).to_owned();
+    let subject = at("/components/schemas/Question/properties/subject/pattern");
+    assert_eq!(at("/components/parameters/Subject/schema/pattern"), subject);
+    let secret = at("/components/schemas/NewContact/oneOf/1/properties/secret/pattern");
+    let made = |pattern: &str| {
+        let pattern = pattern.strip_prefix('^').and_then(|rest| rest.strip_suffix('$')).expect("anchors");
+        let strategy = string_regex(pattern).expect("a pattern");
+        let mut runner = TestRunner::default();
+        (0..500).map(|_| strategy.new_tree(&mut runner).expect("a text").current()).collect::<Vec<String>>()
+    };
+    for text in made(&secret) {
+        assert_eq!(check_secret(&text), Ok(()), "{text}");
+    }
+    for text in made(&subject).iter().filter(|text| text.len() <= 256) {
+        assert!(Subject::parse(text.as_bytes()).is_ok(), "{text:?}");
+    }
+}
+
+/// The document is that of this version.
+#[test]
+fn the_document_has_the_version_of_the_program() {
+    let document: Value = serde_json::from_str(DOCUMENT).expect("JSON");
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+}
+
+/// What is not there, and what is asked for in the wrong way, must be told as everything else is.
+#[tokio::test]
+async fn open_pages_answer_as_documented_and_everything_else_with_a_problem() {
+    let server = RedisServer::start();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    let api = support::api::Caller::of(&mut daemon).await;
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
+        assert_eq!(api.get(path).await.status, 200, "{path}");
+    }
+    let document = api.get("/openapi.json").await;
+    assert_eq!(document.text, DOCUMENT);
+    assert_eq!(document.header("content-type"), Some("application/json"));
+
+    let missing = api.get("/v1/nothing?here=1").await;
+    missing.expect_problem(404, "there is no /v1/nothing");
+    for route in ROUTES {
+        let named = missing.text.split([' ', ',', '"']).filter(|word| *word == route.path).count();
+        assert_eq!(named, 1, "{} in {}", route.path, missing.text);
+    }
+    let wrong = api.send("DELETE", "/healthz", &[], "").await;
+    wrong.expect_problem(405, "/healthz does not take DELETE");
+    assert_eq!(wrong.header("allow"), Some("GET,HEAD"));
+    for method in ["GET", "PUT", "POST"] {
+        let wrong = api.send(method, "/v1/subjects/a/contacts/c", &[], "").await;
+        wrong.expect_problem(405, &format!("/v1/subjects/a/contacts/c does not take {method}"));
+        assert_eq!(wrong.header("allow"), Some("DELETE"));
+    }
+    daemon.drain().await;
+}

@@ -1,0 +1,59 @@
+//! `check` on the command line: the same question as over HTTP, and an exit code that a script can act on.
+
+use crate::support::binary::{Finished, Quotabell, quotabell};
+use crate::support::outbox::Outbox;
+
+fn run(books: &Outbox, line: &str) -> Finished {
+    prepared(books, line).run()
+}
+
+fn prepared(books: &Outbox, line: &str) -> Quotabell {
+    quotabell(line.split_whitespace())
+        .redis(&books.server.url())
+        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
+        .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"gcra","requests":"2/1h"}"#)
+}
+
+fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"\b\d+ s\b", "N s");
+    settings.add_filter(r#""reset_s":\d+"#, r#""reset_s":N"#);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// Scripts go by the exit code, people by the table.
+#[tokio::test]
+async fn a_subject_is_asked_for_until_it_is_refused() {
+    let books = Outbox::start();
+    snapshot("allowed", &run(&books, "check alice").told());
+    snapshot("allowed_json", &run(&books, "check alice --json").told());
+    snapshot("refused", &run(&books, "check alice").told());
+    snapshot("refused_json", &run(&books, "check alice --json").told());
+    snapshot("never", &run(&books, "check bob --units 3").told());
+    snapshot("without_limits", &run(&books, "check alice --metric tokens.in --units 9").told());
+}
+
+/// An event is recorded only where that was asked for and it may proceed.
+#[tokio::test]
+async fn an_event_is_recorded_where_that_is_asked_for() {
+    let books = Outbox::start();
+    snapshot("recorded", &run(&books, "check alice --record --id order-7").told());
+    let made = run(&books, "check alice --record --json").expect_json();
+    assert_eq!((&made[0]["recorded"], made[0]["event_id"].as_str().map(str::len)), (&true.into(), Some(32)));
+    let refused = run(&books, "check alice --record --json");
+    assert!(refused.code == 1 && refused.stdout.contains(r#""recorded":false"#), "{}", refused.told());
+    let entries: Vec<(String, Vec<String>)> = books.run("XRANGE", &["usage", "-", "+"]).await;
+    assert_eq!(entries.len(), 2);
+    assert_eq!(entries[0].1, ["subject", "alice", "metric", "requests", "units", "1", "id", "order-7"]);
+    assert_eq!(run(&books, "check alice --id x").code, 2, "an id of nothing");
+}
+
+/// What can't be judged is told as that, and not as a refusal.
+#[tokio::test]
+async fn settings_that_cannot_be_read_are_told() {
+    let books = Outbox::start();
+    let _: u64 = books.run("HSET", &["quota_subject:alice", "plan", "gold"]).await;
+    snapshot("unreadable", &run(&books, "check alice --json").told());
+    let away = prepared(&books, "check alice").redis("redis://127.0.0.1:1").run();
+    assert!(away.code == 1 && away.stderr.contains("hint: is Redis running there?"), "{}", away.told());
+}

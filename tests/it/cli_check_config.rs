@@ -1,0 +1,269 @@
+//! `check-config`: every check against real parts, and nothing written anywhere.
+
+use crate::support;
+use crate::support::binary::{Finished, Quotabell, quotabell};
+use crate::support::certificates::Certificates;
+use crate::support::outbox::Outbox;
+use crate::support::redis_server::{RedisServer, free_port};
+use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use redis::{Commands as _, Connection};
+use tokio::net::{TcpListener, TcpStream};
+
+fn check(url: &str) -> Quotabell {
+    quotabell(["check-config"]).redis(url)
+}
+
+/// What was found: stderr, with addresses and versions that differ from run to run left out.
+fn snapshot(name: &str, finished: &Finished) {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
+    settings.add_filter(r"(Redis|Valkey) \d+\.\d+\.\d+", "SERVER");
+    settings.add_filter(r"(/[\w.-]+)+/(redis|valkey)-server", "BINARY");
+    // Servers word it differently.
+    settings.add_filter(r"(?m)NoPerm: .*$", "NoPerm: THE SERVER'S WORDS");
+    // Whether this machine has a mail server at port 25 is not what these tests are about.
+    settings
+        .add_filter(r"(?m)^(warning: no mail server at|ok: the mail server answers \() ?smtp://localhost:25.*\n", "");
+    let told = format!("{}exit {}", finished.stderr, finished.code);
+    settings.bind(|| insta::assert_snapshot!(name, told));
+}
+
+fn connection(server: &RedisServer) -> Connection {
+    server.sync_client().get_connection().expect("it runs")
+}
+
+fn acl(connection: &mut Connection, rules: &str) {
+    let mut command = redis::cmd("ACL");
+    for word in rules.split(' ') {
+        command.arg(word);
+    }
+    let () = command.query(connection).expect("the user is made");
+}
+
+/// Everything works: each check says so, and the server is left as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_works_is_said_and_nothing_is_written() {
+    let outbox = Outbox::start();
+    let mut mail = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let before = outbox.dump().await;
+    let finished = check(&outbox.server.url()).env("QUOTABELL__EMAIL__SMTP_URL", mail.url()).run();
+    snapshot("everything_works", &finished);
+    assert!(finished.stdout.contains("[plans.free]") && finished.stdout.contains("[retry]"), "{}", finished.stdout);
+    assert_eq!(outbox.dump().await, before);
+    assert!(mail.try_next().is_none() && mail.connections() == 1, "it logs in and sends nothing");
+}
+
+/// A queued command that was run after all would count, trim or delete: with books that are full, too, nothing changes.
+#[tokio::test]
+async fn books_that_are_in_use_stay_untouched() {
+    let outbox = Outbox::start();
+    let alert = support::outbox::alert(&support::outbox::subject("alice"), 80);
+    outbox.fan_out_new(&alert, &[]).await;
+    let () = outbox.run("XADD", &["usage", "*", "subject", "alice"]).await;
+    let () = outbox.run("HSET", &["quota_checkpoint:{usage}", "id", "0-0", "format", "1", "partitions", "1"]).await;
+    let before = outbox.dump().await;
+    let finished = check(&outbox.server.url()).run();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    assert_eq!(outbox.dump().await, before);
+}
+
+/// A missing right shows at the first full stream, unless somebody looks before.
+#[test]
+fn rights_that_are_missing_are_named() {
+    let server = RedisServer::start();
+    let mut admin = connection(&server);
+    acl(&mut admin, "SETUSER app on >pw ~usage ~quota_* +@all -xtrim -@admin");
+    acl(&mut admin, "SETUSER narrow on >pw ~usage ~quota_checkpoint* +@all");
+    acl(&mut admin, "SETUSER plain on >pw ~* +@all -multi");
+    acl(&mut admin, "SETUSER right on >pw ~usage ~quota_* +@all -@admin -@dangerous +info");
+    let of = |user: &str| check(&server.url().replace("://", &format!("://{user}:pw@")));
+    snapshot("no_right_to_trim", &of("app").run());
+    snapshot("no_right_to_keys", &of("narrow").run());
+    snapshot("rights_unknown", &of("plain").run());
+    snapshot("rights_enough", &of("right").run());
+    // What is not configured is not needed.
+    assert_eq!(of("app").env("QUOTABELL__STREAM__TRIM", "never").run().code, 0);
+    let keys: Vec<String> = admin.keys("*").expect("KEYS works");
+    assert!(keys.is_empty(), "{keys:?}");
+}
+
+/// A first mail under a cap opens a window: a user who may not do that would send none, and the configuration was said to be fine.
+#[test]
+fn the_right_to_open_a_window_of_mails_is_asked_for() {
+    let server = RedisServer::start();
+    let mut admin = connection(&server);
+    let others = "~quota_alert* ~quota_lease* ~quota_window* ~quota_verify*";
+    let () = redis::cmd("ACL")
+        .arg(&["SETUSER", "app", "on", ">pw", "~usage", "~quota_*", "+@all", "-set"])
+        .arg(format!("(+set {others})"))
+        .query(&mut admin)
+        .expect("the user is made");
+    let finished = check(&server.url().replace("://", "://app:pw@")).run();
+    assert!(finished.stderr.contains("SET on quota_cap:{usage}:email"), "{}", finished.stderr);
+}
+
+/// Books of another version or another number of partitions: the daemon would refuse them, so this does.
+#[test]
+fn books_that_do_not_fit_are_a_failure() {
+    let server = RedisServer::start();
+    let mut admin = connection(&server);
+    let mut finding = |field: &str, value: &str| {
+        let () = admin.del("quota_checkpoint:{usage}").expect("removed");
+        let () = admin.hset("quota_checkpoint:{usage}", field, value).expect("set");
+        check(&server.url()).run()
+    };
+    snapshot("other_format", &finding("format", "99"));
+    snapshot("other_partitions", &finding("partitions", "4"));
+    let () = admin.del("quota_checkpoint:{usage}").expect("removed");
+    let () = admin.set("quota_checkpoint:{usage}", "x").expect("set");
+    snapshot("other_type", &check(&server.url()).run());
+}
+
+/// A server that evicts loses counts silently; one that wants a password is no missing server.
+#[test]
+fn a_server_that_will_not_do_is_refused() {
+    let evicting = RedisServer::start_with(&["--save", "", "--maxmemory-policy", "allkeys-lru"]);
+    snapshot("evicting", &check(&evicting.url()).run());
+    let locked = RedisServer::start_with(&["--save", "", "--requirepass", "right"]);
+    snapshot("wrong_password", &check(&locked.url()).run());
+    let replica = RedisServer::start_with(&["--save", "", "--replicaof", &format!("127.0.0.1 {}", free_port())]);
+    snapshot("replica", &check(&replica.url()).run());
+}
+
+/// A database that the server does not have is no trouble of its version: what is wrong is one digit of the URL.
+#[test]
+fn a_database_that_the_server_lacks_is_named() {
+    let server = RedisServer::start();
+    let url = format!("{}/99", server.url().trim_end_matches('/'));
+    snapshot("no_such_database", &check(&url).run());
+    let run = |verb: &str| quotabell(verb.split(' ')).redis(&url).env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0").run();
+    for verb in ["run", "subject list"] {
+        let finished = run(verb);
+        assert_eq!(finished.code, 1, "{}", finished.stderr);
+        for said in [url.as_str(), "the server has no database 99", "/0 to /15"] {
+            assert!(finished.stderr.contains(said), "{verb}: {}", finished.stderr);
+        }
+    }
+}
+
+/// One failure must not hide the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_connection_is_tried() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let both = check(&format!("redis://{nobody}")).env("QUOTABELL__EMAIL__SMTP_URL", format!("smtp://{nobody}")).run();
+    snapshot("nothing_works", &both);
+    let server = RedisServer::start();
+    let mail = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    mail.program(Phase::Greeting, Reply::Say("421 busy"), Times::Always);
+    let finished = check(&server.url()).env("QUOTABELL__EMAIL__SMTP_URL", mail.url()).run();
+    snapshot("mail_server_refuses", &finished);
+}
+
+/// Who sends only webhooks need not run a mail server; who has named an e-mail contact does.
+#[test]
+fn the_default_mail_server_is_missed_only_where_it_is_wanted() {
+    let server = RedisServer::start();
+    let finished = check(&server.url()).run();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    let fallback = r#"[{"channel":"email","address":"ops@example.com"}]"#;
+    let wanted = check(&server.url()).env("QUOTABELL__FALLBACK__CONTACTS", fallback).run();
+    if finished.stderr.contains("warning: no mail server") {
+        assert!(wanted.code == 1 && wanted.stderr.contains("failed: the mail server"), "{}", wanted.stderr);
+    }
+}
+
+/// Without a binary `run` would fail, so this does.
+#[test]
+fn the_embedded_server_needs_a_binary() {
+    let port = free_port().to_string();
+    let offline = || quotabell(["check-config"]).env("QUOTABELL__REDIS__EMBEDDED_PORT", &port);
+    snapshot("embedded_without_binary", &offline().env("PATH", "/nowhere").run());
+    snapshot("embedded", &offline().env("PATH", std::env::var_os("PATH").expect("a PATH")).run());
+    let server = RedisServer::start();
+    let runs = quotabell(["check-config"]).env("QUOTABELL__REDIS__EMBEDDED_PORT", server.port().to_string()).run();
+    assert!(runs.code == 0 && runs.stderr.contains("ok: Redis answers"), "{}", runs.stderr);
+}
+
+/// The example is what people copy first, and what the steps to install packaging/quotabell.service copy: it must start as it is.
+#[test]
+fn the_example_and_the_unit_start_as_they_are() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let example = || quotabell(["check-config", "--offline", "--config", "config/example.toml"]).within(root);
+    let unit = std::fs::read_to_string(root.join("packaging/quotabell.service")).expect("the unit is there");
+    assert!(unit.contains("config/example.toml /etc/quotabell/quotabell.toml"), "the unit installs the example");
+    let variables = |start: &str| -> Vec<(String, String)> {
+        let lines = unit.lines().filter_map(|line| line.strip_prefix(start));
+        lines.filter_map(|line| line.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let with =
+        |variables: &[(String, String)]| variables.iter().fold(example(), |run, (name, value)| run.env(name, value));
+    for run in [example(), with(&variables("Environment="))] {
+        let finished = run.run();
+        assert_eq!(finished.code, 0, "{}", finished.stderr);
+    }
+    // The credentials that the unit has in comments: uncommented, they win over the file.
+    let credentials = tempfile::tempdir().expect("a folder");
+    let secrets = [
+        ("redis_url", "redis://:pw@127.0.0.1:6379"),
+        ("smtp_url", "smtps://u:pw@mail.example.com"),
+        ("http_token", "0123456789abcdef0123456789abcdef"),
+    ];
+    for (name, secret) in secrets {
+        std::fs::write(credentials.path().join(name), secret).expect("written");
+    }
+    let mut uncommented = variables("Environment=");
+    let folder = credentials.path().to_str().expect("UTF-8");
+    uncommented.extend(variables("#Environment=").into_iter().map(|(name, value)| (name, value.replace("%d", folder))));
+    let finished = with(&uncommented).run();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    for (name, _) in secrets {
+        assert!(finished.stdout.contains(&format!("{folder}/{name}")), "{}", finished.stdout);
+    }
+}
+
+/// What stands in files is judged before anything is connected to: exit 78.
+#[test]
+fn what_is_wrong_with_files_ends_it_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("alert.txt"), "{{ subject }}\n{{ useed }}\n").expect("written");
+    for (name, value) in [
+        ("QUOTABELL__EMAIL__TEMPLATES", folder.path().to_str().expect("UTF-8")),
+        ("QUOTABELL__EMAIL__TEMPLATES", "/absent"),
+        ("QUOTABELL__EMAIL__CA_FILE", "/absent.pem"),
+        ("QUOTABELL__REDIS__URL_FILE", "/absent"),
+        ("QUOTABELL__REDIS__URL", "redis//oops"),
+        ("QUOTABELL__EMAIL__SMTP_URL", "smtp://user:topsecret@mail.example.com:25"),
+    ] {
+        let finished = quotabell(["check-config", "--offline"]).env(name, value).run();
+        assert!(finished.code == 78 && finished.stdout.is_empty(), "{name}={value}: {}", finished.told());
+        assert!(finished.stderr.contains("\nhint: ") && !finished.stderr.contains("topsecret"), "{}", finished.stderr);
+    }
+    let broken = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__TEMPLATES", folder.path()).run();
+    assert!(broken.stderr.contains("alert.txt, line 2: \"useed\" is not known"), "{}", broken.stderr);
+}
+
+/// Verbs reach Redis as the daemon does: with the authorities of `redis.ca_file`, and with no others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verbs_trust_the_authorities_of_the_configuration() {
+    let server = RedisServer::start();
+    let certificates = Certificates::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (acceptor, plain) = (certificates.acceptor(), server.port());
+    let proxy = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            tokio::spawn(async move {
+                let mut redis = TcpStream::connect(("127.0.0.1", plain)).await.expect("Redis runs");
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut redis).await;
+            });
+        }
+    });
+    let verb = |line: &str| quotabell(line.split(' ')).redis(&format!("rediss://localhost:{port}"));
+    for line in ["subject list", "alerts", "check-config"] {
+        let trusted = verb(line).env("QUOTABELL__REDIS__CA_FILE", certificates.authority_file()).run();
+        assert_eq!(trusted.code, 0, "{line}: {}", trusted.stderr);
+        assert_eq!(verb(line).run().code, 1, "{line}");
+    }
+    proxy.abort();
+}

@@ -1,0 +1,104 @@
+//! `emit` against a real server: what stands in the stream afterwards.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::support::binary::{Finished, quotabell};
+use crate::support::redis_server::RedisServer;
+
+fn emit(server: &RedisServer, arguments: &[&str]) -> Finished {
+    quotabell(["emit"].iter().chain(arguments).copied()).redis(&server.url()).run()
+}
+
+/// Every entry's fields, as the server has them.
+fn entries(server: &RedisServer, stream: &str) -> Vec<(String, Vec<String>)> {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    redis::cmd("XRANGE").arg(stream).arg("-").arg("+").query(&mut connection).expect("a stream")
+}
+
+/// An event that names nothing more must rely on the documented defaults, not on ours.
+#[test]
+fn only_named_fields_are_written() {
+    let server = RedisServer::start();
+    let last = emit(&server, &["--subject", "a:b {c}"]).expect_done();
+    let entries = entries(&server, "usage");
+    assert_eq!(entries, [(last.trim().to_owned(), vec!["subject".to_owned(), "a:b {c}".to_owned()])]);
+}
+
+/// A swapped name and value would be refused by the daemon, event after event.
+#[test]
+fn every_field_is_written_as_named() {
+    let server = RedisServer::start();
+    emit(
+        &server,
+        &["--subject", "alice", "--units", "3", "--metric", "gpt-4.tokens_in", "--ts", "1763715600000", "--id", "7f3c"],
+    )
+    .expect_done();
+    let fields = entries(&server, "usage").remove(0).1;
+    let expected = ["subject", "alice", "units", "3", "metric", "gpt-4.tokens_in", "ts", "1763715600000", "id", "7f3c"];
+    assert_eq!(fields, expected);
+}
+
+/// The stream's name comes from the configuration.
+#[test]
+fn the_configured_stream_is_written() {
+    let server = RedisServer::start();
+    let run =
+        quotabell(["emit", "--subject", "alice", "--json"]).redis(&server.url()).env("QUOTABELL__STREAM__KEY", "calls");
+    let printed = run.run().expect_json().remove(0);
+    assert_eq!((&printed["stream"], &printed["count"]), (&"calls".into(), &1.into()));
+    assert_eq!(entries(&server, "calls")[0].0, printed["last_id"]);
+}
+
+/// More events than one write holds: none may be missing or doubled at the seams.
+#[test]
+fn many_events_are_all_appended() {
+    let server = RedisServer::start();
+    let printed = emit(&server, &["--subject", "alice", "--count", "2503", "--json"]).expect_json().remove(0);
+    let entries = entries(&server, "usage");
+    assert_eq!(entries.len(), 2503);
+    assert_eq!(
+        (&printed["first_id"], &printed["last_id"]),
+        (&entries[0].0.clone().into(), &entries[2502].0.clone().into())
+    );
+}
+
+/// One id for all would count a single event.
+#[test]
+fn with_a_count_each_event_has_an_id_of_its_own() {
+    let server = RedisServer::start();
+    emit(&server, &["--subject", "alice", "--count", "1200", "--id", "order"]).expect_done();
+    let ids: BTreeSet<String> = entries(&server, "usage").into_iter().map(|(_, fields)| fields[3].clone()).collect();
+    assert_eq!(ids.len(), 1200);
+    assert!(ids.contains("order-1") && ids.contains("order-1200"));
+}
+
+/// The suffix counts too: an id that the daemon would refuse must not be sent.
+#[test]
+fn an_id_that_grows_too_long_is_refused_before_anything_is_sent() {
+    let server = RedisServer::start();
+    let id = "x".repeat(126);
+    let finished = emit(&server, &["--subject", "alice", "--count", "10", "--id", &id]);
+    assert!(finished.code == 2 && finished.stderr.contains("129 bytes"), "{}", finished.stderr);
+    assert!(entries(&server, "usage").is_empty());
+}
+
+/// A pace that is not kept makes load tests lie. Only the lower bound is sure on a busy machine.
+#[test]
+fn a_rate_paces_the_events() {
+    let server = RedisServer::start();
+    let started = Instant::now();
+    emit(&server, &["--subject", "alice", "--count", "51", "--rate", "100"]).expect_done();
+    assert!(started.elapsed() >= Duration::from_millis(500), "{:?}", started.elapsed());
+    assert_eq!(entries(&server, "usage").len(), 51);
+}
+
+/// A full server refuses writes: how far it went must be told.
+#[test]
+fn a_full_server_is_told_with_a_hint() {
+    let server = RedisServer::start_with(&["--save", "", "--maxmemory", "1kb", "--maxmemory-policy", "noeviction"]);
+    let finished = emit(&server, &["--subject", "alice", "--count", "10"]);
+    assert_eq!(finished.code, 1);
+    assert!(finished.stderr.contains("append events 1 to 10 of 10 to usage"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("hint: Redis is at its maxmemory"), "{}", finished.stderr);
+}

@@ -1,0 +1,104 @@
+//! The help of every verb, as people read it.
+
+use crate::support::binary::quotabell;
+use clap::CommandFactory as _;
+use quotabell::cli::Cli;
+
+/// Every verb, and every verb within one.
+const VERBS: [&str; 23] = [
+    "",
+    "run",
+    "demo",
+    "check-config",
+    "emit",
+    "subject",
+    "subject set",
+    "subject show",
+    "subject list",
+    "subject remove",
+    "subject import",
+    "usage",
+    "check",
+    "alerts",
+    "deliveries",
+    "deliveries list",
+    "deliveries show",
+    "deliveries replay",
+    "refused list",
+    "send-test",
+    "preview",
+    "completions",
+    "man",
+];
+
+fn help(verb: &str) -> String {
+    quotabell(verb.split_whitespace().chain(["--help"])).run().expect_done()
+}
+
+/// Help is the documentation that is always at hand: a change of it must be seen.
+#[test]
+fn every_verb_explains_itself() {
+    for verb in VERBS {
+        insta::assert_snapshot!(format!("help_{}", verb.replace([' ', '-'], "_")), help(verb));
+    }
+}
+
+/// An option is learnt from an example.
+#[test]
+fn every_verb_that_does_something_has_examples() {
+    for verb in VERBS.iter().filter(|verb| !["subject", "deliveries"].contains(verb)) {
+        assert!(help(verb).contains("Examples:\n  quotabell") || help(verb).contains("Examples:\n  printf"), "{verb}");
+    }
+}
+
+/// Every verb must take the configuration's name, also behind it.
+#[test]
+fn every_verb_takes_the_configuration() {
+    for verb in VERBS {
+        assert!(help(verb).contains("--config <FILE>"), "{verb}");
+    }
+}
+
+/// A line that is broken by hand in mid-sentence is broken again where the terminal wraps it.
+#[test]
+fn no_sentence_of_the_help_is_broken_by_hand() {
+    fn judge(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let goes_on = help.lines().find(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+        assert_eq!(goes_on, None, "{}", command.get_name());
+        command.get_subcommands().for_each(judge);
+    }
+    judge(&Cli::command());
+}
+
+/// An example is copied: a manual page that fills it into the text joins and breaks its lines.
+#[test]
+fn manual_pages_keep_the_lines_of_examples() {
+    for verb in VERBS.iter().filter(|verb| !["subject", "deliveries"].contains(verb)) {
+        let page = quotabell(["man"].into_iter().chain(verb.split_whitespace())).run().expect_done();
+        assert!(!page.contains(".SH EXTRA"), "{verb}");
+        let (_, examples) = page.split_once("\n.SH EXAMPLES\n.nf\n").unwrap_or_else(|| panic!("{verb}: {page}"));
+        let (examples, _) = examples.split_once("\n.fi\n").unwrap_or_else(|| panic!("{verb}: {page}"));
+        assert!(examples.starts_with("quotabell") || examples.starts_with("printf"), "{verb}: {examples}");
+        assert!(
+            page.lines().any(|line| line.starts_with(".TH ") && line.contains(env!("CARGO_PKG_VERSION"))),
+            "{verb}"
+        );
+    }
+}
+
+/// Packagers ask for these.
+#[test]
+fn completions_and_manual_pages_are_printed() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(quotabell(["completions", shell]).run().expect_done().contains("check-config"), "{shell}");
+    }
+    let page = quotabell(["man"]).run().expect_done();
+    assert!(page.contains(".TH quotabell 1") && page.contains("check\\-config"), "{page}");
+    let page = quotabell(["man", "check-config"]).run().expect_done();
+    insta::with_settings!({filters => vec![(r"quotabell \d+\.\d+\.\d+", "quotabell VERSION")]}, {
+        insta::assert_snapshot!("man_check_config", page);
+    });
+    let page = quotabell(["man", "subject", "set"]).run().expect_done();
+    assert!(page.contains(".TH quotabell-subject-set 1") && page.contains("webhook\\-secret"), "{page}");
+}

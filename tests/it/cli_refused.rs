@@ -1,0 +1,97 @@
+//! `refused list` against a real server.
+
+use crate::support::binary::quotabell;
+use crate::support::redis_server::RedisServer;
+use serde_json::json;
+
+fn refuse(server: &RedisServer, fields: &[&[u8]]) {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let mut command = redis::cmd("XADD");
+    command.arg("quota_refused:{usage}").arg("*");
+    for field in fields {
+        command.arg(*field);
+    }
+    let _: String = command.query(&mut connection).expect("appended");
+}
+
+/// Whatever a producer sent must be shown: bytes that are no text, names like our own, repeated names.
+#[test]
+fn every_field_is_shown_as_it_was_sent() {
+    let server = RedisServer::start();
+    refuse(
+        &server,
+        &[
+            b"entry",
+            b"1-1",
+            b"reason",
+            b"bad_subject",
+            b"detail",
+            b"subject is not UTF-8",
+            b"subject",
+            b"a\xff\xfe",
+            b"reason",
+            b"mine",
+            b"x\xc3",
+            b"1",
+            b"subject",
+            b"second",
+        ],
+    );
+    let printed = quotabell(["refused", "list", "--json"]).redis(&server.url()).run().expect_json();
+    let fields = json!({"subject": "a\\xff\\xfe", "reason": "mine", "x\\xc3": "1"});
+    let expected = json!({"entry": "1-1", "reason": "bad_subject", "detail": "subject is not UTF-8", "fields": fields});
+    assert_eq!(printed, [expected]);
+}
+
+/// A stranger's bytes must not steer the operator's terminal.
+#[test]
+fn the_table_shows_control_characters_and_does_not_obey_them() {
+    let server = RedisServer::start();
+    refuse(
+        &server,
+        &[
+            b"entry",
+            b"1-1",
+            b"reason",
+            b"bad_subject",
+            b"detail",
+            b"subject holds a control character",
+            b"subject",
+            b"a\x1b[2J\nb",
+        ],
+    );
+    let printed = quotabell(["refused", "list"]).redis(&server.url()).run().expect_done();
+    insta::assert_snapshot!(printed);
+}
+
+/// A list that ends at a page's end would hide the rest.
+#[test]
+fn the_list_is_complete_and_the_limit_takes_the_newest() {
+    let server = RedisServer::start();
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let mut pipeline = redis::pipe();
+    for number in 1..=1001 {
+        let entry = format!("{number}-0");
+        pipeline.cmd("XADD").arg("quota_refused:{usage}").arg("*").arg("entry").arg(entry);
+        pipeline.arg("reason").arg("bad_units").arg("detail").arg("x").ignore();
+    }
+    let () = pipeline.query(&mut connection).expect("appended");
+    let entries = |arguments: &[&str]| -> Vec<String> {
+        let run = quotabell(["refused", "list", "--json"].iter().chain(arguments).copied()).redis(&server.url());
+        run.run().expect_json().iter().map(|refused| refused["entry"].as_str().expect("text").to_owned()).collect()
+    };
+    let all: Vec<String> = (1..=1001).map(|number| format!("{number}-0")).collect();
+    assert_eq!(entries(&[]), all);
+    assert_eq!(entries(&["--limit", "2"]), all[999..]);
+    assert_eq!(entries(&["--limit", "750"]), all[251..]);
+    assert_eq!(entries(&["--limit", "5000"]), all);
+}
+
+/// Nothing refused is no error.
+#[test]
+fn an_empty_list_is_empty() {
+    let server = RedisServer::start();
+    for arguments in [&["refused", "list"][..], &["refused", "list", "--limit", "3"], &["refused", "list", "--json"]] {
+        assert_eq!(quotabell(arguments.iter().copied()).redis(&server.url()).run().expect_done(), "");
+    }
+}

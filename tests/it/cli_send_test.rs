@@ -1,0 +1,255 @@
+//! `send-test` against real receivers, and `preview`.
+
+use crate::support::binary::{Quotabell, quotabell};
+use crate::support::redis_server::{RedisServer, free_port};
+use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use serde_json::{Value, json};
+use standardwebhooks::Webhook;
+
+/// 24 bytes, the fewest that a secret may have.
+const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz";
+
+/// A run that may call 127.0.0.1.
+fn send(arguments: &[&str]) -> Quotabell {
+    quotabell(["send-test"].iter().chain(arguments).copied())
+        .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
+        .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
+}
+
+fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
+    settings.add_filter(r"\bc_[0-9a-f]{16}", "c_ID");
+    settings.add_filter(r"whsec_[A-Za-z0-9+/=]+", "whsec_SECRET");
+    settings.add_filter(r#""duration_ms":\d+"#, r#""duration_ms":N"#);
+    settings.add_filter(r"\b\d+ ms", "N ms");
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// A receiver is tried out with what it will get: a signed message that says that it is a test. No Redis is needed for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_gets_one_signed_test_message() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let url = receiver.url("/hook");
+    let done = send(&["--webhook", &url, "--webhook-secret", SECRET]).run();
+    snapshot("webhook", &done.told());
+    assert!(!done.stdout.contains("whsec_"), "a secret that is known need not be shown: {}", done.stdout);
+    let request = receiver.next().await;
+    Webhook::new(SECRET).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
+    let body: Value = serde_json::from_slice(&request.body).expect("JSON");
+    assert_eq!(body["type"], "quota.test");
+
+    let made = send(&["--webhook", &url, "--json"]).run();
+    snapshot("webhook_with_a_new_secret", &made.told());
+    let secret = made.expect_json()[0]["webhook_secret"].as_str().expect("the secret").to_owned();
+    let request = receiver.next().await;
+    Webhook::new(&secret).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
+    assert!(receiver.try_next().is_none(), "one run, one message");
+}
+
+/// A mailbox gets a mail that says that it is a test; the mail server's word is shown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mailbox_gets_one_test_mail() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let mail =
+        |server: &SmtpCatcher| send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__SMTP_URL", server.url()).run();
+    snapshot("email", &mail(&server).told());
+    let caught = server.next().await;
+    assert_eq!(caught.to, ["a@b.test"]);
+    assert!(caught.text().contains("Subject: [test] "), "{}", caught.text());
+    server.program(Phase::Rcpt, Reply::Say("550 no such user"), Times::Once);
+    snapshot("email_refused", &mail(&server).told());
+    server.program(Phase::Rcpt, Reply::Say("450 try later"), Times::Once);
+    snapshot("email_put_off", &mail(&server).told());
+    assert!(server.try_next().is_none());
+}
+
+/// What failed and whether an alert would be tried again decides what an operator does next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_does_not_arrive_is_a_failure_with_a_hint() {
+    let receiver = HttpCatcher::start([Answer::status(503), Answer::status(410)]).await.expect("a receiver");
+    let url = receiver.url("/hook");
+    let line = ["--webhook", &url, "--webhook-secret", SECRET];
+    snapshot("webhook_transient", &send(&line).run().told());
+    snapshot("webhook_permanent", &send(&line).run().told());
+    // As configured by default, nobody inside the own network is called.
+    let blocked = send(&line).env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "false").run();
+    snapshot("webhook_blocked", &blocked.told());
+    assert_eq!(send(&[line.as_slice(), &["--json"]].concat()).run().code, 0);
+}
+
+/// A subject's contacts are found as an alert finds them: its own, else the fallback.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let run = |arguments: &[&str]| send(arguments).redis(&redis.url());
+    snapshot("no_contact", &run(&["--subject", "alice"]).run().told());
+    let fallback = json!([{"id": "c_ops", "channel": "webhook", "url": receiver.url("/ops"), "secret": SECRET}]);
+    let sent = run(&["--subject", "alice", "--json"]).env("QUOTABELL__FALLBACK__CONTACTS", fallback.to_string()).run();
+    assert!(
+        sent.stderr.contains("alice has no contact of its own: contact c_ops of the fallback gets this message"),
+        "{}",
+        sent.told()
+    );
+    assert_eq!(sent.expect_json()[0]["contact"], "c_ops");
+    assert_eq!(receiver.next().await.uri.path(), "/ops");
+
+    let own = [("c_one", "/one", false), ("c_two", "/two", true)].map(|(id, path, muted)| {
+        json!({"id": id, "channel": "webhook", "url": receiver.url(path), "secret": SECRET, "muted": muted})
+    });
+    let broken = json!({"id": "c_old", "channel": "sms"});
+    let contacts = json!([own[0], own[1], broken]).to_string();
+    let mut command = redis::cmd("HSET");
+    let () =
+        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
+    snapshot("several_contacts", &run(&["--subject", "alice"]).run().told());
+    snapshot("unknown_contact", &run(&["--subject", "alice", "--contact", "c_three"]).run().told());
+    let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
+    let mut command = redis::cmd("HSET");
+    let () =
+        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
+    let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
+    assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
+    snapshot("unverified_contact", &run(&["--subject", "alice"]).run().told());
+    let mut command = redis::cmd("HSET");
+    let () = redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
+    let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
+    assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
+    assert_eq!(receiver.next().await.uri.path(), "/two");
+    assert!(receiver.try_next().is_none(), "a refused choice sends nothing");
+    let keys: Vec<String> = redis.client().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works");
+    let (cooldowns, others): (Vec<String>, Vec<String>) =
+        keys.into_iter().partition(|key| key.starts_with("quota_cooldown:{usage}:send-test:c_"));
+    assert_eq!((cooldowns.len(), others), (2, vec!["quota_subject:alice".to_owned()]), "nothing else is written");
+}
+
+/// An operator tries out what this customer will read: another's name beside its own time zone would only confuse.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_message_to_a_subject_is_about_that_subject() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contacts = json!([{"channel": "webhook", "url": receiver.url("/"), "secret": SECRET}]).to_string();
+    let fields = ["timezone", "Asia/Tokyo", "limit:tokens", "7", "contacts", &contacts];
+    let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
+    let mut command = redis::cmd("HSET");
+    let () = redis.client().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
+    let cooled = async || {
+        let keys: Vec<String> =
+            redis.client().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+        let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    };
+    run().run().expect_done();
+    cooled().await;
+    let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    let said = |field: &str| body["data"][field].clone();
+    assert_eq!((said("subject"), said("plan"), said("timezone")), (json!("alice"), json!("free"), json!("Asia/Tokyo")));
+    assert_eq!((said("metric"), said("limit"), said("used")), (json!("tokens"), json!(7), json!(6)), "{body}");
+
+    // What can't be read is told, as `usage` tells it, and the message goes out.
+    let mut command = redis::cmd("HSET");
+    let () = redis.client().query(command.arg("quota_subject:alice").arg(&["plan", "gold"])).await.expect("set");
+    let unknown = run().run();
+    assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
+    let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    assert_eq!(body["data"]["plan"], "gold");
+}
+
+/// A verb in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    for (subject, path) in [("alice", "/shared"), ("bob", "/own"), ("carol", "/shared")] {
+        let contact = json!([{"id": "w", "channel": "webhook", "url": receiver.url(path), "secret": SECRET}]);
+        let mut command = redis::cmd("HSET");
+        command.arg(format!("quota_subject:{subject}")).arg("contacts").arg(contact.to_string());
+        let () = redis.client().query(&command).await.expect("set");
+    }
+    let run = |subject| send(&["--subject", subject]).redis(&redis.url()).run();
+    // One that did not arrive left all the same.
+    assert_eq!(run("alice").code, 1);
+    assert_eq!(receiver.next().await.uri.path(), "/shared");
+    let again = run("alice");
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"\b\d+ s\b", "N s");
+    settings.bind(|| snapshot("cooling_down", &again.told()));
+    assert_eq!(run("carol").code, 1, "the same receiver");
+    assert_eq!(run("bob").code, 0, "the same id, another receiver");
+    assert_eq!(receiver.next().await.uri.path(), "/own");
+    assert!(receiver.try_next().is_none(), "what cools down is not sent");
+
+    let keys: Vec<String> = redis.client().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+    for key in &keys {
+        let left_ms: i64 = redis.client().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
+        assert!((1..=10_000).contains(&left_ms), "{key}: {left_ms}");
+    }
+    let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    assert_eq!(run("alice").code, 0);
+    // Somebody else's key is no leave to send.
+    let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    for key in &keys {
+        let () = redis.client().query(redis::cmd("SADD").arg(key).arg("x")).await.expect("a key of another type");
+    }
+    let broken = run("alice");
+    assert!(broken.code == 1 && broken.stderr.contains("\nhint: a key of quotabell's holds"), "{}", broken.told());
+    assert_eq!(receiver.next().await.uri.path(), "/shared");
+    assert!(receiver.try_next().is_none());
+}
+
+/// Exit codes of what can't be sent at all.
+#[test]
+fn failures_have_their_codes() {
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let code = |arguments: &[&str]| send(arguments).redis(&nobody).run().code;
+    assert_eq!(code(&[]), 2);
+    assert_eq!(code(&["--email", "alice"]), 2);
+    assert_eq!(code(&["--webhook", "https://x.test", "--webhook-secret", "hunter2"]), 2);
+    assert_eq!(code(&["--email", "a@b.test", "--webhook", "https://x.test"]), 2);
+    assert_eq!(code(&["--contact", "c_1", "--email", "a@b.test"]), 2);
+    assert_eq!(code(&["--webhook-secret", SECRET, "--email", "a@b.test"]), 2);
+    assert_eq!(code(&["--subject", "alice"]), 1);
+    let misconfigured = send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__TEMPLATES", "/absent").run();
+    assert!(misconfigured.code == 78 && misconfigured.stderr.contains("/absent"), "{}", misconfigured.stderr);
+}
+
+/// Operators compare templates by their previews: the same arguments print the same, and nothing but the part.
+#[test]
+fn each_part_of_an_alert_is_previewed() {
+    for part in ["subject", "text", "webhook"] {
+        let printed = quotabell(["preview", part, "--threshold", "100", "--limit", "7", "--subject", "bob"]).run();
+        insta::assert_snapshot!(format!("preview_{part}"), printed.told());
+    }
+    let html = quotabell(["preview", "html", "--subject", "<b>"]).run().expect_done();
+    assert!(html.trim_end().ends_with("</html>") && html.contains("&lt;b&gt;"), "{html}");
+    assert!(!html.ends_with("\n\n"));
+}
+
+/// The mail that asks to confirm an address is the operator's to change as well, so it can be looked at.
+#[test]
+fn the_mail_that_asks_for_consent_is_previewed() {
+    let preview = |part: &str| quotabell(["preview", part, "--subject", "<b>"]).run().expect_done();
+    assert_eq!(preview("verify-subject"), "Confirm this address for quota alerts about <b>\n");
+    assert!(preview("verify-text").contains("  012345\n") && preview("verify-html").contains("&lt;b&gt;"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("verify.txt"), "{{ code }}\n{{ used }}\n").expect("written");
+    let broken = quotabell(["preview", "text"]).env("QUOTABELL__EMAIL__TEMPLATES", folder.path()).run();
+    assert_eq!(broken.code, 78);
+    let said = "verify.txt, line 2: \"used\" is not known; known are the variables subject, code, link, minutes";
+    assert!(broken.stderr.contains(said), "{}", broken.stderr);
+}
+
+/// A template of the operator's is used, and a broken one is told with file and line.
+#[test]
+fn a_template_of_ones_own_is_previewed_or_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let template = folder.path().join("subject.txt");
+    let preview = || quotabell(["preview", "subject"]).env("QUOTABELL__EMAIL__TEMPLATES", folder.path()).run();
+    std::fs::write(&template, "{{ subject }}: {{ used_percent }}%\n").expect("written");
+    assert_eq!(preview().expect_done(), "alice: 80.0%\n");
+    std::fs::write(&template, "{{ subject }}\n{{ useed }}\n").expect("written");
+    let broken = preview();
+    assert!(broken.code == 78 && broken.stdout.is_empty(), "{}", broken.told());
+    assert!(broken.stderr.contains("subject.txt, line 2: \"useed\" is not known"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("\nhint: mend the template"), "{}", broken.stderr);
+}

@@ -1,0 +1,422 @@
+//! `subject set / show / list / remove` against a real server: what stands in the hash, and what is shown of it.
+
+use std::collections::BTreeMap;
+
+use crate::support::binary::{Finished, quotabell};
+use crate::support::redis_server::RedisServer;
+use quotabell::cli::subject::change::{self, Change, NamedWebhook};
+use quotabell::cli::subject::store::{self, Stored};
+use serde_json::{Value, json};
+
+const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+
+fn subject(server: &RedisServer, arguments: &[&str]) -> Finished {
+    quotabell(["subject"].iter().chain(arguments).copied()).redis(&server.url()).run()
+}
+
+fn hash(server: &RedisServer, subject: &str) -> BTreeMap<String, String> {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    redis::cmd("HGETALL").arg(format!("quota_subject:{subject}")).query(&mut connection).expect("a hash")
+}
+
+fn hset(server: &RedisServer, subject: &str, fields: &[(&str, &[u8])]) {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let mut command = redis::cmd("HSET");
+    command.arg(format!("quota_subject:{subject}"));
+    for (name, value) in fields {
+        command.arg(*name).arg(*value);
+    }
+    let _: u64 = command.query(&mut connection).expect("written");
+}
+
+fn contacts(hash: &BTreeMap<String, String>) -> Vec<Value> {
+    serde_json::from_str(&hash["contacts"]).expect("a JSON array")
+}
+
+/// The hash is a contract: platforms read and write it too.
+#[test]
+fn set_writes_the_documented_fields() {
+    let server = RedisServer::start();
+    let options =
+        ["--plan", "free", "--timezone", "Asia/Ho_Chi_Minh", "--limit", "requests=5000", "--limit", "tokens=7"];
+    let more = [
+        "--threshold",
+        "90",
+        "--threshold",
+        "50",
+        "--email",
+        "a@b.test",
+        "--webhook",
+        "https://x.test/h",
+        "--webhook-secret",
+        SECRET,
+    ];
+    subject(&server, &[&["set", "a:{b}"], &options[..], &more[..]].concat()).expect_done();
+    let hash = hash(&server, "a:{b}");
+    assert_eq!(hash["plan"], "free");
+    assert_eq!(hash["timezone"], "Asia/Ho_Chi_Minh");
+    assert_eq!((hash["limit:requests"].as_str(), hash["limit:tokens"].as_str()), ("5000", "7"));
+    assert_eq!(hash["thresholds"], "50,90");
+    let contacts = contacts(&hash);
+    assert_eq!((&contacts[0]["channel"], &contacts[0]["address"]), (&json!("email"), &json!("a@b.test")));
+    assert_eq!(
+        (&contacts[1]["channel"], &contacts[1]["url"], &contacts[1]["secret"]),
+        (&json!("webhook"), &json!("https://x.test/h"), &json!(SECRET))
+    );
+    assert!(contacts.iter().all(|contact| contact["id"].as_str().is_some_and(|id| id.starts_with("c_"))));
+    assert_eq!(hash.len(), 6);
+}
+
+/// A change of one thing must not undo another.
+#[test]
+fn set_changes_only_what_is_named() {
+    let server = RedisServer::start();
+    subject(
+        &server,
+        &["set", "alice", "--plan", "free", "--limit", "requests=1", "--limit", "tokens=2", "--email", "a@b.test"],
+    )
+    .expect_done();
+    hset(&server, "alice", &[("note", b"the platform's own")]);
+    let before = hash(&server, "alice");
+    subject(&server, &["set", "alice", "--limit", "tokens=none", "--timezone", "UTC"]).expect_done();
+    let mut expected = before;
+    expected.remove("limit:tokens");
+    expected.insert("timezone".to_owned(), "UTC".to_owned());
+    assert_eq!(hash(&server, "alice"), expected);
+}
+
+/// An address that was replaced must not go on being mailed.
+#[test]
+fn naming_any_contact_replaces_the_list() {
+    let server = RedisServer::start();
+    subject(
+        &server,
+        &["set", "alice", "--email", "old@b.test", "--webhook", "https://x.test", "--webhook-secret", SECRET],
+    )
+    .expect_done();
+    subject(&server, &["set", "alice", "--email", "new@b.test"]).expect_done();
+    let contacts = contacts(&hash(&server, "alice"));
+    assert_eq!(contacts.len(), 1);
+    assert_eq!(contacts[0]["address"], "new@b.test");
+}
+
+/// What is cleared comes from the plan again; what is named beside is set.
+#[test]
+fn clear_removes_and_what_is_named_beside_stays() {
+    let server = RedisServer::start();
+    let all = [
+        "set",
+        "alice",
+        "--plan",
+        "free",
+        "--timezone",
+        "UTC",
+        "--limit",
+        "requests=1",
+        "--limit",
+        "tokens=2",
+        "--threshold",
+        "50",
+        "--email",
+        "a@b.test",
+    ];
+    subject(&server, &all).expect_done();
+    subject(&server, &["set", "alice", "--clear", "contacts"]).expect_done();
+    assert!(!hash(&server, "alice").contains_key("contacts"));
+    subject(&server, &["set", "alice", "--clear", "limits", "--limit", "calls=3"]).expect_done();
+    let limits: Vec<String> = hash(&server, "alice").into_keys().filter(|field| field.starts_with("limit:")).collect();
+    assert_eq!(limits, ["limit:calls"]);
+    subject(&server, &["set", "alice", "--clear", "plan,timezone,thresholds,limits"]).expect_done();
+    assert!(hash(&server, "alice").is_empty());
+    // Nothing to clear is no error: the wished state is there.
+    subject(&server, &["set", "alice", "--clear", "limits"]).expect_done();
+}
+
+/// A secret that nobody has seen signs nothing that anybody can check.
+#[test]
+fn a_missing_secret_is_generated_and_printed() {
+    let server = RedisServer::start();
+    let urls = ["--webhook", "https://a.test", "--webhook", "https://b.test", "--webhook-secret", SECRET];
+    let printed = subject(&server, &[&["set", "alice"], &urls[..]].concat()).expect_done();
+    let contacts = contacts(&hash(&server, "alice"));
+    // The first secret belongs to the first webhook; the second is made.
+    assert_eq!(contacts[0]["secret"], SECRET);
+    let made = contacts[1]["secret"].as_str().expect("text");
+    assert!(made.starts_with("whsec_") && made.len() == 50, "{made}");
+    assert_eq!(printed, format!("{made}  https://b.test\n"));
+    let printed = subject(&server, &["set", "bob", "--webhook", "https://b.test", "--json"]).expect_json().remove(0);
+    assert_eq!(printed["webhook_secrets"][0]["url"], "https://b.test");
+}
+
+/// A new secret in place of the stored one breaks a receiver that still checks with the old one.
+#[test]
+fn a_webhook_that_is_stored_keeps_its_secret() {
+    let server = RedisServer::start();
+    let first = subject(&server, &["set", "alice", "--webhook", "https://a.test"]).expect_done();
+    let secret = first.split_whitespace().next().expect("a secret").to_owned();
+    let again = ["set", "alice", "--email", "a@b.test", "--webhook", "https://a.test", "--webhook", "https://b.test"];
+    let printed = subject(&server, &again).expect_done();
+    let now = contacts(&hash(&server, "alice"));
+    assert_eq!((&now[0]["address"], &now[1]["secret"]), (&json!("a@b.test"), &json!(secret)));
+    // Only what is new can be unknown to the receiver.
+    assert_eq!(printed, format!("{}  https://b.test\n", now[2]["secret"].as_str().expect("text")));
+    // What is named replaces it.
+    subject(&server, &["set", "alice", "--webhook", "https://a.test", "--webhook-secret", SECRET]).expect_done();
+    assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
+    // `--clear` removes first, so that the webhook is new.
+    let printed =
+        subject(&server, &["set", "alice", "--clear", "contacts", "--webhook", "https://a.test"]).expect_done();
+    assert!(printed.starts_with("whsec_") && !printed.contains(SECRET), "{printed}");
+}
+
+/// Between the look at the stored secret and the write another client may store one: it must not be overwritten.
+#[tokio::test]
+async fn contacts_that_change_meanwhile_are_read_again() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
+    let mut change = Change::of("alice".parse().expect("legal"));
+    change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
+    let prepared = store::prepare(&client, [&change]).await.expect("read");
+    let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
+    hset(&server, "alice", &[("contacts", stored.as_bytes())]);
+    assert_eq!(store::write(&client, prepared).await.expect("answered"), [Stored::Changed]);
+    assert_eq!(hash(&server, "alice")["contacts"], stored);
+    // Read again, it is there to be kept.
+    assert_eq!(store::one(&client, &change).await.expect("written"), Stored::Written(Vec::new()));
+    assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
+}
+
+/// A write whose answer was lost is written again: its secret is stored by then, but nobody has seen it.
+#[tokio::test]
+async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
+    let mut change = Change::of("alice".parse().expect("legal"));
+    change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
+    for _ in 0..2 {
+        let stored = store::one(&client, &change).await.expect("written");
+        assert_eq!(stored, Stored::Written(change.generated.clone()));
+    }
+}
+
+/// The platform writes contacts too: with an id of its own, beside others that can't be read, with a list of secrets.
+#[test]
+fn secrets_that_the_platform_wrote_are_kept_unless_they_cannot_sign() {
+    let server = RedisServer::start();
+    let list = format!("{SECRET} {SECRET}");
+    let stored = json!([
+        {"channel": "sms"},
+        {"id": "mine", "channel": "webhook", "url": "https://a.test", "secret": list},
+        {"channel": "webhook", "url": "https://b.test", "secret": "whsec_AAAA"},
+    ]);
+    hset(&server, "alice", &[("contacts", stored.to_string().as_bytes())]);
+    let options = ["set", "alice", "--webhook", "https://a.test", "--webhook", "https://b.test", "--plan", "free"];
+    let printed = subject(&server, &options).expect_done();
+    let hash = hash(&server, "alice");
+    let now = contacts(&hash);
+    assert_eq!((&now[0]["secret"], hash["plan"].as_str()), (&json!(list), "free"));
+    assert_eq!(printed, format!("{}  https://b.test\n", now[1]["secret"].as_str().expect("text")));
+}
+
+/// A refused change must change nothing.
+#[test]
+fn a_bad_value_writes_nothing() {
+    let server = RedisServer::start();
+    for bad in [
+        &["--plan", "gold"][..],
+        &["--timezone", "Hanoi"],
+        &["--limit", "requests=0"],
+        &["--limit", "requests=9007199254740992"],
+        &["--limit", "Requests=1"],
+        &["--limit", "a=1", "--limit", "a=2"],
+        &["--threshold", "1001"],
+        &["--webhook", "example.com"],
+        &["--webhook", "https://x.test", "--webhook-secret", "whsec_AAAA"],
+        &["--email", "a@b.test", "--email", "a@b.test"],
+        &["--email", "a@b.test", "--email", "a@B.Test"],
+        &["--email", "a@[192.0.2.1]"],
+        &["--email", "\"a b\"@b.test"],
+        &["--clear", "everything"],
+    ] {
+        let finished = subject(&server, &[&["set", "alice", "--timezone", "UTC"][..2], bad].concat());
+        assert_eq!(finished.code, 2, "{bad:?}: {}", finished.stderr);
+        assert!(hash(&server, "alice").is_empty(), "{bad:?}");
+    }
+}
+
+/// A webhook that the configuration refuses is legal, but the operator must hear of it now and not from a dead delivery.
+#[test]
+fn a_plain_http_webhook_is_warned_about() {
+    let server = RedisServer::start();
+    let options = ["set", "alice", "--webhook", "http://x.test", "--webhook-secret", SECRET];
+    let warned = subject(&server, &options);
+    assert!(warned.code == 0 && warned.stderr.contains("webhook.allow_http"), "{}", warned.stderr);
+    let allowed = quotabell(["subject"].iter().chain(&options).copied())
+        .redis(&server.url())
+        .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
+        .run();
+    assert!(!allowed.stderr.contains("warning"), "{}", allowed.stderr);
+}
+
+/// Most mail servers refuse such an address each time: the operator must hear of it before the first alert.
+#[test]
+fn an_address_that_few_mail_servers_take_is_warned_about() {
+    let server = RedisServer::start();
+    let set = |address: &str| subject(&server, &["set", "alice", "--email", address]);
+    let warned = set("jörg@b.test");
+    assert!(warned.code == 0 && warned.stderr.contains("only a mail server with SMTPUTF8"), "{}", warned.stderr);
+    assert!(!set("bob@bücher.example").stderr.contains("warning"));
+}
+
+/// Whoever wonders why a contact gets nothing must see it; naming it makes it the operator's, who needs nobody's consent.
+#[test]
+fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() {
+    let server = RedisServer::start();
+    let unverified = br#"[{"id":"c_1","channel":"email","address":"a@b.test","verified":false}]"#;
+    hset(&server, "alice", &[("contacts", unverified)]);
+    let json = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
+    assert_eq!(json["contacts"][0]["verified"], false);
+    for verb in [&["show", "alice"][..], &["list"]] {
+        let shown = subject(&server, verb).expect_done();
+        assert!(shown.contains("a@b.test (unverified)"), "{shown}");
+    }
+    subject(&server, &["set", "alice", "--email", "a@b.test"]).expect_done();
+    let json = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
+    assert_eq!((json["contacts"][0].get("verified"), &json["contacts"][0]["address"]), (None, &json!("a@b.test")));
+    assert!(!subject(&server, &["list"]).expect_done().contains("unverified"));
+}
+
+/// Programs rely on the fields; nobody may see a secret.
+#[test]
+fn show_prints_the_documented_fields_without_secrets() {
+    let server = RedisServer::start();
+    let options = [
+        "--plan",
+        "free",
+        "--limit",
+        "requests=5",
+        "--threshold",
+        "50",
+        "--email",
+        "a@b.test",
+        "--webhook",
+        "https://x.test/h",
+        "--webhook-secret",
+        SECRET,
+    ];
+    subject(&server, &[&["set", "alice"], &options[..]].concat()).expect_done();
+    let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
+    let expected = json!({
+        "subject": "alice", "plan": "free", "timezone": null, "limits": {"requests": 5}, "thresholds": [50],
+        "contacts": [
+            {"id": shown["contacts"][0]["id"], "channel": "email", "address": "a@b.test"},
+            {"id": shown["contacts"][1]["id"], "channel": "webhook", "url": "https://x.test/h", "secret": "***"},
+        ],
+    });
+    assert_eq!(shown, expected);
+    insta::assert_snapshot!(subject(&server, &["show", "alice"]).expect_done());
+}
+
+/// A field that the platform wrote wrong must be named, and must not hide the others.
+#[test]
+fn show_names_unreadable_fields_and_shows_the_rest() {
+    let server = RedisServer::start();
+    hset(
+        &server,
+        "alice",
+        &[("plan", b"free"), ("timezone", b"Mars/Olympus"), ("limit:requests", b"-5"), ("contacts", b"[{]")],
+    );
+    let finished = subject(&server, &["show", "alice", "--json"]);
+    for field in ["timezone", "limit:requests", "contacts"] {
+        assert!(finished.stderr.contains(&format!("field {field:?}")), "{}", finished.stderr);
+    }
+    let shown = finished.expect_json().remove(0);
+    assert_eq!((&shown["plan"], &shown["timezone"]), (&json!("free"), &Value::Null));
+}
+
+/// What makes alerts wait or die must be seen where people look, and not first in the daemon's log. Shows no secret.
+#[test]
+fn show_and_list_warn_about_what_no_alert_can_use() {
+    let server = RedisServer::start();
+    let stored = json!([
+        {"id": "c_1", "channel": "webhook", "url": "https://x.test", "secret": "hidden"},
+        {"id": "c_2", "channel": "webhook", "url": "x.test:80/hook", "secret": SECRET},
+        {"id": "c_3", "channel": "email", "address": "nobody"},
+        {"id": "c_4", "channel": "email", "address": "a@b.test"},
+    ]);
+    hset(&server, "alice", &[("plan", b"fere"), ("contacts", stored.to_string().as_bytes())]);
+    let shown = subject(&server, &["show", "alice"]);
+    insta::assert_snapshot!(shown.told());
+    let listed = subject(&server, &["list"]);
+    assert_eq!((listed.code, &listed.stderr), (0, &shown.stderr));
+}
+
+/// A key of another type stops its subject's alerts: a list that leaves it out in silence hides that.
+#[test]
+fn list_names_a_key_of_another_type_and_shows_the_rest() {
+    let server = RedisServer::start();
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
+    for name in ["alice", "carol"] {
+        hset(&server, name, &[("plan", b"free")]);
+    }
+    let listed = subject(&server, &["list", "--limit", "2", "--json"]);
+    assert_eq!(
+        listed.stderr,
+        "warning: key \"quota_subject:bob\" is not a hash: nothing of this subject can be read\n"
+    );
+    let names: Vec<Value> = listed.expect_json().into_iter().map(|subject| subject["subject"].clone()).collect();
+    assert_eq!(names, ["alice", "carol"]);
+}
+
+/// A misspelt name must not look like a subject without settings.
+#[test]
+fn show_of_an_unknown_subject_fails() {
+    let server = RedisServer::start();
+    insta::with_settings!({filters => vec![(r":\d{4,5}", ":PORT")]}, {
+        insta::assert_snapshot!(subject(&server, &["show", "nobody"]).told());
+    });
+}
+
+/// SCAN may skip or repeat what nobody collects: with thousands of keys, each subject stands there once.
+#[test]
+fn list_is_complete_and_the_limit_cuts_it() {
+    let server = RedisServer::start();
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let mut pipeline = redis::pipe();
+    for number in 0..2500 {
+        pipeline.cmd("HSET").arg(format!("quota_subject:s{number:04}")).arg("plan").arg("free").ignore();
+        pipeline.cmd("SET").arg(format!("other:{number}")).arg("x").ignore();
+    }
+    let () = pipeline.query(&mut connection).expect("written");
+    let names = |arguments: &[&str]| -> Vec<String> {
+        let listed = subject(&server, &[&["list", "--json"], arguments].concat()).expect_json();
+        listed.iter().map(|shown| shown["subject"].as_str().expect("text").to_owned()).collect()
+    };
+    let all: Vec<String> = (0..2500).map(|number| format!("s{number:04}")).collect();
+    assert_eq!(names(&[]), all);
+    assert_eq!(names(&["--limit", "3"]), all[..3]);
+}
+
+/// The table of a small list, as people see it.
+#[test]
+fn list_prints_a_table() {
+    let server = RedisServer::start();
+    subject(&server, &["set", "alice", "--plan", "free", "--limit", "requests=5000", "--email", "a@b.test"])
+        .expect_done();
+    subject(&server, &["set", "a longer name", "--timezone", "Asia/Ho_Chi_Minh", "--threshold", "50,90"]).expect_done();
+    insta::assert_snapshot!(subject(&server, &["list"]).expect_done());
+}
+
+/// Removing what was not there is told; what was there is removed all the same.
+#[test]
+fn remove_removes_and_tells_what_was_not_there() {
+    let server = RedisServer::start();
+    subject(&server, &["set", "alice", "--plan", "free"]).expect_done();
+    let finished = subject(&server, &["remove", "alice", "nobody"]);
+    assert_eq!(finished.code, 1);
+    assert!(finished.stderr.contains("nothing was set for nobody\nhint:"), "{}", finished.stderr);
+    assert!(hash(&server, "alice").is_empty());
+}

@@ -1,0 +1,161 @@
+//! `subject import` against a real server.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::binary::{Quotabell, quotabell};
+use crate::support::redis_server::RedisServer;
+
+fn field(server: &RedisServer, subject: &str, field: &str) -> Option<String> {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    redis::cmd("HGET").arg(format!("quota_subject:{subject}")).arg(field).query(&mut connection).expect("a hash")
+}
+
+fn subjects(server: &RedisServer) -> u64 {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    redis::cmd("DBSIZE").query(&mut connection).expect("a number")
+}
+
+fn import(server: &RedisServer, folder: &Path, text: &str, options: &[&str]) -> Quotabell {
+    fs::write(folder.join("subjects"), text).expect("the folder is writable");
+    quotabell(["subject", "import", "subjects"].iter().chain(options).copied()).redis(&server.url()).within(folder)
+}
+
+const MIXED: &str = "\
+subject,plan,timezone,limit:requests,thresholds,email,webhook,webhook_secret
+alice,free,UTC,100,\"50,80\",a@b.test,,
+bob,gold,,,,,,
+carol,,Hanoi,,,,,
+,free,,,,,,
+dave,,,0,,,,
+erin,,,none,,,,
+frank,free
+grace,,,,,,example.com,
+heidi,,,,,,,whsec_AAAA
+ivan,,,,,,https://x.test/h,
+";
+
+/// A file with bad lines is the normal case: each must be told, and none may stop the others.
+#[test]
+fn bad_lines_are_reported_and_the_others_imported() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let finished = import(&server, folder.path(), MIXED, &[]).run();
+    assert_eq!(finished.code, 1);
+    insta::with_settings!({filters => vec![(r"whsec_[A-Za-z0-9+/=]{44}", "whsec_GENERATED")]}, {
+        insta::assert_snapshot!(finished.told());
+    });
+    assert_eq!(field(&server, "alice", "thresholds").as_deref(), Some("50,80"));
+    assert_eq!(field(&server, "alice", "limit:requests").as_deref(), Some("100"));
+    assert!(field(&server, "ivan", "contacts").is_some_and(|contacts| contacts.contains("whsec_")));
+    assert_eq!(subjects(&server), 2);
+}
+
+/// Checking first must write nothing, and find the same lines.
+#[test]
+fn a_dry_run_writes_nothing_and_needs_no_redis() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let finished = import(&server, folder.path(), MIXED, &["--dry-run"]).redis("redis://127.0.0.1:1").run();
+    assert_eq!((finished.code, subjects(&server)), (1, 0));
+    assert_eq!(finished.stderr.lines().filter(|line| line.starts_with("line ")).count(), 7, "{}", finished.stderr);
+    // A secret that is not stored is not worth keeping.
+    assert!(!finished.stdout.contains("whsec_"), "{}", finished.stdout);
+}
+
+/// More lines than one write holds, from stdin, as JSON Lines.
+#[test]
+fn many_json_lines_are_imported_from_stdin() {
+    let server = RedisServer::start();
+    let text: String =
+        (0..1201).map(|number| format!("{{\"subject\":\"s{number}\",\"limit:requests\":{}}}\n", number + 1)).collect();
+    let finished = quotabell(["subject", "import", "-", "--json"]).redis(&server.url()).stdin(&text).run();
+    let summary = finished.expect_json().remove(0);
+    assert_eq!((&summary["imported"], subjects(&server)), (&1201.into(), 1201));
+    assert_eq!(field(&server, "s1200", "limit:requests").as_deref(), Some("1201"));
+}
+
+/// An empty cell means nothing: it must not take away what was set.
+#[test]
+fn empty_cells_leave_settings_alone() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    import(&server, folder.path(), "subject,plan,email\nalice,free,a@b.test\n", &[]).run().expect_done();
+    import(&server, folder.path(), "subject,plan,email,timezone\nalice,,,UTC\n", &[]).run().expect_done();
+    assert_eq!(field(&server, "alice", "plan").as_deref(), Some("free"));
+    assert!(field(&server, "alice", "contacts").is_some());
+}
+
+/// The hint after a bad line says to import again: that must not change the secrets that receivers check with.
+#[test]
+fn importing_again_keeps_the_secrets_of_webhooks() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = "subject,email,webhook,webhook_secret\nalice,,https://a.test,\nbob,b@b.test,,\ncarol,,https://c.test,\n";
+    let first = import(&server, folder.path(), text, &[]).run().expect_done();
+    assert_eq!(first.lines().count(), 2, "{first}");
+    let before = [field(&server, "alice", "contacts"), field(&server, "carol", "contacts")];
+    let again = import(&server, folder.path(), text, &[]).run().expect_done();
+    assert_eq!(again, "");
+    assert_eq!([field(&server, "alice", "contacts"), field(&server, "carol", "contacts")], before);
+    // Also where a broken key makes each line be written by itself.
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let () = redis::cmd("SET").arg("quota_subject:dave").arg("x").query(&mut connection).expect("set");
+    let more = format!("{text}dave,,https://d.test,\nerin,,https://e.test,\n");
+    let broken = import(&server, folder.path(), &more, &[]).run();
+    assert_eq!((broken.code, broken.stdout.lines().count()), (1, 1), "{}{}", broken.stdout, broken.stderr);
+    assert!(broken.stdout.starts_with("erin  whsec_"), "{}", broken.stdout);
+    assert_eq!([field(&server, "alice", "contacts"), field(&server, "carol", "contacts")], before);
+}
+
+/// A subject that stands in the file twice has one secret: the one that is printed.
+#[test]
+fn a_subject_twice_in_a_file_has_the_secret_that_is_printed() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = "subject,webhook\nalice,https://a.test\nalice,https://a.test\n";
+    let printed = import(&server, folder.path(), text, &[]).run().expect_done();
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    let secret = printed.split_whitespace().nth(1).expect("a secret");
+    assert!(field(&server, "alice", "contacts").is_some_and(|contacts| contacts.contains(secret)), "{printed}");
+}
+
+/// A key of another type spoils its own line, not the five hundred that are written with it.
+#[test]
+fn a_key_of_another_type_spoils_only_its_line() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
+    let text = "subject,plan\nalice,free\nbob,free\ncarol,free\n";
+    let finished = import(&server, folder.path(), text, &[]).run();
+    assert!(
+        finished.code == 1 && finished.stderr.contains("line 3: subject bob: \"WRONGTYPE\""),
+        "{}",
+        finished.stderr
+    );
+    assert_eq!(field(&server, "carol", "plan").as_deref(), Some("free"));
+}
+
+/// A misspelt column would import a file without its plans.
+#[test]
+fn a_bad_header_stops_the_import() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for text in ["subject,paln\nalice,free\n", "plan\nfree\n"] {
+        let finished = import(&server, folder.path(), text, &[]).run();
+        assert!(finished.code == 1 && finished.stderr.contains("line 1: "), "{}", finished.stderr);
+        assert_eq!(subjects(&server), 0);
+    }
+}
+
+/// Lines before the one that can't be read are imported, and that is said.
+#[test]
+fn an_open_quote_ends_the_import_after_the_good_lines() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let finished = import(&server, folder.path(), "subject,plan\nalice,free\n\"bob,free\n", &[]).run();
+    assert_eq!(finished.code, 1);
+    assert!(finished.stderr.contains("imported 1 line") && finished.stderr.contains("line 3"), "{}", finished.stderr);
+    assert_eq!(subjects(&server), 1);
+}

@@ -1,0 +1,361 @@
+//! A configuration that is wrong: the error names the thing, the place and what is allowed, and ends with a hint.
+
+use std::fs;
+
+use crate::support::binary::quotabell;
+
+/// What `check-config` says to this file.
+fn told(text: &str) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("quotabell.toml"), text).expect("the folder is writable");
+    quotabell(["check-config", "--offline", "--config", "quotabell.toml"]).within(folder.path()).run().told()
+}
+
+/// What `check-config` says to this variable.
+fn told_to_variable(name: &str, value: &str) -> String {
+    quotabell(["check-config", "--offline"]).env(name, value).run().told()
+}
+
+/// One snapshot a case, so that a change of one text shows as one change.
+macro_rules! wrong_files {
+    ($($(#[$doc:meta])* $name:ident: $text:expr;)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            insta::assert_snapshot!(stringify!($name), told($text));
+        }
+    )*};
+}
+
+wrong_files! {
+    /// A misspelt key would leave its default in force without a word.
+    an_unknown_key_is_an_error: "[redis]\nurl = \"embedded\"\n\n[webhook]\ntiemout = \"5s\"\n";
+    /// A misspelt section, likewise.
+    an_unknown_section_is_an_error: "[webhok]\ntimeout = \"5s\"\n";
+    /// A misspelt key of a plan.
+    an_unknown_key_of_a_plan_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nthreshold = [80]\n";
+    /// A section's key at the top of the file.
+    a_key_outside_its_section_is_an_error: "smtp_url = \"smtp://localhost\"\n";
+    /// A plan without limits alerts nobody; it was meant otherwise.
+    a_plan_without_limits_is_an_error: "[plans.pro]\nthresholds = [80]\n";
+    /// Time does not run backwards.
+    a_negative_duration_is_an_error: "[retry]\nfirst = \"-5s\"\n";
+    /// Five what?
+    a_bare_number_is_no_duration: "[webhook]\ntimeout = 5\n";
+    /// Nothing reached is not a threshold.
+    threshold_0_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [0]\n";
+    /// One alert per threshold and day.
+    a_doubled_threshold_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [\n  80,\n  80,\n]\n";
+    /// More than ten times the limit.
+    threshold_1001_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [80, 1001]\n";
+    /// Each percentage of nothing is nothing.
+    limit_0_is_an_error: "[plans.free.limits]\nrequests = 0\n";
+    /// Above 2^53 - 1, Redis' Lua loses a unit.
+    limit_2_to_the_53_is_an_error: "[plans.free.limits]\nrequests = 9007199254740992\n";
+    /// A number that not even TOML holds.
+    a_limit_of_thirty_digits_is_an_error: "[plans.free.limits]\nrequests = 900719925474099200000000000000\n";
+    /// A negative limit.
+    a_negative_limit_is_an_error: "[plans.free.limits]\nrequests = -1\n";
+    /// A metric that no event can name.
+    a_limit_of_an_illegal_metric_is_an_error: "[plans.free.limits]\n\"Re quests\" = 1\n";
+    /// Every subject that names no plan would have none.
+    a_default_plan_that_does_not_exist_is_an_error: "default_plan = \"gold\"\n";
+    /// A list where a number stands.
+    a_wrong_type_is_an_error: "[delivery]\nconcurrency = [64]\n";
+    /// Yes is not a boolean.
+    a_word_for_a_boolean_is_an_error: "[webhook]\nallow_http = \"yes\"\n";
+    /// A section that is none.
+    a_value_for_a_section_is_an_error: "redis = \"redis://:secret@127.0.0.1\"\n";
+    /// A date, which no setting takes.
+    a_date_is_an_error: "[http]\nlisten = 2026-11-21\n";
+    /// The line is named, its text is not shown: it may hold half a password.
+    broken_syntax_names_the_line: "[redis]\nurl = \"embedded\"\n\n[email]\nsmtp_url = \"smtps://user:topsecret@host\nfrom = \"a@b.test\"\n";
+    /// The same key twice.
+    a_doubled_key_names_the_line: "[redis]\nurl = \"embedded\"\nurl = \"embedded\"\n";
+    /// A contact that no attempt can reach.
+    a_contact_without_scheme_is_an_error: "[fallback]\ncontacts = [\n  { channel = \"email\", address = \"a@b.test\" },\n  { channel = \"webhook\", url = \"example.com/hook\", secret = \"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\" },\n]\n";
+    /// A secret that can't sign. It is not shown.
+    a_secret_that_is_not_base64_is_an_error: "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://example.com/hook\"\nsecret = \"whsec_not base64!\"\n";
+    /// A secret that signs, but weakly.
+    a_secret_that_is_too_short_is_an_error: "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://example.com/hook\"\nsecret = \"whsec_AAAA\"\n";
+    /// A webhook that nothing signs.
+    a_contact_without_secret_is_an_error: "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://example.com/hook\"\n";
+    /// Pigeons are not supported.
+    an_unknown_channel_is_an_error: "[[fallback.contacts]]\nchannel = \"pigeon\"\naddress = \"a@b.test\"\n";
+    /// An address that is none.
+    an_address_without_domain_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice\"\n";
+    /// An address that nobody can write a mail to.
+    an_address_that_no_mail_can_be_written_to_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice@[192.0.2.1]\"\n";
+    /// Two deliveries of one alert to the same contact.
+    a_doubled_contact_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"a@b.test\" }, { channel = \"email\", address = \"a@b.test\" }]\n";
+    /// The first delay beyond the longest.
+    a_first_delay_above_the_longest_is_an_error: "[retry]\nfirst = \"1h\"\nmax_interval = \"30m\"\n";
+    /// Retries without a pause.
+    a_first_delay_of_0_is_an_error: "[retry]\nfirst = \"0s\"\n";
+    /// Delays that shrink hammer the receiver.
+    a_factor_below_1_is_an_error: "[retry]\nfactor = 0.5\n";
+    /// A number that is none.
+    a_factor_that_is_no_number_is_an_error: "[retry]\nfactor = nan\n";
+    /// Given up before it began.
+    giving_up_after_0_is_an_error: "[retry]\ngive_up_after = \"0s\"\n";
+    /// More than counters live.
+    late_max_above_a_week_is_an_error: "[stream]\nlate_max = \"8d\"\n";
+    /// The tag of every key is the stream's name in braces.
+    a_brace_in_the_stream_is_an_error: "[stream]\nkey = \"{usage}\"\n";
+    /// It is the tag in every key.
+    a_long_stream_key_is_an_error: "[stream]\nkey = \"sssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss\"\n";
+    /// Not yet.
+    two_partitions_are_an_error: "[stream]\npartitions = 2\n";
+    /// A batch of nothing.
+    a_batch_of_0_is_an_error: "[stream]\nbatch_entries = 0\n";
+    /// A script of 100 ms.
+    a_batch_of_a_million_is_an_error: "[stream]\nbatch_entries = 1000000\n";
+    /// More members than a sorted set may have: another limiter is named.
+    a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
+    /// A number without a window.
+    a_rate_without_a_window_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = 60 }\n";
+    /// A window that nobody waits for.
+    a_rate_with_a_window_of_a_year_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"60/365d\" }\n";
+    /// A limiter that does not exist.
+    an_unknown_algorithm_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"leaky\"\n";
+    /// A metric that no event can name.
+    a_rate_of_an_illegal_metric_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { Requests = \"60/1m\" }\n";
+    /// A rate that lets nothing through is none.
+    a_rate_of_0_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"0/1m\" }\n";
+    /// Above 2^53 - 1, Redis' Lua loses a unit.
+    a_rate_of_2_to_the_53_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = \"9007199254740992/1s\" }\n";
+    /// Every other word is a metric, so it can't be told that there is no such key.
+    a_misspelt_algorithm_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgoritm = \"gcra\"\nrequests = \"60/1m\"\n";
+    /// A section that looks as if it limited something.
+    a_rate_of_no_metric_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"gcra\"\n";
+    /// As above.
+    an_empty_rate_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = {}\n";
+    /// Maybe.
+    an_unknown_answer_on_error_is_an_error: "[check]\non_error = \"retry\"\n";
+    /// No time to ask.
+    a_check_without_time_is_an_error: "[check]\ntimeout = \"0s\"\n";
+    /// More time than any API has.
+    a_check_of_a_minute_is_an_error: "[check]\ntimeout = \"1m\"\n";
+    /// A token that no header carries. It is not shown.
+    a_token_of_two_words_is_an_error: "[http]\ntoken = \"topsecret token\"\n";
+    /// A secret that was mounted empty would let everybody in.
+    an_empty_token_is_an_error: "[http]\ntoken = \"\"\n";
+    /// A secret that was not mounted.
+    a_file_of_the_token_that_is_missing_is_an_error: "[http]\ntoken_file = \"absent\"\n";
+    /// Which of the two was meant?
+    a_token_beside_its_file_is_an_error: "[http]\ntoken = \"topsecret\"\ntoken_file = \"/run/secrets/http_token\"\n";
+    /// Somebody else's trimming policy.
+    an_unknown_word_is_an_error: "[stream]\ntrim = \"always\"\n";
+    /// Deliveries that never start.
+    a_concurrency_of_0_is_an_error: "[delivery]\nconcurrency = 0\n";
+    /// A word where a rate stands.
+    a_cap_that_is_no_rate_is_an_error: "[webhook]\nper_destination = \"lots\"\n";
+    /// A cap of nothing would hold everything back for ever.
+    a_cap_of_0_is_an_error: "[webhook]\nper_destination = \"0/1m\"\n";
+    /// A cap without time.
+    a_cap_without_a_window_is_an_error: "[webhook]\nper_destination = 30\n";
+    /// A window beyond a month.
+    a_cap_of_a_year_is_an_error: "[webhook]\nper_destination = \"30/365d\"\n";
+    /// A member of a sorted set for each attempt: too many.
+    a_cap_above_100000_is_an_error: "[webhook]\nper_destination = \"200000/1m\"\n";
+    /// As above, of mails.
+    a_cap_of_0_mails_is_an_error: "[email]\nper_minute = 0\n";
+    /// Less than nothing.
+    a_negative_cap_is_an_error: "[email]\nper_minute = -1\n";
+    /// A window where there is none to choose.
+    a_cap_of_mails_with_a_window_is_an_error: "[email]\nper_minute = \"60/1m\"\n";
+    /// A name must be looked up, and may change.
+    a_host_name_to_listen_on_is_an_error: "[http]\nlisten = \"localhost:9464\"\n";
+    /// A port that is none.
+    a_port_above_65535_is_an_error: "[redis]\nembedded_port = 65536\n";
+    /// A cluster.
+    a_list_of_urls_is_not_supported_yet: "[redis]\nurl = [\"redis://a\", \"redis://b\"]\n";
+    /// Somebody else's data base. The password is not shown.
+    a_url_of_another_scheme_is_an_error: "[redis]\nurl = \"postgres://u:topsecret@host\"\n";
+    /// Which of the two was meant?
+    a_url_beside_its_file_is_an_error: "[redis]\nurl = \"redis://:topsecret@h\"\nurl_file = \"/run/secrets/redis_url\"\n";
+    /// As above.
+    a_mail_server_beside_its_file_is_an_error: "[email]\nsmtp_url_file = \"/run/secrets/smtp_url\"\nsmtp_url = \"smtp://localhost\"\n";
+    /// A typing error in the URL. The password is not shown, here and below.
+    a_mail_server_that_is_no_url_is_an_error: "[email]\nfrom = \"a@b.test\"\nsmtp_url = \"smtps:/u:topsecret@:465\"\n";
+    /// A password that anybody on the way could read.
+    a_mail_server_with_a_password_in_plain_text_is_an_error: "[email]\nsmtp_url = \"smtp://u:topsecret@mail.example.com\"\n";
+    /// A secret that was not mounted.
+    a_file_of_the_mail_server_that_is_missing_is_an_error: "[email]\nsmtp_url_file = \"absent\"\n";
+    /// A folder that is somewhere else.
+    a_folder_of_templates_that_is_missing_is_an_error: "[email]\ntemplates = \"absent\"\n";
+    /// Authorities that are somewhere else.
+    authorities_for_webhooks_that_are_missing_are_an_error: "[webhook]\ntimeout = \"15s\"\nca_file = \"absent.pem\"\n";
+    /// The file is there, but holds no certificate.
+    authorities_that_are_none_are_an_error: "[email]\nca_file = \"quotabell.toml\"\n";
+    /// A port that is none.
+    a_url_with_a_port_above_65535_is_an_error: "[redis]\nurl = \"redis://:topsecret@h:99999\"\n";
+    /// A secret that was not mounted.
+    a_file_of_redis_that_is_missing_is_an_error: "[redis]\nurl_file = \"absent\"\n";
+    /// A file that holds something else: itself, here.
+    a_file_of_redis_without_a_url_is_an_error: "[redis] # topsecret\nurl_file = \"quotabell.toml\"\n";
+    /// Authorities that are somewhere else.
+    authorities_for_redis_that_are_missing_are_an_error: "[redis]\nurl = \"rediss://h\"\nca_file = \"absent.pem\"\n";
+    /// Authorities that nobody is asked about.
+    authorities_for_redis_without_tls_are_an_error: "[redis]\nurl = \"redis://h\"\nca_file = \"absent.pem\"\n";
+    /// A From header that no server takes.
+    a_sender_that_is_no_mailbox_is_an_error: "[email]\nfrom = \"alerts\"\n";
+    /// Links in mails to a place that nobody reaches.
+    a_public_url_without_a_host_is_an_error: "[http]\npublic_url = \"quota.example.com\"\n";
+    /// What is appended to it would be a part of the query.
+    a_public_url_with_a_query_is_an_error: "[http]\npublic_url = \"https://quota.example.com/alerts?to=\"\n";
+    /// What is appended to it would never reach the server.
+    a_public_url_with_a_fragment_is_an_error: "[http]\npublic_url = \"https://quota.example.com/#\"\n";
+    /// A password that is mailed to everybody.
+    a_public_url_with_a_user_is_an_error: "[http]\npublic_url = \"https://u:topsecret@quota.example.com\"\n";
+    /// A scheme that no browser opens.
+    a_public_url_of_another_scheme_is_an_error: "[http]\npublic_url = \"quota://quota.example.com\"\n";
+    /// More than a set holds.
+    requests_for_a_verification_beyond_count_are_an_error: "[verification]\nrequests = \"100001/1h\"\n";
+    /// A number without a period.
+    requests_for_a_verification_without_a_period_are_an_error: "[verification]\nrequests = 3\n";
+    /// No mail arrives in a second.
+    a_password_that_lives_a_second_is_an_error: "[verification]\nlifetime = \"1s\"\n";
+    /// Nobody could ever confirm it.
+    a_fallback_contact_that_is_not_verified_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nverified = false\n";
+    /// A level that is none.
+    an_unknown_log_level_is_an_error: "[log]\nlevel = \"verbose\"\n";
+}
+
+/// One snapshot a case of the environment.
+macro_rules! wrong_variables {
+    ($($(#[$doc:meta])* $case:ident: $name:expr, $value:expr;)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $case() {
+            insta::assert_snapshot!(stringify!($case), told_to_variable($name, $value));
+        }
+    )*};
+}
+
+wrong_variables! {
+    /// A misspelt variable would leave the default in force without a word.
+    a_variable_with_an_unknown_key_is_an_error: "QUOTABELL__REDIS__ULR", "redis://127.0.0.1";
+    /// A misspelt section.
+    a_variable_with_an_unknown_section_is_an_error: "QUOTABELL__STREAMS__KEY", "usage";
+    /// A value of the wrong type.
+    a_variable_with_a_bad_number_is_an_error: "QUOTABELL__DELIVERY__CONCURRENCY", "many";
+    /// A duration without a unit, which is what most people write first.
+    a_variable_with_a_bare_duration_is_an_error: "QUOTABELL__WEBHOOK__TIMEOUT", "15";
+    /// A word for a boolean.
+    a_variable_with_a_bad_boolean_is_an_error: "QUOTABELL__WEBHOOK__ALLOW_HTTP", "1";
+    /// A relation that the variable breaks: it is the place, not the default.
+    a_variable_that_breaks_a_relation_is_the_place: "QUOTABELL__RETRY__MAX_INTERVAL", "1s";
+    /// A list that is not JSON.
+    a_variable_that_is_not_json_is_an_error: "QUOTABELL__PLANS__FREE__THRESHOLDS", "80,100";
+    /// Nothing is limited by nothing.
+    a_variable_with_an_empty_rate_is_an_error: "QUOTABELL__PLANS__FREE__RATE", "{}";
+    /// JSON of the wrong shape.
+    a_variable_with_the_wrong_json_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS", "[5000]";
+    /// A key below a value that is no table.
+    a_variable_below_a_value_is_an_error: "QUOTABELL__REDIS__URL__HOST", "x";
+    /// A port that is none.
+    a_variable_with_a_bad_url_is_an_error: "QUOTABELL__REDIS__URL", "redis://:topsecret@h:99999";
+    /// A file that was not mounted.
+    a_variable_with_a_file_that_is_missing_is_an_error: "QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent";
+    /// A cluster.
+    a_variable_with_a_list_of_urls_is_not_supported_yet: "QUOTABELL__REDIS__URL", "[\"redis://a\"]";
+}
+
+/// A mistake in a template has two places: its own, and the setting that names the folder.
+#[test]
+fn a_broken_template_is_an_error_with_both_places() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("the folder is writable");
+    write("alert.txt", "{{ subject }}\n{{ useed }}\n");
+    write("quotabell.toml", "[email]\ntemplates = \".\"\n");
+    for verb in [&["check-config", "--offline"][..], &["preview", "text"], &["send-test", "--email", "a@b.test"]] {
+        let run = quotabell(verb.iter().copied()).env("QUOTABELL_CONFIG", "quotabell.toml").within(folder.path());
+        insta::assert_snapshot!("a_broken_template", run.run().told());
+    }
+}
+
+/// Two variables that contradict each other: neither is later.
+#[test]
+fn a_variable_beside_that_of_its_file_is_an_error() {
+    let run = quotabell(["check-config", "--offline"]).env("QUOTABELL__REDIS__URL_FILE", "/run/secrets/redis_url");
+    insta::assert_snapshot!(run.redis("redis://:topsecret@h").run().told());
+}
+
+/// The default of `retry.first` stays; the file breaks the relation, and the place must be the file's.
+#[test]
+fn a_relation_that_a_default_fulfilled_is_told_at_the_key_that_names_it() {
+    let told = told("[retry]\nmax_interval = \"1s\"\n");
+    assert!(told.contains("retry.max_interval") && told.contains("quotabell.toml, line 2"), "{told}");
+}
+
+/// A file that is not there.
+#[test]
+fn a_missing_file_is_an_error() {
+    let told = quotabell(["check-config", "--offline", "--config", "absent.toml"]).run().told();
+    insta::assert_snapshot!(told);
+}
+
+/// A file that can't be read as one: a folder. (Permissions stop nobody who runs the tests as root.)
+#[test]
+fn an_unreadable_file_is_an_error() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(folder.path().join("quotabell.toml")).expect("the folder is writable");
+    let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
+    insta::assert_snapshot!(told);
+}
+
+/// Bytes that are no text.
+#[test]
+fn a_file_that_is_not_utf8_is_an_error() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("quotabell.toml"), b"[redis]\nurl = \"\xff\"\n").expect("the folder is writable");
+    let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
+    insta::assert_snapshot!(told);
+}
+
+/// A variable whose bytes are no text.
+#[test]
+fn a_variable_that_is_not_utf8_is_an_error() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let value = std::ffi::OsStr::from_bytes(b"\xff");
+    let told = quotabell(["check-config", "--offline"]).env("QUOTABELL__DEFAULT_PLAN", value).run().told();
+    insta::assert_snapshot!(told);
+}
+
+/// The address in use would hide a mistake that the next start shows, and exit 1 makes a supervisor try again for ever.
+#[test]
+fn every_setting_is_judged_before_the_daemon_listens() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listen = taken.local_addr().expect("an address").to_string();
+    for (name, value) in [
+        ("QUOTABELL__REDIS__URL", "redis://:topsecret@h:99999"),
+        ("QUOTABELL__REDIS__URL_FILE", "/absent"),
+        ("QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent"),
+        ("QUOTABELL__EMAIL__TEMPLATES", "/absent"),
+        ("QUOTABELL__WEBHOOK__CA_FILE", "/absent"),
+        ("QUOTABELL__HTTP__TOKEN_FILE", "/absent"),
+    ] {
+        let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).env(name, value).run();
+        assert_eq!(run.code, 78, "{name}: {}", run.stderr);
+        assert!(run.stderr.contains(&format!("(variable {name})")), "{}", run.stderr);
+    }
+    let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).run();
+    assert!(run.code == 1 && run.stderr.contains("Address already in use"), "{}", run.stderr);
+}
+
+/// No error may show a password, whatever is wrong around it.
+#[test]
+fn no_error_shows_a_password() {
+    for text in [
+        "[redis]\nurl = \"postgres://u:topsecret@host\"\n",
+        "[redis]\nurl = \"topsecret\n",
+        "[http]\ntoken = \"topsecret topsecret\"\n",
+        "[http]\ntoken = [\"topsecret\"]\n",
+        "[http.token]\ntopsecret = \"topsecret\"\n",
+        "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://x.test\"\nsecret = \"topsecret\"\n",
+    ] {
+        let told = told(text);
+        assert!(told.contains("exit 78") && !told.contains("topsecret"), "{told}");
+    }
+}

@@ -1,0 +1,171 @@
+//! The layers of the configuration: defaults, file, variables, and what is shown of them.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::binary::{Quotabell, quotabell};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn folder_with(text: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("quotabell.toml"), text).expect("the folder is writable");
+    folder
+}
+
+fn check(folder: &Path) -> Quotabell {
+    quotabell(["check-config", "--offline", "--json", "--config", "quotabell.toml"]).within(folder)
+}
+
+fn settings(run: Quotabell) -> Value {
+    run.run().expect_json().remove(0)
+}
+
+/// A default that is overridden by nobody must hold; each layer must win over the one below.
+#[test]
+fn variables_win_over_the_file_and_the_file_over_the_defaults() {
+    let folder = folder_with("[webhook]\ntimeout = \"5s\"\nallow_http = true\n[delivery]\nconcurrency = 8\n");
+    let settings = settings(check(folder.path()).env("QUOTABELL__WEBHOOK__TIMEOUT", "7s"));
+    assert_eq!(settings["webhook"]["timeout"], "7s");
+    assert_eq!(settings["webhook"]["allow_http"], true);
+    assert_eq!(settings["delivery"]["concurrency"], 8);
+    assert_eq!(settings["retry"]["first"], "5s");
+}
+
+/// Merged plans would leave a limit of the embedded plan in force that nobody can see in the file.
+#[test]
+fn a_plan_in_the_file_replaces_the_embedded_one_whole() {
+    let folder = folder_with(
+        "[plans.free]\nlimits = { tokens = 7 }\n[plans.pro]\nlimits = { requests = 1 }\nthresholds = [50]\n",
+    );
+    let settings = settings(check(folder.path()));
+    assert_eq!(settings["plans"]["free"], json!({"limits": {"tokens": 7}, "thresholds": [80, 100]}));
+    assert_eq!(settings["plans"]["pro"], json!({"limits": {"requests": 1}, "thresholds": [50]}));
+}
+
+/// Containers have nothing but variables.
+#[test]
+fn every_kind_of_setting_can_come_from_a_variable() {
+    let folder = folder_with("");
+    let run = check(folder.path())
+        .env("QUOTABELL__DEFAULT_PLAN", "pro")
+        .env("QUOTABELL__PLANS__PRO", r#"{"limits":{"requests":10},"thresholds":[90]}"#)
+        .env("QUOTABELL__PLANS__PRO__LIMITS__TOKENS", "20")
+        .env("QUOTABELL__PLANS__FREE__THRESHOLDS", "[50,75]")
+        .env("QUOTABELL__FALLBACK", r#"{"contacts":[{"channel":"email","address":"a@b.test"}]}"#)
+        .env("QUOTABELL__DELIVERY__CONCURRENCY", "3")
+        .env("QUOTABELL__RETRY__FACTOR", "2")
+        .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
+        .env("QUOTABELL__EMAIL__TEMPLATES", "")
+        .env("QUOTABELL__LOG__FORMAT", "json")
+        .env("QUOTABELL__STREAM__KEY", "007");
+    let settings = settings(run);
+    assert_eq!(settings["default_plan"], "pro");
+    assert_eq!(settings["plans"]["pro"], json!({"limits": {"requests": 10, "tokens": 20}, "thresholds": [90]}));
+    assert_eq!(settings["plans"]["free"], json!({"limits": {"requests": 5000}, "thresholds": [50, 75]}));
+    assert_eq!(settings["fallback"]["contacts"][0]["address"], "a@b.test");
+    assert_eq!(settings["delivery"]["concurrency"], 3);
+    assert_eq!(settings["retry"]["factor"], 2.0);
+    assert_eq!(settings["webhook"]["allow_http"], true);
+    assert_eq!(settings["email"]["templates"], Value::Null);
+    assert_eq!(settings["log"]["format"], "json");
+    // Text that looks like a number stays text where the setting is text.
+    assert_eq!(settings["stream"]["key"], "007");
+}
+
+/// `QUOTABELL_CONFIG` names the file, `--config` wins over it, before the verb as well as after.
+#[test]
+fn the_file_is_named_by_variable_or_option_on_either_side_of_the_verb() {
+    let folder = folder_with("default_plan = \"x\"\n[plans.x]\nlimits = {}\n");
+    fs::write(folder.path().join("other.toml"), "[stream]\nkey = \"other\"\n").expect("the folder is writable");
+    let run = |arguments: &[&str]| {
+        let run = quotabell(arguments.iter().copied()).within(folder.path()).env("QUOTABELL_CONFIG", "quotabell.toml");
+        settings(run)
+    };
+    assert_eq!(run(&["check-config", "--offline", "--json"])["default_plan"], "x");
+    for arguments in [
+        ["--config", "other.toml", "check-config", "--offline", "--json"],
+        ["check-config", "--offline", "--json", "--config", "other.toml"],
+    ] {
+        let settings = run(&arguments);
+        assert_eq!((&settings["default_plan"], &settings["stream"]["key"]), (&json!("free"), &json!("other")));
+    }
+}
+
+/// What is printed goes into tickets.
+#[test]
+fn secrets_are_not_shown() {
+    let folder = folder_with(
+        "[redis]\nurl = \"redis://user:topsecret@h:1/2\"\n[email]\nsmtp_url = \"smtps://u:topsecret@h:465\"\n\
+         [[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://x.test/\"\nsecret = \"whsec_dG9wc2VjcmV0dG9wc2VjcmV0dG9wc2VjcmV0\"\n",
+    );
+    let text = quotabell(["check-config", "--offline", "--config", "quotabell.toml"]).within(folder.path()).run();
+    let shown = text.expect_done();
+    assert!(!shown.contains("topsecret") && !shown.contains("dG9wc2VjcmV0"), "{shown}");
+    for masked in ["redis://user:***@h:1/2", "smtps://u:***@h:465", "secret = \"***\""] {
+        assert!(shown.contains(masked), "{shown}");
+    }
+}
+
+/// A duration that was written as 3d and is shown as 3days makes people doubt which of them is understood.
+#[test]
+fn durations_are_shown_as_they_are_written() {
+    let folder = folder_with("[retry]\ngive_up_after = \"8d\"\nmax_interval = \"36h\"\n[webhook]\ntimeout = \"90s\"\n");
+    let settings = settings(check(folder.path()));
+    assert_eq!(settings["retry"]["give_up_after"], "8d");
+    assert_eq!((&settings["retry"]["max_interval"], &settings["webhook"]["timeout"]), (&json!("36h"), &json!("90s")));
+}
+
+/// What is printed is a configuration: it can be saved and named with --config.
+#[test]
+fn the_settings_in_effect_are_a_configuration() {
+    let shown = quotabell(["check-config", "--offline"]).run().expect_done();
+    let folder = folder_with(&shown);
+    let again = quotabell(["check-config", "--offline", "--config", "quotabell.toml"]).within(folder.path()).run();
+    assert_eq!(again.expect_done(), shown);
+}
+
+const URL_AND_FILE: [(&str, &str); 2] = [("redis", "url"), ("email", "smtp_url")];
+
+fn section(section: &str, key: &str, value: &str) -> String {
+    format!("[{section}]\n{key} = {value:?}\n")
+}
+
+/// An operator who sets a variable over a file's `_file` must get the variable, not a server that the file names.
+#[test]
+fn of_a_value_and_its_file_the_later_layer_wins() {
+    for (name, key) in URL_AND_FILE {
+        let (file_key, url) = (format!("{key}_file"), if name == "redis" { "redis://h:1" } else { "smtp://h:1" });
+        let variable = |key: &str| format!("QUOTABELL__{}__{}", name.to_uppercase(), key.to_uppercase());
+        let secret = tempfile::NamedTempFile::new().expect("a temporary file");
+        let (path, shown) = (secret.path(), secret.path().to_str().expect("UTF-8"));
+        fs::write(path, url).expect("the file is writable");
+
+        let file_names_a_file = folder_with(&section(name, &file_key, "/absent"));
+        let over_file = settings(check(file_names_a_file.path()).env(&variable(key), url));
+        assert_eq!((&over_file[name][key], &over_file[name][&file_key]), (&json!(url), &Value::Null));
+        let file_names_a_url = folder_with(&section(name, key, "nonsense"));
+        let over_url = settings(check(file_names_a_url.path()).env(&variable(&file_key), path));
+        assert_eq!((&over_url[name][key], &over_url[name][&file_key]), (&Value::Null, &json!(shown)));
+        // The defaults hold a URL: that is no contradiction.
+        let file_names_our_file = folder_with(&section(name, &file_key, shown));
+        let over_default = settings(check(file_names_our_file.path()));
+        assert_eq!((&over_default[name][key], &over_default[name][&file_key]), (&Value::Null, &json!(shown)));
+        // Compose files write `${NAME:-}` for what is not set: an empty variable wins over nothing.
+        let empty = settings(check(file_names_our_file.path()).env(&variable(key), ""));
+        assert_eq!(empty[name][&file_key], shown);
+        let both = check(file_names_a_url.path()).env(&variable(key), "").env(&variable(&file_key), path);
+        assert_eq!(settings(both)[name][&file_key], shown);
+    }
+}
+
+/// What is printed goes back in with --config; a URL beside its file would be refused there.
+#[test]
+fn settings_with_a_url_from_a_file_are_a_configuration() {
+    let folder = folder_with("[redis]\nurl_file = \"url\"\n");
+    fs::write(folder.path().join("url"), "redis://h:1\n").expect("the folder is writable");
+    let shown = quotabell(["check-config", "--offline", "--config", "quotabell.toml"]).within(folder.path()).run();
+    fs::write(folder.path().join("again.toml"), shown.expect_done()).expect("the folder is writable");
+    let again = quotabell(["check-config", "--offline", "--config", "again.toml"]).within(folder.path()).run();
+    assert!(again.expect_done().contains("url_file = \"url\""));
+}

@@ -1,0 +1,379 @@
+//! The documents say what the code does: keys, defaults, metrics, reasons, names of tests, and the users of Redis.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use quotabell::config::DEFAULTS;
+use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::types::meters::{self, Kind};
+use quotabell::types::{Keys, Reason};
+use quotabell::wire::RedisClient;
+use serde_json::json;
+use tokio::process::{Child, Command};
+
+use crate::support::api::Caller;
+use crate::support::echo_receiver::{Echo, EchoReceiver};
+use crate::support::eventually::eventually;
+use crate::support::redis_server::{RedisServer, free_port};
+
+const PASSWORD: &str = "a-password-for-one-test";
+const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+
+fn text_of(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The cells of every row of every table in the text.
+fn rows(markdown: &str) -> Vec<Vec<String>> {
+    let is_row = |line: &&str| line.starts_with('|') && !line.starts_with("|---");
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    markdown.lines().filter(is_row).map(cells).collect()
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// A setting as `config/default.toml` writes it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Setting {
+    section: String,
+    key: String,
+    /// The value's text; `unset` for one that is commented out.
+    default: String,
+}
+
+fn settings_of(defaults: &str) -> Vec<Setting> {
+    let mut section = String::new();
+    let mut settings = Vec::new();
+    for line in defaults.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            name.clone_into(&mut section);
+        }
+        let optional = line.strip_prefix("# ");
+        let Some((key, value)) = optional.unwrap_or(line).split_once(" = ") else { continue };
+        if !key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+            continue;
+        }
+        let default = if optional.is_some() { "unset".to_owned() } else { format!("`{value}`") };
+        settings.push(Setting { section: section.clone(), key: key.to_owned(), default });
+    }
+    settings
+}
+
+fn settings_documented(markdown: &str) -> Vec<Setting> {
+    let mut section = String::new();
+    let mut settings = Vec::new();
+    for row in rows(markdown) {
+        let name = quoted(&row[0]).first().map(|name| (*name).to_owned());
+        match name {
+            Some(name) if name.starts_with('[') => section = name.trim_matches(['[', ']']).replace("NAME", "free"),
+            Some(key) => settings.push(Setting {
+                section: section.clone(),
+                key,
+                default: row[1].strip_prefix("`free`: ").unwrap_or(&row[1]).to_owned(),
+            }),
+            None => {}
+        }
+    }
+    settings
+}
+
+/// A default that was changed in one place is wrong in the other.
+#[test]
+fn every_setting_is_documented_with_its_default() {
+    let documented = settings_documented(&text_of("docs/configuration.md"));
+    let settings = settings_of(DEFAULTS);
+    assert!(settings.len() > 30, "{settings:?}");
+    let both: BTreeSet<&Setting> = documented.iter().collect();
+    for setting in &settings {
+        assert!(both.contains(setting), "docs/configuration.md lacks {setting:?}");
+    }
+    assert_eq!(documented.len(), settings.len(), "docs/configuration.md names settings that are not there");
+}
+
+/// Dashboards are built by that table.
+#[test]
+fn every_metric_is_documented_with_its_kind() {
+    let operations = text_of("docs/operations.md");
+    let rows = rows(&operations);
+    let documented: Vec<(&str, &str)> = rows
+        .iter()
+        .filter_map(|row| Some((*quoted(&row[0]).first()?, row.get(1)?.as_str())))
+        .filter(|(name, _)| name.starts_with("quotabell_"))
+        .collect();
+    for meter in meters::ALL {
+        let kind = match meter.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        assert!(documented.contains(&(meter.name, kind)), "docs/operations.md lacks {} as a {kind}", meter.name);
+    }
+    assert_eq!(documented.len(), meters::ALL.len(), "docs/operations.md names metrics that are not there");
+    for name in quoted_metrics(&text_of("packaging/alerts.yaml")) {
+        assert!(meters::ALL.iter().any(|meter| meter.name == name), "packaging/alerts.yaml asks for {name}");
+    }
+}
+
+fn quoted_metrics(rules: &str) -> Vec<&str> {
+    let words = rules.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    words.filter(|word| word.starts_with("quotabell_")).collect()
+}
+
+/// Whoever finds a reason in a list looks it up.
+#[test]
+fn every_reason_is_documented_in_its_order() {
+    let operations = text_of("docs/operations.md");
+    let known = Reason::ALL.map(|reason| reason.as_str());
+    let rows = rows(&operations);
+    let firsts = rows.iter().filter_map(|row| quoted(&row[0]).first().copied());
+    let documented: Vec<&str> = firsts.filter(|first| known.contains(first)).take(known.len()).collect();
+    assert_eq!(documented, known);
+}
+
+/// The table of keys is what outside tools are written by.
+#[test]
+fn every_key_is_documented() {
+    let names = |table: &str| -> BTreeSet<String> {
+        rows(table).iter().flat_map(|row| quoted(&row[0]).into_iter().map(str::to_owned).collect::<Vec<_>>()).collect()
+    };
+    let documented = names(&text_of("docs/redis-keys.md"));
+    let module = text_of("src/types/keys.rs");
+    let table: Vec<&str> = module.lines().filter_map(|line| line.strip_prefix("//! ")).collect();
+    let spelled = names(&table.join("\n"));
+    assert!(spelled.len() > 15, "{spelled:?}");
+    for key in spelled {
+        let named = documented.iter().any(|name| *name == key || name.starts_with(&format!("{key}.")));
+        assert!(named, "docs/redis-keys.md lacks {key}");
+    }
+}
+
+/// A promise whose test is gone is a sentence.
+#[test]
+fn every_test_named_under_the_guarantees_exists() {
+    let guarantees = text_of("docs/guarantees.md");
+    let named: Vec<(&str, &str)> = quoted(&guarantees).into_iter().filter_map(|name| name.split_once("::")).collect();
+    let named: Vec<_> = named.into_iter().filter(|(file, _)| *file != "file").collect();
+    assert!(named.len() > 30, "{named:?}");
+    for (file, name) in named {
+        let path = if file.starts_with("src/") { file.to_owned() } else { test_file(file) };
+        assert!(text_of(&path).contains(&format!("fn {name}(")), "{path} has no test {name}");
+    }
+}
+
+/// Where the tests of this name stand: `tests/NAME.rs`, or in the folder of one of the test binaries.
+fn test_file(name: &str) -> String {
+    let folders = ["tests", "tests/it", "tests/kill", "tests/model"];
+    let mut paths = folders.iter().map(|folder| format!("{folder}/{name}.rs"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    paths.find(|path| root.join(path).exists()).unwrap_or_else(|| panic!("no file {name}.rs in {folders:?}"))
+}
+
+/// The words after `ACL SETUSER` of a user in docs/operations.md, with the test's password.
+fn documented_user(name: &str) -> Vec<String> {
+    let operations = text_of("docs/operations.md");
+    let first = format!("ACL SETUSER {name} ");
+    let mut lines = operations.lines().skip_while(|line| !line.starts_with(&first));
+    let start = lines.next().unwrap_or_else(|| panic!("docs/operations.md has no user {name}"));
+    let rest = lines.take_while(|line| line.starts_with(' '));
+    let text = std::iter::once(start).chain(rest).collect::<Vec<_>>().join(" ");
+    text.split_whitespace().skip(2).map(|word| word.replace("PASSWORD", PASSWORD)).collect()
+}
+
+/// The server, and its users as they are documented.
+struct Served {
+    server: RedisServer,
+}
+
+impl Served {
+    async fn start() -> Self {
+        let server = RedisServer::start();
+        for user in ["quotabell", "operator", "producer", "platform"] {
+            let mut command = redis::cmd("ACL");
+            command.arg("SETUSER").arg(documented_user(user));
+            let () = server.client().query(&command).await.expect("a user that the server understands");
+        }
+        Self { server }
+    }
+
+    fn url(&self, user: &str) -> String {
+        format!("redis://{user}:{PASSWORD}@127.0.0.1:{}", self.server.port())
+    }
+
+    fn client(&self, user: &str) -> RedisClient {
+        RedisClient::new(redis::Client::open(self.url(user)).expect("a URL"))
+    }
+
+    fn quotabell(&self, user: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quotabell"));
+        command.args(arguments).env_clear().env("QUOTABELL__REDIS__URL", self.url(user)).kill_on_drop(true);
+        for (name, value) in [
+            ("WEBHOOK__ALLOW_HTTP", "true"),
+            ("WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true"),
+            ("HTTP__LISTEN", "127.0.0.1:0"),
+        ] {
+            command.env(format!("QUOTABELL__{name}"), value);
+        }
+        command
+    }
+
+    async fn set(&self, subject: &str, url: &str) {
+        let contacts = format!(r#"[{{"channel":"webhook","url":"{url}","secret":"{SECRET}"}}]"#);
+        self.set_contacts(subject, &contacts).await;
+    }
+
+    async fn set_contacts(&self, subject: &str, contacts: &str) {
+        let mut command = redis::cmd("HSET");
+        command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX)).arg("contacts").arg(contacts);
+        let () = self.client("platform").query(&command).await.expect("the platform may set subjects");
+    }
+
+    async fn append(&self, subject: &str) {
+        let mut command = redis::cmd("XADD");
+        command.arg("usage").arg("*").arg("subject").arg(subject).arg("units").arg(4000).arg("id").arg(subject);
+        let _: String = self.client("producer").query(&command).await.expect("a producer may append");
+    }
+
+    /// Waits until a total stands at `count`.
+    async fn total(&self, name: &str, count: u64) {
+        let client = self.server.client();
+        let mut command = redis::cmd("HGET");
+        command.arg(Keys::new("usage").totals()).arg(name);
+        eventually(&format!("{count} {name}"), || async {
+            (client.query::<Option<u64>>(&command).await == Ok(Some(count))).then_some(())
+        })
+        .await;
+    }
+
+    /// Fails when the server has refused anything to anybody.
+    async fn expect_nothing_refused(&self) {
+        let refused: Vec<redis::Value> = self.server.client().query(redis::cmd("ACL").arg("LOG")).await.expect("a log");
+        assert!(refused.is_empty(), "{refused:#?}");
+    }
+}
+
+async fn ends_well(mut daemon: Child) {
+    let pid = i32::try_from(daemon.id().expect("it runs")).expect("a process id");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    assert_eq!(daemon.wait().await.expect("it ends").code(), Some(0));
+}
+
+/// A command that was forgotten in the document stops a daemon in production, at the one moment when it is needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_users_of_redis_may_do_all_their_work() {
+    let served = Served::start().await;
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let gone = HttpCatcher::start([Answer::status(410)]).await.expect("a receiver");
+    served.set("alice", &receiver.url("/hook")).await;
+    served.set("carol", &gone.url("/hook")).await;
+    let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let frank = r#"[{"channel":"email","address":"frank@b.test"}]"#;
+    served.set_contacts("frank", frank).await;
+    // With caps, since counting them takes commands of its own.
+    let (port, token) = (free_port(), "0123456789abcdef0123456789abcdef");
+    let mut run = served.quotabell("quotabell", &["run"]);
+    run.env("QUOTABELL__EMAIL__SMTP_URL", mailbox.url()).env("QUOTABELL__EMAIL__PER_MINUTE", "9");
+    run.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
+    run.env("QUOTABELL__HTTP__LISTEN", format!("127.0.0.1:{port}")).env("QUOTABELL__HTTP__TOKEN", token);
+    let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
+
+    // Another group with an entry that it has not acknowledged: trimming has to ask about it.
+    let admin = served.server.client();
+    let mut group = redis::cmd("XGROUP");
+    group.arg("CREATE").arg("usage").arg("others").arg("0").arg("MKSTREAM");
+    let () = admin.query(&group).await.expect("a group");
+    served.append("alice").await;
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg("GROUP").arg("others").arg("one").arg("COUNT").arg(1).arg("STREAMS").arg("usage").arg(">");
+    let _: redis::Value = admin.query(&read).await.expect("an entry");
+
+    // Delivered, dead, and without a contact until one appears; a repeated id and a bad event.
+    for subject in ["carol", "frank", "bob", "bob", ""] {
+        served.append(subject).await;
+    }
+    served.total("delivered", 2).await;
+    served.total("dead", 1).await;
+    served.total("made", 4).await;
+    served.set("bob", &receiver.url("/hook")).await;
+    served.total("delivered", 3).await;
+    receiver.next().await;
+
+    // Contacts that a subject's own side adds: one that is asked by mail, and one that is verified at once.
+    let api = Caller::at(([127, 0, 0, 1], port).into()).with_token(token);
+    let asked = EchoReceiver::start(Echo::Right).await;
+    for contact in [
+        json!({"channel": "webhook", "url": asked.url("/hook")}),
+        json!({"channel": "email", "address": "office@b.test"}),
+    ] {
+        assert_eq!(api.post("/v1/subjects/frank/contacts", &contact).await.status, 202);
+    }
+    for again in [202, 429] {
+        assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verification", &json!({})).await.status, again);
+    }
+    assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verify", &json!({"code": "000000"})).await.status, 403);
+    assert_eq!(api.post("/confirm/nobodys", &json!({})).await.status, 410);
+    for line in [r#"verifications_total{outcome="verified"} 1"#, r#"verifications_total{outcome="sent"} 2"#] {
+        eventually(line, || async { api.get("/metrics").await.text.contains(line).then_some(()) }).await;
+    }
+
+    for arguments in [
+        &["subject", "set", "dave", "--limit", "requests=7", "--email", "d@b.test"][..],
+        &["subject", "set", "dave", "--clear", "limits"],
+        &["subject", "set", "dave", "--webhook", "https://d.test"],
+        &["subject", "show", "dave"],
+        &["subject", "list"],
+        &["subject", "remove", "dave"],
+        &["emit", "--subject", "erin", "--count", "3"],
+        &["usage", "alice"],
+        &["check", "dave", "--record"],
+        &["alerts"],
+        &["refused", "list"],
+        &["refused", "list", "--limit", "1"],
+        &["deliveries", "list"],
+        &["deliveries", "list", "--state", "dead", "--limit", "1"],
+        &["deliveries", "replay", "--all"],
+        &["send-test", "--subject", "alice"],
+    ] {
+        let output = served.quotabell("operator", arguments).output().await.expect("the verb runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    served.total("delivered", 4).await;
+    ends_well(daemon).await;
+    served.expect_nothing_refused().await;
+}
+
+/// An operator who tries the configuration as the wrong user must hear that it is the wrong one, and not widen its rights.
+#[tokio::test]
+async fn check_config_is_to_be_run_as_the_daemons_user() {
+    let served = Served::start().await;
+    let checked = async |user| {
+        let output = served.quotabell(user, &["check-config"]).output().await.expect("the verb runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    let (code, told) = checked("operator").await;
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("no right to XREAD") && told.contains("run this as the daemon's user"), "{told}");
+    let (code, told) = checked("quotabell").await;
+    assert!(code == Some(0) && told.contains("its rights could not be checked"), "{told}");
+    let mut command = redis::cmd("ACL");
+    let () =
+        served.server.client().query(command.arg(&["SETUSER", "quotabell", "+multi", "+discard"])).await.expect("set");
+    let (code, told) = checked("quotabell").await;
+    assert!(code == Some(0) && told.contains("may do what the daemon does"), "{told}");
+}
+
+/// The test above must be able to fail: a user without one command is noticed.
+#[tokio::test]
+async fn a_refused_command_is_noticed() {
+    let served = Served::start().await;
+    let mut command = redis::cmd("XLEN");
+    command.arg("usage");
+    assert!(served.client("producer").query::<u64>(&command).await.is_err());
+    let refused: Vec<redis::Value> = served.server.client().query(redis::cmd("ACL").arg("LOG")).await.expect("a log");
+    assert_eq!(refused.len(), 1);
+}

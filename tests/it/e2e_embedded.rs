@@ -1,0 +1,196 @@
+//! The daemon and the Redis that it starts itself: left behind, taken over, shared, died.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::support::daemon::{DaemonSetup, READY};
+use crate::support::eventually::eventually;
+use crate::support::redis_server::free_port;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quotabell::types::Keys;
+use quotabell::wire::RedisClient;
+use tempfile::TempDir;
+
+/// A folder and a port for an embedded server, which is killed when dropped, whoever left it behind.
+struct Place {
+    folder: TempDir,
+    port: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder"), port: free_port() }
+    }
+
+    fn setup(&self) -> DaemonSetup {
+        DaemonSetup::on("embedded")
+            .env("QUOTABELL__REDIS__EMBEDDED_PORT", &self.port.to_string())
+            .env("QUOTABELL__REDIS__DATA_DIR", self.folder.path().to_str().expect("UTF-8"))
+    }
+
+    fn client(&self) -> RedisClient {
+        RedisClient::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL"))
+    }
+
+    fn record(&self) -> PathBuf {
+        self.folder.path().join("embedded.json")
+    }
+
+    /// The process of the server, as the folder's record names it.
+    fn pid(&self) -> Option<Pid> {
+        let record: serde_json::Value = serde_json::from_slice(&std::fs::read(self.record()).ok()?).ok()?;
+        // 0 would be our own process group.
+        record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1).map(Pid::from_raw)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    }
+}
+
+async fn counted(client: &RedisClient) -> u64 {
+    let counted: Option<u64> =
+        client.query(redis::cmd("HGET").arg(Keys::new("usage").totals()).arg("counted")).await.expect("it answers");
+    counted.unwrap_or(0)
+}
+
+async fn add(client: &RedisClient, events: u64) {
+    for _ in 0..events {
+        let _: String =
+            client.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await.expect("added");
+    }
+}
+
+async fn all_counted(client: &RedisClient, events: u64) {
+    eventually("everything is counted", || async { (counted(client).await == events).then_some(()) }).await;
+}
+
+/// Producers go on writing to the embedded server while the daemon is dead; it must outlive a kill and end with a drain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
+    let place = Place::new();
+    // Where the one that was killed has listened its successor need not wait for its lease to run out.
+    let setup = place.setup().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
+    let mut daemon = setup.start().await;
+    daemon.says("embedded redis started").await;
+    let client = place.client();
+    add(&client, 20).await;
+    all_counted(&client, 20).await;
+    let pid = place.pid().expect("the record names it");
+    daemon.kill().await;
+
+    add(&client, 7).await;
+    let mut daemon = setup.start().await;
+    daemon.says("embedded redis adopted").await;
+    assert_eq!(place.pid(), Some(pid));
+    all_counted(&client, 27).await;
+    daemon.signal(Signal::SIGTERM);
+    daemon.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);
+    // The kernel keeps the entry of an adopted process until its new parent has waited for it.
+    let gone = || async { (state_of(pid).is_none_or(|state| state == 'Z')).then_some(()) };
+    tokio::time::timeout(Duration::from_secs(10), eventually("its process is gone", gone)).await.expect("in time");
+    assert!(!place.record().exists());
+
+    let mut daemon = place.setup().start().await;
+    daemon.says("embedded redis started").await;
+    let client = place.client();
+    assert_eq!(counted(&client).await, 27, "its data was kept");
+    add(&client, 1).await;
+    all_counted(&client, 28).await;
+    let child = place.pid().expect("the record names it");
+    daemon.signal(Signal::SIGTERM);
+    daemon.ended().await.expect_code(0, &["the embedded redis has stopped"]);
+    assert_eq!(kill(child, None), Err(Errno::ESRCH), "the daemon waited for its child");
+}
+
+/// The state letter of a process, `None` when there is none.
+fn state_of(pid: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, the state follows the last one.
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Ctrl-C reaches the whole group of the terminal: the embedded server must not die before the daemon has drained.
+#[tokio::test]
+async fn the_embedded_redis_has_a_process_group_of_its_own() {
+    let place = Place::new();
+    let daemon = place.setup().start().await;
+    let pid = place.pid().expect("the record names it");
+    assert_eq!(nix::unistd::getpgid(Some(pid)), Ok(pid));
+    daemon.drain().await;
+}
+
+/// Two daemons on one machine share the server: an upgrade that starts the new one first and stops the old one then would
+/// otherwise take Redis away from both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_embedded_redis_is_stopped_by_the_last_daemon_only() {
+    let place = Place::new();
+    // Both at once: one of them starts it.
+    let (mut old, mut new) = (place.setup().spawn(), place.setup().spawn());
+    old.says(READY).await;
+    new.says(READY).await;
+    let started = [&old, &new].map(|daemon| daemon.has_said("embedded redis started"));
+    assert!(started[0] != started[1], "one starts it, one adopts it: {started:?}");
+    let client = place.client();
+    add(&client, 5).await;
+    all_counted(&client, 5).await;
+    let pid = place.pid().expect("the record names it");
+    old.signal(Signal::SIGTERM);
+    old.ended().await.expect_code(0, &["the embedded redis goes on: another quotabell uses it", "drained"]);
+    add(&client, 5).await;
+    all_counted(&client, 10).await;
+    assert_eq!(place.pid(), Some(pid));
+    new.signal(Signal::SIGTERM);
+    new.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);
+    assert!(!place.record().exists());
+}
+
+/// A server that runs out of memory or is killed by mistake must not need somebody who starts the daemon again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_embedded_redis_that_dies_is_started_again_and_counting_goes_on() {
+    let place = Place::new();
+    let (mut one, mut other) = (place.setup().spawn(), place.setup().spawn());
+    one.says(READY).await;
+    other.says(READY).await;
+    let client = place.client();
+    let () = client.query(redis::cmd("CONFIG").arg("SET").arg("appendfsync").arg("always")).await.expect("set");
+    add(&client, 5).await;
+    all_counted(&client, 5).await;
+    let first = place.pid().expect("the record names it");
+    kill(first, Signal::SIGKILL).expect("it runs");
+    one.says("the embedded redis has ended: starting it again").await;
+    other.says("the embedded redis has ended: starting it again").await;
+    let again = || async {
+        let answers = client.query::<String>(&redis::cmd("PING")).await.is_ok();
+        place.pid().filter(|pid| answers && *pid != first)
+    };
+    eventually("another one runs", again).await;
+    add(&client, 5).await;
+    all_counted(&client, 10).await;
+    one.drain().await;
+    other.signal(Signal::SIGTERM);
+    other.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);
+}
+
+/// Where somebody else's server has taken the port meanwhile, going on would count into its data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_in_the_place_of_the_embedded_redis_ends_the_daemon() {
+    let place = Place::new();
+    let mut daemon = place.setup().env("QUOTABELL__SHUTDOWN__DRAIN", "300ms").start().await;
+    let pid = place.pid().expect("the record names it");
+    std::fs::remove_file(place.record()).expect("the record is there");
+    // The one that is started again finds another's port taken: a listener that takes it as soon as it is free.
+    kill(pid, Signal::SIGKILL).expect("it runs");
+    let _stranger =
+        eventually("the port is free", || async { std::net::TcpListener::bind(("127.0.0.1", place.port)).ok() }).await;
+    daemon.says("the embedded redis has ended").await;
+    let ended = daemon.ended().await;
+    assert!(ended.status.code() == Some(1), "{}", ended.log);
+    assert!(ended.log.contains("is taken by a server that is not the one of redis.data_dir"), "{}", ended.log);
+}

@@ -1,0 +1,41 @@
+//! The log as programs read it: fields of their own kind, and a cause said once.
+
+use crate::support;
+use crate::support::daemon::{DaemonSetup, READY};
+use crate::support::outbox::Outbox;
+use crate::support::redis_server::RedisServer;
+use crate::support::webhook_receiver::secret;
+use nix::sys::signal::Signal;
+use quotabell::demo::receivers::HttpCatcher;
+use serde_json::Value;
+
+fn fields(line: &str) -> Value {
+    serde_json::from_str(line).expect("a JSON object a line")
+}
+
+/// Who sums up durations or filters by fault reads fields, and text that says everything twice buries what matters.
+#[tokio::test]
+async fn fields_have_their_kind_and_causes_are_said_once() {
+    let mut outbox = Outbox::on(RedisServer::start());
+    let catcher = HttpCatcher::start([]).await.expect("a receiver");
+    let contacts = serde_json::json!([{"id": "c", "channel": "webhook", "url": catcher.url("/"), "secret": secret(1)}]);
+    outbox.set_contacts(&support::outbox::subject("alice"), &contacts.to_string()).await;
+    let mut daemon = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__LOG__FORMAT", "json").spawn();
+    daemon.says(READY).await;
+    let _: String = outbox.run("XADD", &["usage", "*", "subject", "alice", "units", "4000"]).await;
+    let delivered = fields(&daemon.says(r#""message":"delivered""#).await);
+    assert!(delivered["took_ms"].is_u64(), "{delivered}");
+
+    outbox.server.kill();
+    let away = fields(&daemon.says("redis does not serve deliveries").await);
+    assert_eq!(away["fault"], "away", "{away}");
+    daemon.says("counting waits for Redis").await;
+    daemon.signal(Signal::SIGTERM);
+    for line in daemon.ended().await.log.lines().map(fields) {
+        for (name, value) in line.as_object().expect("an object") {
+            let parts: Vec<&str> = value.as_str().unwrap_or_default().split(": ").collect();
+            assert!(parts.windows(2).all(|pair| pair[0] != pair[1]), "{name} says it twice: {line}");
+        }
+        assert!(line.get("source").is_none_or(|source| Some(source) != line.get("error")), "{line}");
+    }
+}

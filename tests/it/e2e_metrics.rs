@@ -1,0 +1,201 @@
+//! `/metrics` of the real binary: every metric appears with its help, and the figures agree with what the test did.
+
+use std::collections::BTreeMap;
+
+use crate::support;
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::outbox::{Outbox, subject};
+use crate::support::redis_server::RedisServer;
+use crate::support::webhook_receiver::secret;
+use nix::sys::signal::Signal;
+use quotabell::demo::receivers::{Answer, HttpCatcher};
+use quotabell::types::meters;
+
+/// A page of metrics, read as Prometheus reads it.
+#[derive(Debug, Default)]
+struct Metrics {
+    help: BTreeMap<String, String>,
+    kinds: BTreeMap<String, String>,
+    /// By name and labels as they are written, such as `a_total{x="y"}`.
+    samples: BTreeMap<String, f64>,
+}
+
+impl Metrics {
+    async fn of(daemon: &mut Daemon) -> Self {
+        let page = daemon.get("/metrics").await;
+        assert_eq!(page.status, 200);
+        let mut metrics = Self::default();
+        for line in page.body.lines().filter(|line| !line.is_empty()) {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, text) = rest.split_once(' ').expect("a name and a text");
+                assert_eq!(metrics.help.insert(name.to_owned(), text.to_owned()), None, "one HELP for {name}");
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a name and a type");
+                assert_eq!(metrics.kinds.insert(name.to_owned(), kind.to_owned()), None, "one TYPE for {name}");
+            } else {
+                let (series, value) = line.rsplit_once(' ').expect("a series and a value");
+                let value = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+                assert_eq!(metrics.samples.insert(series.to_owned(), value), None, "one sample for {series}");
+            }
+        }
+        metrics
+    }
+
+    /// The value of one series; 0 when it has not appeared.
+    fn get(&self, series: &str) -> u64 {
+        self.samples.get(series).copied().unwrap_or(0.0) as u64
+    }
+
+    /// The sum over all series of a name.
+    fn sum(&self, name: &str) -> u64 {
+        let of = |series: &str| series == name || series.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'));
+        self.samples.iter().filter(|(series, _)| of(series)).map(|(_, value)| *value as u64).sum()
+    }
+}
+
+/// What happens in the test, so that every metric has a reason to appear.
+async fn stage() -> (Outbox, HttpCatcher, Daemon) {
+    let outbox = Outbox::on(RedisServer::start());
+    // The first alert is refused once, the last receiver has gone.
+    let receiver = HttpCatcher::start([Answer::status(503), Answer::status(204), Answer::status(410)]).await;
+    let receiver = receiver.expect("a receiver");
+    let contacts = |id: &str| {
+        serde_json::json!([{"id": id, "channel": "webhook", "url": receiver.url("/"), "secret": secret(3)}]).to_string()
+    };
+    outbox.set_contacts(&subject("alice"), &contacts("a")).await;
+    outbox.set_contacts(&subject("bob"), &contacts("b")).await;
+    let _: u64 = outbox.run("HSET", &["quota_subject:carol", "plan", "nonesuch"]).await;
+    let mut daemon = DaemonSetup::on(&outbox.server.url())
+        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
+        .start()
+        .await;
+    daemon.http().await;
+    (outbox, receiver, daemon)
+}
+
+async fn add(outbox: &Outbox, fields: &[&str]) {
+    let words = [&["usage", "*"], fields].concat();
+    let _: String = outbox.run("XADD", words).await;
+}
+
+/// Dashboards and alarms are built on these names and figures.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
+    let (outbox, _receiver, mut daemon) = stage().await;
+    let before = Metrics::of(&mut daemon).await;
+    for reason in quotabell::types::Reason::ALL {
+        let series = format!("{}{{reason=\"{reason}\"}}", meters::REFUSED);
+        assert_eq!(before.samples.get(&series), Some(&0.0), "{series} starts from zero");
+    }
+    // Another group that has read nothing holds trimming back.
+    let () = outbox.run("XGROUP", &["CREATE", "usage", "other", "0", "MKSTREAM"]).await;
+    add(&outbox, &["subject", "alice", "units", "79", "id", "1"]).await;
+    add(&outbox, &["subject", "alice", "units", "79", "id", "1"]).await;
+    add(&outbox, &["subject", "alice", "units", "1"]).await;
+    eventually("alice is told", || async { (outbox.totals().await.delivered == 1).then_some(()) }).await;
+    add(&outbox, &["subject", "bob", "units", "80"]).await;
+    eventually("bob's receiver has gone", || async { (outbox.totals().await.dead == 1).then_some(()) }).await;
+    add(&outbox, &["subject", "dora", "units", "100"]).await;
+    add(&outbox, &["subject", "carol", "units", "5"]).await;
+    add(&outbox, &["subject", "alice", "units", "-1"]).await;
+    add(&outbox, &["subject", "alice", "units", "1.5"]).await;
+    add(&outbox, &["units", "1"]).await;
+    eventually("everything is judged", || async {
+        let totals = outbox.totals().await;
+        (totals.counted == 5 && totals.refused == 3 && totals.waiting == 2).then_some(())
+    })
+    .await;
+    // Somebody else trims what was not read.
+    daemon.signal(Signal::SIGSTOP);
+    for _ in 0..4 {
+        add(&outbox, &["subject", "alice"]).await;
+    }
+    let _: u64 = outbox.run("XTRIM", &["usage", "MAXLEN", "0"]).await;
+    // A connection breaks.
+    let _: u64 = outbox.run("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    daemon.signal(Signal::SIGCONT);
+    let address = daemon.http().await;
+    eventually("the gap is found", || async {
+        let page = support::daemon::page(address, "/metrics").await?;
+        page.body.contains(&format!("{} 4", meters::GAP)).then_some(())
+    })
+    .await;
+
+    // An API node asks.
+    let api = support::api::Caller::of(&mut daemon).await;
+    assert_eq!(api.post("/v1/check", &serde_json::json!({"subject": "bob", "units": 21})).await.status, 429);
+
+    let metrics = Metrics::of(&mut daemon).await;
+    for meter in meters::ALL {
+        assert_eq!(metrics.help.get(meter.name).map(String::as_str), Some(meter.help), "HELP of {}", meter.name);
+        let kind = match meter.kind {
+            meters::Kind::Counter => "counter",
+            meters::Kind::Gauge => "gauge",
+            meters::Kind::Histogram => "histogram",
+        };
+        assert_eq!(metrics.kinds.get(meter.name).map(String::as_str), Some(kind), "TYPE of {}", meter.name);
+    }
+    assert_eq!(metrics.kinds.len(), meters::ALL.len(), "{:?}", metrics.kinds.keys());
+
+    let get = |series: &str| metrics.get(series);
+    assert_eq!((get(meters::COUNTED), get(meters::DUPLICATES), get(meters::GAP)), (5, 1, 4));
+    assert_eq!(get(&format!("{}{{reason=\"bad_units\"}}", meters::REFUSED)), 2);
+    assert_eq!(get(&format!("{}{{reason=\"missing_subject\"}}", meters::REFUSED)), 1);
+    assert_eq!(metrics.sum(meters::REFUSED), 3);
+    assert!(get(&format!("{}{{answer=\"committed\"}}", meters::COMMITS)) > 0);
+    assert_eq!(
+        get(&format!("{}_count", meters::COMMIT_SECONDS)),
+        get(&format!("{}{{answer=\"committed\"}}", meters::COMMITS))
+    );
+    assert_eq!(get(&format!("{}{{threshold=\"80\"}}", meters::RAISED)), 3);
+    assert_eq!(get(&format!("{}{{threshold=\"100\"}}", meters::RAISED)), 1);
+    assert_eq!(get(&format!("{}{{channel=\"webhook\"}}", meters::MADE)), 2);
+    assert_eq!(get(&format!("{}{{channel=\"none\"}}", meters::MADE)), 2);
+    assert_eq!(get(&format!("{}{{channel=\"webhook\",state=\"delivered\"}}", meters::ENDED)), 1);
+    assert_eq!(get(&format!("{}{{channel=\"webhook\",state=\"dead\"}}", meters::ENDED)), 1);
+    assert_eq!(metrics.sum(meters::ENDED), 2);
+    for outcome in ["delivered", "transient", "permanent"] {
+        assert_eq!(get(&format!("{}{{channel=\"webhook\",outcome=\"{outcome}\"}}", meters::ATTEMPTS)), 1, "{outcome}");
+    }
+    assert_eq!(get(&format!("{}_count{{channel=\"webhook\"}}", meters::DELIVERED_SECONDS)), 1);
+    let seconds = metrics.samples[&format!("{}_sum{{channel=\"webhook\"}}", meters::DELIVERED_SECONDS)];
+    // The retry came 50 ms later, less a fifth.
+    assert!((0.04..30.0).contains(&seconds), "{seconds}");
+    assert_eq!((get(meters::LAG), get(meters::PENDING), get(meters::DEAD), get(meters::OUTBOX)), (0, 2, 1, 0));
+    assert_eq!(get(meters::WAITING), 2);
+    let oldest = metrics.samples[meters::OLDEST_PENDING];
+    assert!(oldest > 0.0 && oldest < 60.0, "{oldest}");
+    assert!(get(meters::UNREADABLE) >= 1);
+    assert_eq!(get(meters::CACHED), 4);
+    assert_eq!(get(&format!("{}{{decision=\"denied_day\"}}", meters::CHECKS)), 1);
+    assert_eq!((metrics.sum(meters::CHECKS), get(&format!("{}_count", meters::CHECK_SECONDS))), (1, 1));
+    assert_eq!(metrics.sum(meters::TRIM_HELD), 1);
+    assert!(metrics.samples.contains_key(&format!("{}{{group=\"other\"}}", meters::TRIM_HELD)));
+    assert!(metrics.sum(meters::REDIS_ERRORS) >= 1);
+    assert_eq!(get(meters::READY), 1);
+
+    daemon.drain().await;
+}
+
+/// A scrape while Redis is away must still answer, and say so.
+#[tokio::test]
+async fn metrics_are_served_while_redis_is_away() {
+    let mut server = RedisServer::start();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    assert_eq!(Metrics::of(&mut daemon).await.get(meters::READY), 1);
+    server.kill();
+    let address = daemon.http().await;
+    eventually("it is not ready", || async {
+        let page = support::daemon::page(address, "/metrics").await?;
+        page.body.contains(&format!("{} 0", meters::READY)).then_some(())
+    })
+    .await;
+    server.restart();
+    eventually("it is ready again", || async {
+        let page = support::daemon::page(address, "/metrics").await?;
+        page.body.contains(&format!("{} 1", meters::READY)).then_some(())
+    })
+    .await;
+    daemon.drain().await;
+}

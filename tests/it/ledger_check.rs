@@ -1,0 +1,305 @@
+//! The check on a real server: day and window judged at one moment, and only what both admit is taken and recorded.
+
+use std::time::Duration;
+
+use crate::support::outbox::{Outbox, subject};
+use crate::support::redis_server::RedisServer;
+use quotabell::ledger::admission::{Basis, Recorded};
+use quotabell::ledger::{Check, CheckError, Judgement, Question};
+use quotabell::subjects::config::PlanConfig;
+use quotabell::subjects::rates::RateConfig;
+use quotabell::subjects::{Plans, Profile};
+use quotabell::throttle::{Algorithm, STORED_KEY_BYTES_MAX, Verdict};
+use quotabell::types::units::UNITS_MAX;
+use quotabell::types::{DaySpan, EventId, Metric, Subject, Units, UnixMs, keys};
+use quotabell::wire::{ErrorKind, error_kind};
+
+const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
+
+/// A partition and somebody who asks it.
+struct Gate {
+    books: Outbox,
+    check: Check,
+}
+
+fn units(units: u64) -> Units {
+    Units::new(units).expect("in range")
+}
+
+/// The settings of a subject in this zone; a limit or rate of none is left out.
+fn profile(zone: &str, limit: Option<u64>, algorithm: Algorithm, rate: Option<&str>) -> Profile {
+    let limits = limit.map(|limit| (Metric::default(), units(limit))).into_iter().collect();
+    let rates = rate.map(|rate| (Metric::default(), rate.parse().expect("a rate"))).into_iter().collect();
+    let plan = PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig { algorithm, rates } };
+    let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
+    Profile::read(&[(b"timezone".to_vec(), zone.as_bytes().to_vec())], &plans, None).0
+}
+
+fn question(who: &Subject, asked: u64) -> Question {
+    Question { subject: who.clone(), metric: Metric::default(), units: units(asked), record: None }
+}
+
+impl Gate {
+    fn open() -> Self {
+        let books = Outbox::start();
+        let check = Check::new(books.keys.clone());
+        Self { books, check }
+    }
+
+    async fn judge(&self, question: &Question, profile: &Profile) -> Judgement {
+        self.check.judge(&self.books.client, question, profile).await.expect("it is judged")
+    }
+
+    async fn now(&self) -> UnixMs {
+        let (seconds, micros): (i64, i64) = self.books.run("TIME", &[] as &[&str]).await;
+        UnixMs(seconds * 1000 + micros / 1000)
+    }
+
+    /// As the commit counts on the day in which this instant lies for the zone.
+    async fn count(&self, who: &Subject, zone: &str, at: UnixMs, used: u64) {
+        let day = DaySpan::containing(zone.parse().expect("a zone"), at).expect("in range").day;
+        let key = self.books.keys.usage(&Metric::default(), day, keys::bucket(who.as_str()));
+        let _: u64 = self.books.run("HSET", &[key.as_str(), who.as_str(), &used.to_string()]).await;
+    }
+
+    fn window(&self, algorithm: Algorithm, who: &Subject) -> String {
+        self.books.keys.window(algorithm.as_str(), &Metric::default(), who)
+    }
+
+    async fn exists(&self, key: &str) -> bool {
+        self.books.run("EXISTS", key).await
+    }
+
+    async fn entries(&self) -> u64 {
+        self.books.run("XLEN", self.books.keys.stream()).await
+    }
+}
+
+/// What is admitted is taken, what is not is not, and both limits say how the subject stands, whichever limiter judges.
+#[tokio::test]
+async fn day_and_window_are_judged_together() {
+    let gate = Gate::open();
+    for algorithm in ALGORITHMS {
+        let who = subject(algorithm.as_str());
+        let profile = profile("UTC", Some(100), algorithm, Some("3/1h"));
+        gate.count(&who, "UTC", gate.now().await, 40).await;
+        for left in [2, 1, 0] {
+            let judged = gate.judge(&question(&who, 1), &profile).await;
+            assert!(judged.is_allowed(), "{algorithm:?}: {judged:?}");
+            let (window, day) = (judged.window.expect("a rate"), judged.day.expect("a limit"));
+            assert_eq!((window.limit.get(), window.remaining), (3, left), "{algorithm:?}");
+            assert!(window.reset > Duration::ZERO && window.reset <= Duration::from_secs(3600), "{window:?}");
+            assert_eq!((day.limit.get(), day.remaining), (100, 60), "{algorithm:?}: what is committed counts");
+            assert!(day.reset <= Duration::from_secs(86_400) && day.length == Duration::from_secs(86_400));
+        }
+        let refused = gate.judge(&question(&who, 1), &profile).await;
+        assert!(!refused.is_allowed(), "{algorithm:?}: {refused:?}");
+        assert!(refused.day.expect("a limit").is_admitted());
+        let wait = refused.retry_after().expect("it is refused");
+        assert!(wait > Duration::from_secs(1000) && wait <= Duration::from_secs(3600), "{algorithm:?}: {wait:?}");
+        let ttl: i64 = gate.books.run("PTTL", gate.window(algorithm, &who)).await;
+        assert!(ttl > 0, "{algorithm:?}: every key has an end");
+    }
+}
+
+/// A day that is used up must not use the window up as well: its units would be gone when the next day begins.
+#[tokio::test]
+async fn a_day_that_refuses_takes_nothing_from_the_window_and_records_nothing() {
+    let gate = Gate::open();
+    for algorithm in ALGORITHMS {
+        let who = subject(algorithm.as_str());
+        let profile = profile("UTC", Some(100), algorithm, Some("60/1m"));
+        gate.count(&who, "UTC", gate.now().await, 98).await;
+        let ask = Question { record: Some(EventId::numbered(7)), ..question(&who, 3) };
+        let judged = gate.judge(&ask, &profile).await;
+        assert!(!judged.is_allowed());
+        let (window, day) = (judged.window.expect("a rate"), judged.day.expect("a limit"));
+        assert_eq!((window.remaining, window.is_admitted()), (60, true), "{algorithm:?}");
+        assert_eq!((day.remaining, day.verdict), (2, Verdict::Rejected { retry_after: Some(day.reset) }));
+        assert_eq!(judged.recorded, Recorded::No);
+        assert!(!gate.exists(&gate.window(algorithm, &who)).await, "{algorithm:?}: nothing was taken");
+        assert_eq!(gate.entries().await, 0);
+        // What fits is still admitted.
+        assert!(gate.judge(&question(&who, 2), &profile).await.is_allowed());
+    }
+}
+
+/// An event of a request that was refused would be counted against its subject.
+#[tokio::test]
+async fn a_window_that_refuses_records_nothing() {
+    let gate = Gate::open();
+    let who = subject("alice");
+    let profile = profile("UTC", Some(100), Algorithm::Fixed, Some("1/1h"));
+    let record = |number| Question { record: Some(EventId::numbered(number)), ..question(&who, 1) };
+    assert_eq!(gate.judge(&record(1), &profile).await.recorded, Recorded::Yes);
+    let refused = gate.judge(&record(2), &profile).await;
+    assert!(!refused.is_allowed() && refused.recorded == Recorded::No);
+    assert_eq!(gate.entries().await, 1);
+}
+
+/// The event is what every producer writes, so that it is counted as any other.
+#[tokio::test]
+async fn what_is_recorded_is_a_usage_event() {
+    let gate = Gate::open();
+    let who = subject("🦀 with: {colons}");
+    let metric: Metric = "tokens.in".parse().expect("a metric");
+    let ask = Question { metric, record: "order-7".parse().ok(), ..question(&who, 350) };
+    // No limit and no rate for that metric: nothing to judge, still recorded.
+    let judged = gate.judge(&ask, &profile("UTC", Some(5), Algorithm::Gcra, Some("5/1m"))).await;
+    assert_eq!((judged.window, judged.day, judged.recorded), (None, None, Recorded::Yes));
+    let entries: Vec<(String, Vec<String>)> = gate.books.run("XRANGE", &["usage", "-", "+"]).await;
+    let fields = ["subject", who.as_str(), "metric", "tokens.in", "units", "350", "id", "order-7"];
+    assert_eq!(entries[0].1, fields);
+    assert_eq!(entries.len(), 1);
+}
+
+/// Nothing to judge by and nothing to record needs no round trip, and is no refusal.
+#[tokio::test]
+async fn without_a_limit_everything_is_allowed() {
+    let gate = Gate::open();
+    let judged =
+        gate.judge(&question(&subject("alice"), UNITS_MAX), &profile("UTC", None, Algorithm::Fixed, None)).await;
+    assert!(judged.is_allowed() && judged.basis == Basis::Settings);
+    let plans = Plans::new(&[("free".to_owned(), PlanConfig::clone(&plan_of_one()))].into(), "free").expect("legal");
+    let (unreadable, _) = Profile::read(&[(b"plan".to_vec(), b"gold".to_vec())], &plans, None);
+    let judged = gate.judge(&question(&subject("alice"), 2), &unreadable).await;
+    assert!(judged.is_allowed() && judged.basis == Basis::Nothing, "no limit silently becomes the default one");
+}
+
+fn plan_of_one() -> PlanConfig {
+    let limits = [(Metric::default(), units(1))].into();
+    PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig::default() }
+}
+
+/// A check on the wrong day refuses a customer whose day has just begun. The caller's idea of the time must not matter.
+#[tokio::test]
+async fn the_day_is_the_one_of_the_servers_clock_in_the_subjects_zone() {
+    let gate = Gate::open();
+    // Never on the same date: 25 hours lie between them.
+    for zone in ["Pacific/Kiritimati", "Pacific/Pago_Pago", "UTC"] {
+        let who = subject(zone);
+        let profile = profile(zone, Some(100), Algorithm::Fixed, None);
+        let now = gate.now().await;
+        let day = DaySpan::containing(zone.parse().expect("a zone"), now).expect("in range");
+        for (at, used) in [(day.start.plus(-1), 11), (now, 22), (day.end, 33)] {
+            gate.count(&who, zone, at, used).await;
+        }
+        for wrong_h in [0, -9, 9, -30, 30, -10_000, 10_000] {
+            gate.check.clock().shows(now.0 + wrong_h * 3_600_000);
+            let judged = gate.judge(&question(&who, 1), &profile).await.day.expect("a limit");
+            // Midnight may pass while this runs.
+            let after = gate.now().await;
+            let left = if after < day.end { 78 } else { 67 };
+            assert_eq!(judged.remaining, left, "{zone}, {wrong_h} h wrong");
+            assert!(judged.reset <= judged.length, "{judged:?}");
+        }
+        let known = gate.check.clock().now_ms() - gate.now().await.0;
+        assert!(known.abs() < 1000, "it has learnt the time: {known} ms off");
+    }
+}
+
+/// A limit that no wait helps against must not promise that it does; and sums of large counts must not lose a unit.
+#[tokio::test]
+async fn units_up_to_the_largest_are_judged_exactly() {
+    let gate = Gate::open();
+    let who = subject("alice");
+    let now = gate.now().await;
+    let all = profile("UTC", Some(UNITS_MAX), Algorithm::Fixed, None);
+    gate.count(&who, "UTC", now, UNITS_MAX - 1).await;
+    assert!(gate.judge(&question(&who, 1), &all).await.is_allowed());
+    assert!(!gate.judge(&question(&who, 2), &all).await.is_allowed());
+    assert!(!gate.judge(&question(&who, UNITS_MAX), &all).await.is_allowed());
+    for algorithm in ALGORITHMS {
+        let rate = if algorithm == Algorithm::Sliding { "100000/1h".to_owned() } else { format!("{UNITS_MAX}/1h") };
+        let profile = profile("UTC", None, algorithm, Some(&rate));
+        let limit = profile.limiter(&Metric::default()).expect("a rate").rate().limit().get();
+        let who = subject(algorithm.as_str());
+        assert!(gate.judge(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
+        // All of it again: a bucket of that size has drained by millions meanwhile.
+        assert!(!gate.judge(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
+    }
+    let small = profile("UTC", Some(10), Algorithm::Fixed, Some("5/1m"));
+    assert!(gate.judge(&question(&subject("bob"), 6), &small).await.never_fits());
+    // Where the day refuses for now the window is not asked, and would never have admitted it.
+    gate.count(&subject("bob"), "UTC", gate.now().await, 9).await;
+    let judged = gate.judge(&question(&subject("bob"), 6), &small).await;
+    let day = judged.day.expect("a limit");
+    assert_eq!(day.verdict, Verdict::Rejected { retry_after: Some(day.reset) });
+    assert!(judged.never_fits() && !gate.judge(&question(&subject("bob"), 5), &small).await.never_fits());
+}
+
+/// A key that somebody else wrote must stop the check loudly, before anything is written.
+#[tokio::test]
+async fn a_key_of_another_type_is_an_error() {
+    let gate = Gate::open();
+    let who = subject("alice");
+    for algorithm in ALGORITHMS {
+        let profile = profile("UTC", Some(100), algorithm, Some("60/1m"));
+        let _: u64 = gate.books.run("LPUSH", &[gate.window(algorithm, &who).as_str(), "x"]).await;
+        let ask = Question { record: Some(EventId::numbered(1)), ..question(&who, 1) };
+        match gate.check.judge(&gate.books.client, &ask, &profile).await {
+            Err(CheckError::Redis(error)) => {
+                assert_eq!(error_kind(&error), ErrorKind::WrongType, "{algorithm:?}: {error}")
+            }
+            other => panic!("{algorithm:?}: {other:?}"),
+        }
+    }
+    assert_eq!(gate.entries().await, 0);
+    gate.count(&who, "UTC", gate.now().await, 1).await;
+    let day = DaySpan::containing(chrono_tz::Tz::UTC, gate.now().await).expect("in range").day;
+    let key = gate.books.keys.usage(&Metric::default(), day, keys::bucket(who.as_str()));
+    let _: u64 = gate.books.run("HSET", &[key.as_str(), who.as_str(), "many"]).await;
+    let judged = gate
+        .check
+        .judge(&gate.books.client, &question(&who, 1), &profile("UTC", Some(1), Algorithm::Fixed, None))
+        .await;
+    assert!(judged.is_err_and(|error| error.to_string().contains("no number")));
+}
+
+/// A subject may be 256 bytes long: its key is shortened, and still its own.
+#[tokio::test]
+async fn the_longest_subjects_have_windows_of_their_own() {
+    let gate = Gate::open();
+    let profile = profile("UTC", None, Algorithm::Fixed, Some("1/1h"));
+    for last in ["a", "b"] {
+        let who = subject(&format!("{}{last}", "x".repeat(255)));
+        assert!(gate.judge(&question(&who, 1), &profile).await.is_allowed(), "{last}");
+        assert!(!gate.judge(&question(&who, 1), &profile).await.is_allowed(), "{last}");
+    }
+    let names: Vec<String> = gate.books.run("KEYS", "*window*").await;
+    assert!(names.len() == 2 && names.iter().all(|name| name.len() <= STORED_KEY_BYTES_MAX), "{names:?}");
+}
+
+/// Many nodes ask at once: together they must not get more than the window holds, and each event is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_ask_at_once_share_one_window() {
+    let gate = std::sync::Arc::new(Gate::open());
+    for algorithm in ALGORITHMS {
+        let before = gate.entries().await;
+        let profile = std::sync::Arc::new(profile("UTC", Some(1000), algorithm, Some("20/1h")));
+        let mut nodes = tokio::task::JoinSet::new();
+        for number in 0..64 {
+            let (gate, profile) = (std::sync::Arc::clone(&gate), std::sync::Arc::clone(&profile));
+            nodes.spawn(async move {
+                let who = subject(algorithm.as_str());
+                let ask = Question { record: Some(EventId::numbered(number)), ..question(&who, 1) };
+                gate.judge(&ask, &profile).await.is_allowed()
+            });
+        }
+        let allowed = nodes.join_all().await.into_iter().filter(|allowed| *allowed).count();
+        assert_eq!((allowed, gate.entries().await - before), (20, 20), "{algorithm:?}");
+    }
+}
+
+/// A server that keeps nothing more must say so; the check is then decided by `on_error`.
+#[tokio::test]
+async fn a_full_server_is_a_fault_and_not_a_yes() {
+    let server = RedisServer::start_with(&["--save", "", "--maxmemory", "1"]);
+    let books = Outbox::on(server);
+    let check = Check::new(books.keys.clone());
+    let profile = profile("UTC", Some(10), Algorithm::Fixed, Some("5/1m"));
+    match check.judge(&books.client, &question(&subject("alice"), 1), &profile).await {
+        Err(CheckError::Redis(error)) => assert_eq!(error_kind(&error), ErrorKind::Full, "{error}"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,107 @@
+//! How long counters live, on a real server.
+
+use std::time::Duration;
+
+use crate::support::redis_server::RedisServer;
+use quotabell::ledger::retention::Retention;
+use quotabell::types::{Day, Keys, Metric, StreamId, UnixMs};
+use quotabell::wire::RedisClient;
+
+const LATE_MAX: Duration = Duration::from_secs(5 * 3600);
+const BUCKET: u8 = 7;
+const COUNTER_TTL_S: i64 = 14 * 86_400;
+const CLOSED_TTL_S: i64 = 48 * 3600 + 10 * BUCKET as i64;
+
+struct Books {
+    _server: RedisServer,
+    client: RedisClient,
+    keys: Keys,
+}
+
+impl Books {
+    fn open() -> Self {
+        let server = RedisServer::start();
+        Self { client: server.client(), _server: server, keys: Keys::new("usage") }
+    }
+
+    fn counter(&self, day: Day) -> String {
+        self.keys.usage(&Metric::default(), day, BUCKET)
+    }
+
+    /// A counter and a record as a commit leaves them.
+    async fn write(&self, day: Day) {
+        let mut pipeline = redis::pipe();
+        let metrics = self.keys.metrics(day);
+        pipeline.sadd(&metrics, Metric::default().as_str()).ignore().expire(&metrics, COUNTER_TTL_S).ignore();
+        for key in [self.counter(day), self.keys.raised(&Metric::default(), day, BUCKET)] {
+            pipeline.hset(&key, "alice", 1).ignore().expire(&key, COUNTER_TTL_S).ignore();
+        }
+        let () = self.client.pipe(&pipeline).await.expect("they are written");
+    }
+
+    async fn life(&self, key: &str) -> i64 {
+        self.client.query(redis::cmd("TTL").arg(key)).await.expect("redis answers")
+    }
+
+    /// Closes all that can be closed at this time.
+    async fn close(&self, retention: &mut Retention, at: &str) -> Vec<String> {
+        let at = chrono::DateTime::parse_from_rfc3339(at).expect("RFC 3339").timestamp_millis();
+        let checkpoint = StreamId { ms: u64::try_from(at).expect("after 1970"), seq: 0 };
+        let mut closed = Vec::new();
+        loop {
+            let days = retention.close_days(&self.client, checkpoint, UnixMs(at)).await.expect("redis answers");
+            if days.is_empty() {
+                return closed;
+            }
+            closed.extend(days.iter().map(ToString::to_string));
+        }
+    }
+}
+
+fn day(text: &str) -> Day {
+    Day::parse(text).expect("a date")
+}
+
+/// Counters of a day that is over would otherwise take memory for two weeks; those of a day that is not must outlive an outage.
+#[tokio::test]
+async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
+    let books = Books::open();
+    let (over, open) = (day("2026-11-20"), day("2026-11-21"));
+    books.write(over).await;
+    books.write(open).await;
+    // An earlier process wrote them.
+    let mut retention = Retention::new(books.keys.clone(), LATE_MAX);
+    let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
+    assert_eq!(closed.last().map(String::as_str), Some("2026-11-20"));
+    for key in [books.counter(over), books.keys.raised(&Metric::default(), over, BUCKET)] {
+        let life = books.life(&key).await;
+        assert!((CLOSED_TTL_S - 5..=CLOSED_TTL_S).contains(&life), "{key}: {life}");
+    }
+    assert!(books.life(&books.keys.metrics(over)).await <= 48 * 3600 + 2560);
+    assert!(books.life(&books.counter(open)).await > COUNTER_TTL_S - 5);
+    assert_eq!(books.close(&mut retention, "2026-11-21T17:00:01Z").await, [""; 0], "each day once");
+}
+
+/// A stream of months that is read in a minute writes days that were over long ago when the next look comes.
+#[tokio::test]
+async fn days_of_an_old_stream_are_closed_too() {
+    let books = Books::open();
+    let old = day("2026-03-01");
+    books.write(old).await;
+    let mut retention = Retention::new(books.keys.clone(), LATE_MAX);
+    retention.written([old].into_iter());
+    let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
+    assert_eq!(closed.first().map(String::as_str), Some("2026-03-01"));
+    assert!(books.life(&books.counter(old)).await <= CLOSED_TTL_S);
+}
+
+/// Closing again must not give a day that is nearly gone another 48 hours.
+#[tokio::test]
+async fn closing_again_prolongs_nothing() {
+    let books = Books::open();
+    let over = day("2026-11-20");
+    books.write(over).await;
+    let () = books.client.query(redis::cmd("EXPIRE").arg(books.counter(over)).arg(100)).await.expect("set");
+    books.close(&mut Retention::new(books.keys.clone(), LATE_MAX), "2026-11-21T17:00:00Z").await;
+    assert!(books.life(&books.counter(over)).await <= 100);
+}

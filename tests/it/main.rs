@@ -1,0 +1,51 @@
+//! Tests of one part each, all in one binary so that a change links once. Each starts the servers that it needs.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod api_check;
+mod api_connections;
+mod api_contacts;
+mod api_contacts_calls;
+mod api_openapi;
+mod cli_books;
+mod cli_check;
+mod cli_check_config;
+mod cli_emit;
+mod cli_exit_codes;
+mod cli_help;
+mod cli_refused;
+mod cli_send_test;
+mod cli_subject;
+mod cli_subject_import;
+mod config_bad_input;
+mod config_layers;
+mod documentation;
+mod e2e_caps;
+mod e2e_delivery;
+mod e2e_embedded;
+mod e2e_failover;
+mod e2e_log;
+mod e2e_metrics;
+mod e2e_redis;
+mod e2e_signals;
+mod e2e_two_daemons;
+mod events_worker;
+mod ledger_check;
+mod ledger_commit;
+mod ledger_retention;
+mod outbox_contacts;
+mod outbox_fan_out;
+mod outbox_loops;
+mod outbox_query;
+mod outbox_settle;
+mod sender_caps;
+mod sender_text;
+mod sender_verdicts;
+mod throttle_edges;
+mod throttle_example;
+mod transport_email;
+mod transport_webhook;
+mod wire_connection;
+mod wire_embedded;
+mod wire_reader;

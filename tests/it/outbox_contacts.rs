@@ -1,0 +1,81 @@
+//! Where subjects are reached, read from a real server.
+
+use crate::support::outbox::{Outbox, email, json, subject, webhook};
+use quotabell::contacts::Contact;
+use quotabell::contacts::book::{ContactBook, Contacts, Found};
+use quotabell::types::{ContactId, keys};
+
+async fn contacts(outbox: &Outbox, field: &str) -> Contacts {
+    let alice = subject("alice");
+    outbox.set_contacts(&alice, field).await;
+    ContactBook::new(vec![email("ops")]).contacts_of(&outbox.client, &alice).await.expect("readable")
+}
+
+/// The fallback is for subjects without contacts, and for no others.
+#[tokio::test]
+async fn the_fallback_serves_subjects_without_contacts() {
+    let outbox = Outbox::start();
+    let book = ContactBook::new(vec![email("ops")]);
+    let unknown = book.contacts_of(&outbox.client, &subject("alice")).await.expect("readable");
+    assert_eq!(unknown.readable, [email("ops")]);
+    for empty in ["", "[]", " [ ] "] {
+        assert_eq!(contacts(&outbox, empty).await.readable, [email("ops")], "{empty:?}");
+    }
+    let own = [email("a"), webhook("w")];
+    let read = contacts(&outbox, &json(&own)).await;
+    assert_eq!((read.readable.as_slice(), read.unreadable.len()), (own.as_slice(), 0));
+}
+
+/// A broken field must neither divert the alert to the operator nor be taken for a removal.
+#[tokio::test]
+async fn an_unreadable_field_is_no_contact_and_not_the_fallback() {
+    let outbox = Outbox::start();
+    for broken in ["{}", "[", "null", "\"a@b.test\"", "[null]", "[{\"channel\":\"sms\"}]"] {
+        let read = contacts(&outbox, broken).await;
+        assert!(read.readable.is_empty(), "{broken}");
+        assert_eq!(read.unreadable.len(), 1, "{broken}");
+        assert_eq!(read.find(&email("a").id), Found::Unreadable, "{broken}");
+    }
+    // The subject's key is of another type.
+    let bob = subject("bob");
+    let () = outbox.run("SET", &[keys::subject(&bob).as_str(), "x"]).await;
+    let read = ContactBook::new(vec![email("ops")]).contacts_of(&outbox.client, &bob).await.expect("readable");
+    assert_eq!((read.readable.len(), read.unreadable.len()), (0, 1));
+}
+
+/// One broken element must not silence the others, and what is wrong must be said without an address.
+#[tokio::test]
+async fn the_readable_elements_of_an_array_are_used() {
+    let outbox = Outbox::start();
+    let field =
+        r#"[{"id":"c_1","channel":"webhook","url":"https://secret.test/"},{"channel":"email","address":"a@b.test"}]"#;
+    let read = contacts(&outbox, field).await;
+    assert_eq!(read.readable, [email("a")]);
+    assert_eq!(read.unreadable[0].why, "webhook contact has no \"secret\"");
+    assert_eq!(read.find(&email("a").id), Found::Contact(email("a")));
+    assert_eq!(read.find(&ContactId::from_stored("c_1")), Found::Unreadable);
+    assert_eq!(read.find(&ContactId::from_stored("c_2")), Found::Removed, "the broken one states another id");
+}
+
+/// A recheck looks where fan-out looked: in the subject's own contacts, else in the fallback.
+#[tokio::test]
+async fn a_contact_is_found_again_or_known_to_be_removed() {
+    let outbox = Outbox::start();
+    let (alice, book) = (subject("alice"), ContactBook::new(vec![email("ops")]));
+    let find = |contact: Contact| {
+        let (book, outbox, alice) = (&book, &outbox, &alice);
+        async move { book.find(&outbox.client, alice, &contact.id).await.expect("readable") }
+    };
+    assert_eq!(find(email("ops")).await, Found::Contact(email("ops")));
+    outbox.set_contacts(&alice, &json(&[email("a")])).await;
+    assert_eq!(find(email("a")).await, Found::Contact(email("a")));
+    assert_eq!(find(email("ops")).await, Found::Removed, "it has contacts of its own now");
+}
+
+/// A contact that calls itself `none` would share its delivery with the alert that waits for a contact, and get nothing.
+#[tokio::test]
+async fn the_reserved_id_is_replaced() {
+    let outbox = Outbox::start();
+    let read = contacts(&outbox, r#"[{"id":"none","channel":"email","address":"a@b.test"}]"#).await;
+    assert_eq!(read.readable, [email("a")]);
+}

@@ -1,0 +1,263 @@
+//! `fan_out.lua` on a real server: every answer, twice, and what becomes of contacts that come and go.
+
+use crate::support::outbox::{
+    LONG, Outbox, alert, delivery, email, outcome, subject, until, waiting_delivery, webhook,
+};
+use quotabell::outbox::{FannedOut, Source, SourceEnd, fan_out, wake_all, wake_subject};
+use quotabell::types::{Channel, Class};
+use quotabell::wire::{ErrorKind, error_kind};
+
+fn fanned(answer: FannedOut) -> quotabell::outbox::Fanned {
+    match answer {
+        FannedOut::Done(fanned) => fanned,
+        other => panic!("not fanned out: {other:?}"),
+    }
+}
+
+/// An alert that is not turned into one delivery per contact reaches too few or too many.
+#[tokio::test]
+async fn an_alert_becomes_one_delivery_per_contact_and_leaves_the_outbox() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    let contacts = [email("a"), webhook("w"), email("a")];
+    let done = fanned(outbox.fan_out_new(&alert, &contacts).await);
+    assert_eq!(done.source, SourceEnd::Consumed);
+    assert_eq!(done.made.iter().map(|made| made.channel).collect::<Vec<_>>(), [Channel::Email, Channel::Webhook]);
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.pending, totals.outbox), (2, 2, 0));
+    let leased = outbox.lease("t", LONG).await.leased;
+    assert_eq!(leased.len(), 2);
+    assert!(leased.iter().all(|leased| leased.alert == Ok(alert.clone())));
+}
+
+/// After a lost answer the loop fans out again; that must make nothing a second time.
+#[tokio::test]
+async fn a_second_run_finds_the_entry_gone_and_writes_nothing() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    let entry = outbox.raise(&alert).await;
+    let source = Source::Outbox { entry: &entry };
+    fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
+    let before = outbox.dump().await;
+    assert_eq!(outbox.fan_out(source, &alert, &[email("a"), email("b")]).await, FannedOut::Gone);
+    assert_eq!(outbox.dump().await, before);
+}
+
+/// A contact that has an alert's delivery, ended or not, must not be told again when the alert comes by once more.
+#[tokio::test]
+async fn a_contact_gets_one_delivery_of_an_alert() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    fanned(outbox.fan_out_new(&alert, &[email("a")]).await);
+    let again = fanned(outbox.fan_out_new(&alert, &[email("a"), email("b")]).await);
+    assert_eq!(again.made.len(), 1);
+    assert_eq!(again.made[0].id, delivery(&alert, &email("b")));
+    assert_eq!(outbox.assert_balanced().await.made, 2);
+}
+
+/// Without a contact the alert must wait, visibly, and go out once one appears.
+#[tokio::test]
+async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let alert = alert(&alice, 80);
+    let none = waiting_delivery(&alert);
+    let done = fanned(outbox.fan_out_new(&alert, &[]).await);
+    assert_eq!((done.made[0].channel, done.waiting), (Channel::None, 1));
+    assert_eq!(outbox.due(&none).await, Some(done.now.0 + 60_000));
+    assert_eq!(outbox.lease("early", LONG).await.leased.len(), 0);
+
+    // Woken, still without contact: rescheduled, nothing made, no attempt counted.
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("wake works"), 1);
+    let leased = outbox.lease_one("t1", LONG).await;
+    let source = Source::Delivery { id: &leased.id, token: &leased.token };
+    let still = fanned(outbox.fan_out(source, &alert, &[]).await);
+    assert_eq!((still.source, still.made.len(), still.waiting), (SourceEnd::Rescheduled, 0, 1));
+    assert_eq!(outbox.due(&none).await, Some(still.now.0 + 60_000));
+    assert_eq!(outbox.field(&none, "attempts").await.as_deref(), Some("0"));
+    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FannedOut::Stale);
+
+    // Woken with one: it gets the alert, and the waiting delivery ends.
+    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), 1);
+    let leased = outbox.lease_one("t2", LONG).await;
+    let source = Source::Delivery { id: &leased.id, token: &leased.token };
+    let done = fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
+    assert_eq!((done.source, done.waiting), (SourceEnd::Cancelled, 0));
+    assert_eq!(outbox.state(&none).await, "cancelled");
+    assert_eq!(outbox.lease_one("t3", LONG).await.id, delivery(&alert, &email("a")));
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.cancelled, totals.waiting), (2, 1, 0));
+}
+
+/// A contact that is removed, added and removed again must not take the alert with it.
+#[tokio::test]
+async fn contacts_that_come_and_go_never_leave_an_alert_without_a_pending_delivery() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    let (a, to_a, none) = (email("a"), delivery(&alert, &email("a")), waiting_delivery(&alert));
+    fanned(outbox.fan_out_new(&alert, std::slice::from_ref(&a)).await);
+    for round in 0..3 {
+        // Removed: cancelled, and the alert waits.
+        let leased = outbox.lease_one(&format!("removed{round}"), LONG).await;
+        assert_eq!((&leased.id, leased.attempts), (&to_a, 1));
+        let source = Source::Delivery { id: &leased.id, token: &leased.token };
+        assert_eq!(fanned(outbox.fan_out(source, &alert, &[]).await).source, SourceEnd::Cancelled);
+        assert_eq!((outbox.state(&to_a).await.as_str(), outbox.state(&none).await.as_str()), ("cancelled", "pending"));
+        assert_eq!(outbox.field(&to_a, "attempts").await.as_deref(), Some("0"), "no attempt took place");
+        assert_eq!(outbox.assert_balanced().await.waiting, 1);
+        // Back: the same delivery is pending again, without an end and without a TTL.
+        outbox.let_time_pass(&none).await;
+        let leased = outbox.lease_one(&format!("back{round}"), LONG).await;
+        let source = Source::Delivery { id: &leased.id, token: &leased.token };
+        let back = fanned(outbox.fan_out(source, &alert, std::slice::from_ref(&a)).await);
+        assert_eq!((back.source, back.made.len(), back.reopened.len()), (SourceEnd::Cancelled, 0, 1));
+        assert_eq!(outbox.state(&to_a).await, "pending");
+        assert_eq!(outbox.field(&to_a, "ended_at_ms").await, None);
+        assert_eq!(outbox.run::<i64>("TTL", outbox.keys.delivery(&to_a)).await, -1);
+        assert_eq!(outbox.assert_balanced().await.made, 2);
+    }
+}
+
+/// A removed contact's delivery ends, and who is there now gets the alert, but nobody twice.
+#[tokio::test]
+async fn a_removed_contact_is_replaced_by_those_present() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    fanned(outbox.fan_out_new(&alert, &[email("a"), email("b")]).await);
+    let leased = outbox.lease("t", LONG).await.leased;
+    let to_b = leased.iter().find(|leased| leased.id == delivery(&alert, &email("b"))).expect("b's");
+    let to_a = leased.iter().find(|leased| leased.id == delivery(&alert, &email("a"))).expect("a's");
+    let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
+    quotabell::outbox::settle(&outbox.client, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
+    let source = Source::Delivery { id: &to_a.id, token: &to_a.token };
+    let done = fanned(outbox.fan_out(source, &alert, &[email("b"), webhook("c")]).await);
+    assert_eq!(done.source, SourceEnd::Cancelled);
+    assert_eq!(done.made.iter().map(|made| made.channel).collect::<Vec<_>>(), [Channel::Webhook]);
+    assert_eq!(outbox.state(&to_b.id).await, "delivered");
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.delivered, totals.cancelled, totals.pending), (3, 1, 1, 1));
+}
+
+/// The platform may reuse an id for another channel. The delivery must go on, with the lease of the new channel.
+#[tokio::test]
+async fn a_contact_whose_channel_changed_keeps_its_delivery_under_the_new_channel() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    let (mut old, mut new) = (webhook("a"), email("a"));
+    old.id = quotabell::types::ContactId::from_stored("c_1");
+    new.id = old.id.clone();
+    fanned(outbox.fan_out_new(&alert, &[old]).await);
+    let leased = outbox.lease_one("t", LONG).await;
+    let source = Source::Delivery { id: &leased.id, token: &leased.token };
+    let done = fanned(outbox.fan_out(source, &alert, &[new]).await);
+    assert_eq!((done.source, done.made.len()), (SourceEnd::Rescheduled, 0));
+    let again = outbox.lease_one("t2", LONG).await;
+    assert_eq!((again.id, again.channel, again.attempts), (leased.id, Channel::Email, 1));
+    outbox.assert_balanced().await;
+}
+
+/// A lease that somebody else took over must not let its former holder end the delivery.
+#[tokio::test]
+async fn a_stale_token_changes_nothing() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    fanned(outbox.fan_out_new(&alert, &[email("a")]).await);
+    let old = outbox.lease_one("old", LONG).await;
+    outbox.let_time_pass(&old.id).await;
+    outbox.lease_one("new", LONG).await;
+    let before = outbox.dump().await;
+    let source = Source::Delivery { id: &old.id, token: &old.token };
+    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FannedOut::Stale);
+    assert_eq!(outbox.dump().await, before);
+}
+
+/// Waking must find exactly the subject's deliveries, whatever other subjects are called, and take away a lease whose holder
+/// looked before the change; otherwise the contact that appeared waits for the backstop.
+#[tokio::test]
+async fn waking_finds_one_subject_and_overrides_a_lease() {
+    let outbox = Outbox::start();
+    let names = ["a", "a:b", "a b", "aa", "{a}", "b"];
+    for name in names {
+        fanned(outbox.fan_out_new(&alert(&subject(name), 80), &[]).await);
+    }
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
+    let early = outbox.lease_one("early", LONG).await;
+    assert_eq!(early.subject, "a");
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
+    let source = Source::Delivery { id: &early.id, token: &early.token };
+    assert_eq!(outbox.fan_out(source, &alert(&subject("a"), 80), &[]).await, FannedOut::Stale);
+    assert_eq!(outbox.lease_one("again", LONG).await.id, early.id);
+    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), names.len() as u64);
+    assert_eq!(outbox.lease("all", LONG).await.leased.len(), names.len());
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("nobody")).await.expect("wake works"), 0);
+}
+
+/// More deliveries than one call wakes must all be woken, and a leftover without delivery must go.
+#[tokio::test]
+async fn waking_works_through_any_number_in_bounded_calls() {
+    let outbox = Outbox::start();
+    for n in 0..1203 {
+        fanned(outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[]).await);
+    }
+    let () = outbox.run("ZADD", &[outbox.keys.waiting().as_str(), "0", "x\0delivery_gone"]).await;
+    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), 1203);
+    assert_eq!(outbox.totals().await.waiting, 1203, "the leftover is gone, the others still wait");
+}
+
+/// A key of ours that holds something else must stop the partition loudly and leave everything as it was.
+#[tokio::test]
+async fn a_key_of_another_type_raises_and_writes_nothing() {
+    let outbox = Outbox::start();
+    let keys = &outbox.keys;
+    let alert = alert(&subject("alice"), 80);
+    let entry = outbox.raise(&alert).await;
+    let names = [keys.due(), keys.pending(), keys.waiting(), keys.deliveries(), keys.totals()];
+    for name in names.into_iter().chain([keys.delivery(&delivery(&alert, &email("a")))]) {
+        let () = outbox.run("SET", &[name.as_str(), "x"]).await;
+        let before = outbox.dump().await;
+        let source = Source::Outbox { entry: &entry };
+        let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong type");
+        assert_eq!(error.fault(), ErrorKind::WrongType, "{name}");
+        assert!(error.is_fatal());
+        assert_eq!(outbox.dump().await, before, "{name}");
+        let () = outbox.run("DEL", name).await;
+    }
+    // A total that is no number, and a hash that is no delivery.
+    let foreign = keys.delivery(&delivery(&alert, &email("a")));
+    let odd = [(keys.totals(), "made", "many"), (keys.totals(), "made", "007"), (foreign, "x", "many")];
+    for (name, field, value) in odd {
+        let () = outbox.run("HSET", &[name.as_str(), field, value]).await;
+        let before = outbox.dump().await;
+        let source = Source::Outbox { entry: &entry };
+        let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong value");
+        assert_eq!(error.fault(), ErrorKind::WrongType, "{name}");
+        assert_eq!(outbox.dump().await, before, "{name}");
+        let () = outbox.run("DEL", name).await;
+    }
+    fanned(outbox.fan_out(Source::Outbox { entry: &entry }, &alert, &[email("a")]).await);
+}
+
+/// A full server must still empty the outbox and take outcomes, but send nothing whose outcome it could not keep.
+#[tokio::test]
+async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
+    let outbox = Outbox::start();
+    let (first, second) = (alert(&subject("alice"), 80), alert(&subject("alice"), 100));
+    fanned(outbox.fan_out_new(&first, &[email("a")]).await);
+    let leased = outbox.lease_one("t", LONG).await;
+    let entry = outbox.raise(&second).await;
+    let () = outbox.run("CONFIG", &["SET", "maxmemory", "1"]).await;
+    until("writes are refused", || async {
+        let refused = outbox.client.query::<()>(redis::cmd("SET").arg("x").arg("y")).await;
+        refused.is_err_and(|error| error_kind(&error) == ErrorKind::Full)
+    })
+    .await;
+    fanned(outbox.fan_out(Source::Outbox { entry: &entry }, &second, &[email("a")]).await);
+    let request = quotabell::outbox::LeaseRequest { deliveries_max: 1, token: "full", times: LONG };
+    let error = quotabell::outbox::lease(&outbox.client, &outbox.keys, request).await.expect_err("full");
+    assert_eq!(error.fault(), ErrorKind::Full);
+    let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
+    let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
+    assert!(matches!(settled, Ok(quotabell::outbox::Settled::Done(_))));
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.delivered, totals.pending, totals.outbox), (1, 1, 0));
+}

@@ -1,0 +1,551 @@
+//! The fan-out loop and the dispatcher on a real server, with a double in place of the sender.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::outbox::{
+    LONG, Outbox, SHORT, alert, delivery, email, json, outcome, subject, until, waiting_delivery, webhook,
+};
+use crate::support::redis_server::RedisServer;
+use quotabell::contacts::Contact;
+use quotabell::contacts::book::ContactBook;
+use quotabell::outbox::{
+    Attempting, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, OutboxError, slots, wake_subject,
+};
+use quotabell::sender::{Due, Verdict};
+use quotabell::types::{Alert, Channel, Class, DeliveryId};
+use quotabell::wire::ErrorKind;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What the double does with an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Deliver,
+    /// Fails, due again at once.
+    Retry,
+    Die,
+    Mute,
+    /// Finds no room, due again at once.
+    Throttle,
+    /// Can't ask for room, due again at once.
+    Postpone,
+    Panic,
+    /// Delivers once the gate is opened.
+    Gate,
+}
+
+/// One attempt as the receiver saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    delivery: DeliveryId,
+    address: String,
+    attempt: u32,
+}
+
+/// In place of the sender: acts as told by delivery and attempt, and remembers.
+struct Double {
+    act: Box<dyn Fn(&Due<'_>) -> Act + Send + Sync>,
+    seen: Mutex<Vec<Seen>>,
+    running: AtomicU64,
+    most_running: AtomicU64,
+    gate: Semaphore,
+}
+
+impl Double {
+    fn new(act: impl Fn(&Due<'_>) -> Act + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            act: Box::new(act),
+            seen: Mutex::default(),
+            running: AtomicU64::new(0),
+            most_running: AtomicU64::new(0),
+            gate: Semaphore::new(0),
+        })
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().expect("no test holds it in a panic").clone()
+    }
+
+    fn open(&self) {
+        self.gate.add_permits(1000);
+    }
+}
+
+impl Attempting for Double {
+    fn timeout(&self, _: Channel) -> Duration {
+        Duration::from_millis(100)
+    }
+
+    async fn send(&self, due: Due<'_>) -> Verdict {
+        let seen =
+            Seen { delivery: due.delivery.clone(), address: due.contact.address().to_owned(), attempt: due.attempt };
+        self.seen.lock().expect("no test holds it in a panic").push(seen);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_running.fetch_max(running, Ordering::SeqCst);
+        let act = (self.act)(&due);
+        if act == Act::Gate {
+            self.gate.acquire().await.expect("never closed").forget();
+        }
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        match act {
+            Act::Deliver | Act::Gate => Verdict::Delivered(outcome(Class::Delivered)),
+            Act::Retry => Verdict::Retry(outcome(Class::Transient), Duration::ZERO),
+            Act::Die => Verdict::Dead(outcome(Class::Permanent)),
+            Act::Mute => Verdict::Muted,
+            Act::Throttle => Verdict::Throttled(Duration::ZERO),
+            Act::Postpone => Verdict::Postponed(Duration::ZERO),
+            Act::Panic => panic!("the double panics as told"),
+        }
+    }
+}
+
+/// Running loops and what stops them.
+struct Loops {
+    stop: CancellationToken,
+    new_alerts: Arc<Notify>,
+    new_deliveries: Arc<Notify>,
+    fan_out: JoinHandle<Result<(), OutboxError>>,
+    dispatcher: JoinHandle<Result<(), OutboxError>>,
+}
+
+/// How the loops of a test differ from the daemon's.
+struct Setting {
+    fallback: Vec<Contact>,
+    concurrency: u32,
+    lease_margin: Duration,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { fallback: Vec::new(), concurrency: 16, lease_margin: Duration::from_secs(30) }
+    }
+}
+
+impl Loops {
+    fn start(outbox: &Outbox, sender: &Arc<Double>, setting: Setting) -> Self {
+        let contacts = Arc::new(ContactBook::new(setting.fallback));
+        let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
+        // Each process has a link of its own.
+        let client = Arc::new(outbox.server.client());
+        let fan_out = FanOutLoop::new(FanOutParts {
+            client: Arc::clone(&client),
+            keys: outbox.keys.clone(),
+            contacts: Arc::clone(&contacts),
+            new_alerts: Arc::clone(&new_alerts),
+            new_deliveries: Arc::clone(&new_deliveries),
+        });
+        let dispatcher = Dispatcher::new(DispatcherParts {
+            client,
+            keys: outbox.keys.clone(),
+            contacts,
+            sender: Arc::clone(sender),
+            slots: slots(&DeliveryConfig { concurrency: setting.concurrency }),
+            new_deliveries: Arc::clone(&new_deliveries),
+            lease_margin: setting.lease_margin,
+        });
+        let fan_out = tokio::spawn(fan_out.run(stop.clone()));
+        let dispatcher = tokio::spawn(dispatcher.run(stop.clone()));
+        Self { stop, new_alerts, new_deliveries, fan_out, dispatcher }
+    }
+
+    /// Stops both and waits for the drain, which must come to its end by itself.
+    async fn drain(self) {
+        self.stop.cancel();
+        self.drain_after_stop().await;
+    }
+
+    /// Waits for the stop, whoever asks for it, and for the drain.
+    async fn drain_after_stop(self) {
+        for ended in [self.fan_out, self.dispatcher] {
+            let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("the drain ends");
+            ended.expect("no panic").expect("no fatal error");
+        }
+    }
+}
+
+async fn until_ended(outbox: &Outbox, deliveries: u64) {
+    until("all deliveries ended", || async {
+        let totals = outbox.totals().await;
+        totals.made == deliveries && totals.pending == 0 && totals.outbox == 0
+    })
+    .await;
+    outbox.assert_balanced().await;
+}
+
+/// One alert of a subject with these contacts, in the outbox.
+async fn raised(outbox: &Outbox, name: &str, contacts: &[Contact]) -> Alert {
+    let subject = subject(name);
+    if !contacts.is_empty() {
+        outbox.set_contacts(&subject, &json(contacts)).await;
+    }
+    let alert = alert(&subject, 80);
+    outbox.raise(&alert).await;
+    alert
+}
+
+/// The plain path, from the outbox to each kind of end.
+#[tokio::test]
+async fn alerts_travel_from_the_outbox_to_their_contacts() {
+    let outbox = Outbox::start();
+    let sender = Double::new(|due| match (due.alert.subject.as_str(), due.attempt) {
+        ("dies", _) => Act::Die,
+        ("muted", _) => Act::Mute,
+        ("retries", 1 | 2) => Act::Retry,
+        _ => Act::Deliver,
+    });
+    for name in ["fine", "dies", "muted", "retries"] {
+        raised(&outbox, name, &[email(name), webhook(name)]).await;
+    }
+    raised(&outbox, "fallback", &[]).await;
+    let loops = Loops::start(&outbox, &sender, Setting { fallback: vec![email("ops")], ..Setting::default() });
+    until_ended(&outbox, 9).await;
+    loops.drain().await;
+    let totals = outbox.totals().await;
+    assert_eq!((totals.delivered, totals.dead, totals.muted), (5, 2, 2));
+    let seen = sender.seen();
+    assert_eq!(seen.len(), 7 + 6, "three attempts for each that is tried again");
+    assert!(seen.iter().any(|seen| seen.address == "ops@b.test"));
+}
+
+/// What was only put off has had no attempt: neither its number nor its clock may move, or it would be given up, and retried late,
+/// for attempts that nobody made.
+#[tokio::test]
+async fn a_delivery_that_was_put_off_has_had_no_attempt() {
+    let outbox = Outbox::start();
+    let calls = AtomicU64::new(0);
+    // Put off twice, fails, put off twice, goes.
+    let sender = Double::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 | 3 => Act::Throttle,
+        1 | 4 => Act::Postpone,
+        2 => Act::Retry,
+        5 => Act::Gate,
+        _ => Act::Deliver,
+    });
+    let raised = raised(&outbox, "alice", &[webhook("a")]).await;
+    let id = delivery(&raised, &webhook("a"));
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until("all but the last call are over", || async { sender.seen().len() == 6 }).await;
+    let first_failed = outbox.field(&id, "first_attempt_at_ms").await;
+    sender.open();
+    until_ended(&outbox, 1).await;
+    loops.drain().await;
+    let attempts: Vec<u32> = sender.seen().iter().map(|seen| seen.attempt).collect();
+    assert_eq!(attempts, [1, 1, 1, 2, 2, 2]);
+    assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("2"));
+    assert!(outbox.field(&id, "attempt:1").await.is_some() && outbox.field(&id, "attempt:3").await.is_none());
+    assert_eq!(outbox.field(&id, "first_attempt_at_ms").await, first_failed, "counted from the attempt that failed");
+}
+
+/// With two dispatchers on one queue each delivery must be attempted by one of them alone while its lease lives.
+#[tokio::test]
+async fn two_dispatchers_never_send_one_delivery_twice() {
+    let outbox = Outbox::start();
+    let sender = Double::new(|_| Act::Deliver);
+    let loops =
+        [Loops::start(&outbox, &sender, Setting::default()), Loops::start(&outbox, &sender, Setting::default())];
+    for n in 0..300 {
+        raised(&outbox, &format!("s{n}"), &[email("a")]).await;
+        loops[n % 2].new_alerts.notify_one();
+    }
+    until_ended(&outbox, 300).await;
+    for one in loops {
+        one.drain().await;
+    }
+    let mut times: BTreeMap<DeliveryId, u32> = BTreeMap::new();
+    for seen in sender.seen() {
+        *times.entry(seen.delivery).or_default() += 1;
+    }
+    assert_eq!(times.len(), 300);
+    assert!(times.values().all(|times| *times == 1));
+}
+
+/// A crash between fan-out and settlement must cost a delay and nothing else.
+#[tokio::test]
+async fn what_a_dead_worker_had_leased_is_attempted_by_another() {
+    let outbox = Outbox::start();
+    let alert = raised(&outbox, "alice", &[email("a")]).await;
+    let sender = Double::new(|_| Act::Gate);
+    let dying = Loops::start(&outbox, &sender, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
+    until("the attempt runs", || async { sender.seen().len() == 1 }).await;
+    dying.dispatcher.abort();
+    dying.fan_out.abort();
+    let heir = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &heir, Setting::default());
+    until_ended(&outbox, 1).await;
+    loops.drain().await;
+    let seen = heir.seen();
+    assert_eq!((seen.len(), &seen[0].delivery, seen[0].attempt), (1, &delivery(&alert, &email("a")), 2));
+}
+
+/// More deliveries than slots must not all run at once, or a burst takes the process or the mail server down.
+#[tokio::test]
+async fn no_more_attempts_run_at_once_than_configured() {
+    let outbox = Outbox::start();
+    for n in 0..12 {
+        raised(&outbox, &format!("s{n}"), &[email("a")]).await;
+    }
+    let sender = Double::new(|_| Act::Gate);
+    let loops = Loops::start(&outbox, &sender, Setting { concurrency: 3, ..Setting::default() });
+    until("all slots are taken", || async { sender.running.load(Ordering::SeqCst) == 3 }).await;
+    until("the rest is made", || async { outbox.totals().await.made == 12 }).await;
+    sender.open();
+    until_ended(&outbox, 12).await;
+    loops.drain().await;
+    assert_eq!(sender.most_running.load(Ordering::SeqCst), 3);
+}
+
+/// A bug in one attempt must neither end the loop nor lose the delivery.
+#[tokio::test]
+async fn a_panic_in_an_attempt_costs_one_lease() {
+    let outbox = Outbox::start();
+    raised(&outbox, "panics", &[email("a")]).await;
+    let panicked = AtomicU64::new(0);
+    let sender = Double::new(move |due| {
+        let first = due.alert.subject.as_str() == "panics" && panicked.fetch_add(1, Ordering::SeqCst) == 0;
+        if first { Act::Panic } else { Act::Deliver }
+    });
+    let loops =
+        Loops::start(&outbox, &sender, Setting { lease_margin: Duration::from_millis(200), ..Setting::default() });
+    until("the panic happened", || async { !sender.seen().is_empty() }).await;
+    raised(&outbox, "other", &[email("a")]).await;
+    until_ended(&outbox, 2).await;
+    loops.drain().await;
+    assert_eq!(outbox.totals().await.delivered, 2);
+}
+
+/// A drain must let running attempts finish and start none.
+#[tokio::test]
+async fn a_drain_finishes_what_runs_and_starts_nothing() {
+    let outbox = Outbox::start();
+    raised(&outbox, "running", &[email("a")]).await;
+    let sender = Double::new(|_| Act::Gate);
+    let loops = Loops::start(&outbox, &sender, Setting { concurrency: 1, ..Setting::default() });
+    until("the attempt runs", || async { sender.seen().len() == 1 }).await;
+    let later = raised(&outbox, "later", &[email("a")]).await;
+    loops.new_alerts.notify_one();
+    until("it is made", || async { outbox.totals().await.made == 2 }).await;
+    loops.stop.cancel();
+    sender.open();
+    loops.drain().await;
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.delivered, totals.pending, sender.seen().len()), (1, 1, 1));
+    // Not leased, no attempt counted: the next worker takes it at once.
+    let leased = outbox.lease_one("next", LONG).await;
+    assert_eq!((leased.id, leased.attempts), (delivery(&later, &email("a")), 1));
+}
+
+/// What was leased but not begun when the drain starts must be free for the next worker at once, as if it had never been leased.
+#[tokio::test]
+async fn a_drain_gives_back_what_was_leased_and_not_started() {
+    let outbox = Outbox::start();
+    for n in 0..8 {
+        let alert = alert(&subject(&format!("s{n}")), 80);
+        outbox.set_contacts(&alert.subject, &json(&[email("a")])).await;
+        outbox.fan_out_new(&alert, &[email("a")]).await;
+    }
+    // The first attempt itself starts the drain, while the others, leased by the same call, still look their contacts up.
+    let stop = Arc::new(std::sync::OnceLock::<CancellationToken>::new());
+    let told = Arc::clone(&stop);
+    let sender = Double::new(move |_| {
+        told.get().expect("set before the first attempt").cancel();
+        Act::Deliver
+    });
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    stop.set(loops.stop.clone()).expect("set once");
+    loops.drain_after_stop().await;
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((sender.seen().len(), totals.delivered, totals.pending), (1, 1, 7));
+    let lease = outbox.lease("next", LONG).await;
+    assert_eq!(lease.leased.len(), 7);
+    assert!(lease.leased.iter().all(|leased| leased.attempts == 1 && leased.first_attempt == lease.now));
+}
+
+/// A lease too short for the attempt must be given back, not begun: it would overlap with another worker's.
+#[tokio::test]
+async fn no_attempt_starts_that_its_lease_does_not_cover() {
+    let outbox = Outbox::start();
+    let alert = raised(&outbox, "alice", &[email("a")]).await;
+    let sender = Double::new(|_| Act::Deliver);
+    // The lease is as long as the deadline alone, so what remains after the call never covers it.
+    let loops = Loops::start(&outbox, &sender, Setting { lease_margin: Duration::ZERO, ..Setting::default() });
+    let id = delivery(&alert, &email("a"));
+    until("it was leased and given back a few times", || async {
+        let nonce: Option<String> = outbox.run("HGET", &[outbox.keys.delivery(&id).as_str(), "settled_token"]).await;
+        nonce.is_some_and(|token| token.split(':').nth(1).is_some_and(|call| call.parse::<u64>().is_ok_and(|n| n > 3)))
+    })
+    .await;
+    loops.drain().await;
+    assert!(sender.seen().is_empty());
+    assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("0"));
+}
+
+/// An alert without contact must go out within a moment of the subject getting one.
+#[tokio::test]
+async fn a_contact_added_later_gets_the_alert_that_waited() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let alert = raised(&outbox, "alice", &[]).await;
+    let sender = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until("it waits", || async { outbox.totals().await.waiting == 1 }).await;
+    outbox.set_contacts(&alice, &json(&[email("new")])).await;
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("wake works"), 1);
+    loops.new_deliveries.notify_one();
+    until_ended(&outbox, 2).await;
+    loops.drain().await;
+    assert_eq!(outbox.state(&waiting_delivery(&alert)).await, "cancelled");
+    assert_eq!(sender.seen()[0].address, "new@b.test");
+}
+
+/// The contact is looked up at each attempt: an address that was mended counts at once, a removed contact gets nothing more.
+#[tokio::test]
+async fn contacts_are_rechecked_at_each_attempt() {
+    let outbox = Outbox::start();
+    let (mut old, mut mended) = (email("old"), email("mended"));
+    old.id = quotabell::types::ContactId::from_stored("c_1");
+    mended.id = old.id.clone();
+    let alert = raised(&outbox, "alice", &[old.clone(), email("removed")]).await;
+    let sender = Double::new(|due| if due.attempt == 1 { Act::Retry } else { Act::Deliver });
+    outbox.fan_out_new(&alert, &[old, email("removed")]).await;
+    // Between fan-out and attempt.
+    outbox.set_contacts(&subject("alice"), &json(&[mended, email("present")])).await;
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until_ended(&outbox, 3).await;
+    loops.drain().await;
+    let totals = outbox.totals().await;
+    assert_eq!((totals.delivered, totals.cancelled), (2, 1));
+    assert!(sender.seen().iter().all(|seen| ["mended@b.test", "present@b.test"].contains(&seen.address.as_str())));
+}
+
+/// A contacts field that was broken by hand must not cancel what is on its way, nor divert it to the fallback.
+#[tokio::test]
+async fn unreadable_contacts_make_deliveries_wait() {
+    let outbox = Outbox::start();
+    let (alice, bob) = (subject("alice"), subject("bob"));
+    let known = alert(&alice, 80);
+    outbox.fan_out_new(&known, &[email("a")]).await;
+    outbox.set_contacts(&alice, "[{\"channel\":\"email\",").await;
+    outbox.set_contacts(&bob, "{}").await;
+    raised(&outbox, "bob", &[]).await;
+    let sender = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &sender, Setting { fallback: vec![email("ops")], ..Setting::default() });
+    let id = delivery(&known, &email("a"));
+    until("both wait", || async {
+        let settled = outbox.field(&id, "settled_token").await;
+        settled.is_some() && outbox.totals().await.waiting == 1
+    })
+    .await;
+    loops.drain().await;
+    assert!(sender.seen().is_empty());
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.pending), (2, 2));
+    assert!(outbox.due(&id).await > Some(totals.now.0 + 50_000), "it looks again in a minute, not in a busy loop");
+}
+
+/// While Redis is away nothing may be lost, and what was accepted meanwhile must be recorded before anybody attempts it again.
+#[tokio::test]
+async fn an_outcome_survives_an_outage_longer_than_its_lease() {
+    let mut outbox = Outbox::on(RedisServer::start_durable());
+    raised(&outbox, "alice", &[email("a")]).await;
+    raised(&outbox, "bob", &[email("b")]).await;
+    let sender = Double::new(|_| Act::Gate);
+    let loops = Loops::start(&outbox, &sender, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
+    until("both attempts run", || async { sender.seen().len() == 2 }).await;
+    // Both leases of 1.1 s began before this moment.
+    let leases_end = std::time::Instant::now() + Duration::from_millis(1100);
+    outbox.server.kill();
+    sender.open();
+    until("the leases ran out", || async { std::time::Instant::now() > leases_end }).await;
+    outbox.server.restart();
+    until("redis is back", || async { outbox.client.query::<()>(&redis::cmd("PING")).await.is_ok() }).await;
+    until_ended(&outbox, 2).await;
+    raised(&outbox, "after", &[email("a")]).await;
+    sender.open();
+    until_ended(&outbox, 3).await;
+    loops.drain().await;
+    assert_eq!(sender.seen().len(), 3, "none was attempted again");
+}
+
+/// A full server must stop sending, recover by itself, and lose nothing.
+#[tokio::test]
+async fn a_full_server_delays_deliveries_and_loses_none() {
+    let outbox = Outbox::start();
+    let sender = Double::new(|_| Act::Deliver);
+    raised(&outbox, "alice", &[email("a")]).await;
+    let () = outbox.run("CONFIG", &["SET", "maxmemory", "1"]).await;
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until("the outbox is empty", || async {
+        let totals = outbox.totals().await;
+        totals.made == 1 && totals.outbox == 0
+    })
+    .await;
+    assert!(sender.seen().is_empty());
+    let () = outbox.run("CONFIG", &["SET", "maxmemory", "0"]).await;
+    until_ended(&outbox, 1).await;
+    loops.drain().await;
+}
+
+/// An entry that nobody can read must not hold up the alerts behind it, and must not vanish either.
+#[tokio::test]
+async fn an_unreadable_outbox_entry_stays_and_blocks_nothing() {
+    let outbox = Outbox::start();
+    let () = outbox.run("XADD", &[outbox.keys.outbox().as_str(), "*", "alert", "{\"id\":"]).await;
+    let () = outbox.run("XADD", &[outbox.keys.outbox().as_str(), "*", "note", "x"]).await;
+    raised(&outbox, "alice", &[email("a")]).await;
+    let sender = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until("the readable alert is delivered", || async { outbox.totals().await.delivered == 1 }).await;
+    loops.drain().await;
+    assert_eq!(outbox.totals().await.outbox, 2);
+}
+
+/// A stored alert that can't be read ends dead, where people look, and the queue goes on.
+#[tokio::test]
+async fn an_unreadable_alert_ends_dead_and_blocks_nothing() {
+    let outbox = Outbox::start();
+    let broken = alert(&subject("broken"), 80);
+    outbox.fan_out_new(&broken, &[email("a")]).await;
+    let id = delivery(&broken, &email("a"));
+    let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "alert", "{}"]).await;
+    raised(&outbox, "fine", &[email("a")]).await;
+    let sender = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until_ended(&outbox, 2).await;
+    loops.drain().await;
+    assert_eq!(outbox.state(&id).await, "dead");
+    assert_eq!(outbox.field(&id, "last_error").await.as_deref(), Some("the stored alert is unreadable"));
+}
+
+/// A key of ours with another type stops the partition loudly; guessing could lose or double alerts.
+#[tokio::test]
+async fn a_wrong_type_ends_the_loops_with_an_error() {
+    let outbox = Outbox::start();
+    let () = outbox.run("SET", &[outbox.keys.due().as_str(), "x"]).await;
+    raised(&outbox, "alice", &[email("a")]).await;
+    let sender = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    for ended in [loops.fan_out, loops.dispatcher] {
+        let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends");
+        let error = ended.expect("no panic").expect_err("a fatal error");
+        assert_eq!(error.fault(), ErrorKind::WrongType);
+    }
+    assert_eq!(outbox.run::<i64>("XLEN", outbox.keys.outbox()).await, 1, "the alert is still there");
+}
+
+/// A lease that another worker holds must keep this one away until it ends, and no longer.
+#[tokio::test]
+async fn a_short_lease_of_another_worker_delays_and_does_not_block() {
+    let outbox = Outbox::start();
+    let alert = raised(&outbox, "alice", &[email("a")]).await;
+    outbox.fan_out_new(&alert, &[email("a")]).await;
+    outbox.lease_one("dead worker", SHORT).await;
+    let sender = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &sender, Setting::default());
+    until_ended(&outbox, 1).await;
+    loops.drain().await;
+    assert_eq!(sender.seen().len(), 1);
+}

@@ -1,0 +1,398 @@
+//! `lease.lua`, `settle.lua` and `replay.lua` on a real server: every answer, twice.
+
+use std::time::Duration;
+
+use crate::support::outbox::{LONG, Outbox, SHORT, alert, delivery, email, outcome, subject, until};
+use quotabell::outbox::{
+    LeaseRequest, Leased, ReplayAnswer, Settled, Settlement, lease, replay, replay_all, settle, show,
+};
+use quotabell::types::{Alert, Class, DeliveryId, DeliveryState};
+use quotabell::wire::ErrorKind;
+
+async fn settled(outbox: &Outbox, leased: &Leased, settlement: &Settlement) -> Settled {
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, settlement).await.expect("settling works")
+}
+
+/// One alert with one pending delivery that is due.
+async fn one_due(outbox: &Outbox) -> Alert {
+    let alert = alert(&subject("alice"), 80);
+    outbox.fan_out_new(&alert, &[email("a")]).await;
+    alert
+}
+
+/// What the dispatcher needs must come back whole, and nobody else may get the delivery meanwhile.
+#[tokio::test]
+async fn a_lease_hides_the_delivery_until_it_ends() {
+    let outbox = Outbox::start();
+    let alert = one_due(&outbox).await;
+    let first = outbox.lease("t", LONG).await;
+    let leased = &first.leased[0];
+    assert_eq!((leased.attempts, leased.attempt, leased.first_attempt), (1, 1, first.now));
+    assert_eq!(leased.lease_end, first.now.plus(600_000));
+    assert_eq!((&leased.alert, &leased.contact), (&Ok(alert), &email("a").id));
+    assert_eq!(first.next_due, Some(leased.lease_end));
+    let second = outbox.lease("u", LONG).await;
+    assert_eq!((second.leased.len(), second.next_due), (0, Some(leased.lease_end)));
+}
+
+/// A worker that dies must not take its deliveries along: the lease runs out, by the server's clock alone.
+#[tokio::test]
+async fn a_lease_runs_out_and_the_late_outcome_is_stale() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let dead_workers = outbox.lease_one("t1", SHORT).await;
+    let again = until_leased(&outbox, "t2").await;
+    assert_eq!((again.attempts, again.first_attempt), (2, dead_workers.first_attempt));
+    let before = outbox.dump().await;
+    let late = Settlement::Delivered(outcome(Class::Delivered));
+    assert_eq!(settled(&outbox, &dead_workers, &late).await, Settled::Stale);
+    assert_eq!(outbox.dump().await, before);
+}
+
+async fn until_leased(outbox: &Outbox, token: &str) -> Leased {
+    let found = std::cell::RefCell::new(None);
+    until("the lease ran out", || async {
+        *found.borrow_mut() = outbox.lease(token, LONG).await.leased.pop();
+        found.borrow().is_some()
+    })
+    .await;
+    found.into_inner().expect("just seen")
+}
+
+/// An outcome that comes after the lease ran out, but before anybody else leased, is true and must be kept: otherwise a delivered
+/// alert is sent again.
+#[tokio::test]
+async fn a_lease_that_ran_out_can_still_be_settled() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let leased = outbox.lease_one("t", LONG).await;
+    outbox.let_time_pass(&leased.id).await;
+    let delivered = Settlement::Delivered(outcome(Class::Delivered));
+    assert!(matches!(settled(&outbox, &leased, &delivered).await, Settled::Done(_)));
+    assert_eq!(outbox.lease("u", LONG).await.leased.len(), 0, "none starts after success");
+}
+
+/// Each end must leave the schedule, be counted once, be kept 14 days, and a second call must change nothing.
+#[tokio::test]
+async fn every_end_is_recorded_once() {
+    let ends = [
+        Settlement::Delivered(outcome(Class::Delivered)),
+        Settlement::Dead(outcome(Class::Permanent)),
+        Settlement::Unsendable("the stored alert is unreadable".into()),
+        Settlement::Muted,
+        Settlement::Expired,
+        Settlement::Cancelled,
+    ];
+    for end in ends {
+        let outbox = Outbox::start();
+        one_due(&outbox).await;
+        let leased = outbox.lease_one("t", LONG).await;
+        let Settled::Done(now) = settled(&outbox, &leased, &end).await else { panic!("{end:?} was not recorded") };
+        let before = outbox.dump().await;
+        assert_eq!(settled(&outbox, &leased, &end).await, Settled::Repeated);
+        assert_eq!(settled(&outbox, &leased, &Settlement::Released(Duration::ZERO)).await, Settled::Repeated);
+        assert_eq!(outbox.dump().await, before);
+
+        let totals = outbox.assert_balanced().await;
+        assert_eq!((totals.made, totals.pending, totals.oldest_pending), (1, 0, None), "{end:?}");
+        let detail = show(&outbox.client, &outbox.keys, &leased.id).await.expect("readable").expect("there");
+        assert_eq!((detail.view.state, detail.view.next_due), (end.state(), None));
+        let attempts = u32::from(end.outcome().is_some());
+        assert_eq!((detail.view.attempts, detail.attempt_log.len() as u32), (attempts, attempts), "{end:?}");
+        assert_eq!(outbox.field(&leased.id, "ended_at_ms").await, Some(now.0.to_string()));
+        let ttl: i64 = outbox.run("TTL", outbox.keys.delivery(&leased.id)).await;
+        assert!((1_209_500..=1_209_600).contains(&ttl), "{ttl}");
+        assert_eq!(totals.dead_kept, u64::from(end.state() == DeliveryState::Dead));
+    }
+}
+
+/// A failed attempt must be remembered with its time, and the next one be due exactly then.
+#[tokio::test]
+async fn a_retry_records_the_attempt_and_schedules_the_next() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let leased = outbox.lease_one("t1", LONG).await;
+    let retry = Settlement::Retry(outcome(Class::Transient), Duration::from_millis(5000));
+    let Settled::Done(now) = settled(&outbox, &leased, &retry).await else { panic!("not recorded") };
+    assert_eq!(outbox.due(&leased.id).await, Some(now.0 + 5000));
+    assert_eq!(settled(&outbox, &leased, &retry).await, Settled::Repeated);
+    outbox.let_time_pass(&leased.id).await;
+    let second = outbox.lease_one("t2", LONG).await;
+    assert_eq!((second.attempts, second.first_attempt), (2, leased.first_attempt));
+    let detail = show(&outbox.client, &outbox.keys, &leased.id).await.expect("readable").expect("there");
+    assert_eq!(detail.view.last_error.as_deref(), Some("receiver answered 503"));
+    let [attempt] = detail.attempt_log.as_slice() else { panic!("one attempt: {detail:?}") };
+    assert_eq!((attempt.at_ms, attempt.outcome.as_str(), attempt.status), (now.0, "transient", Some(503)));
+    outbox.assert_balanced().await;
+}
+
+/// A lease that is given back must leave no trace of an attempt: neither in the count nor in the clock of `give_up_after`.
+#[tokio::test]
+async fn a_released_lease_counts_no_attempt() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let leased = outbox.lease_one("t1", LONG).await;
+    assert!(matches!(settled(&outbox, &leased, &Settlement::Released(Duration::ZERO)).await, Settled::Done(_)));
+    assert_eq!(outbox.field(&leased.id, "first_attempt_at_ms").await, None);
+    let second = outbox.lease_one("t2", LONG).await;
+    assert_eq!(second.attempts, 1);
+    // After a real attempt the clock runs on.
+    settled(&outbox, &second, &Settlement::Retry(outcome(Class::Transient), Duration::ZERO)).await;
+    let third = outbox.lease_one("t3", LONG).await;
+    settled(&outbox, &third, &Settlement::Released(Duration::from_secs(9))).await;
+    outbox.let_time_pass(&leased.id).await;
+    let fourth = outbox.lease_one("t4", LONG).await;
+    assert_eq!((fourth.attempts, fourth.first_attempt), (2, second.first_attempt));
+}
+
+/// A delivery that fails for months must not grow without bound, and its newest attempts are those of interest.
+#[tokio::test]
+async fn the_newest_hundred_attempts_are_kept() {
+    let outbox = Outbox::start();
+    let alert = one_due(&outbox).await;
+    let id = delivery(&alert, &email("a"));
+    for n in 0..130 {
+        let leased = outbox.lease_one(&format!("t{n}"), LONG).await;
+        if n % 10 == 0 {
+            // A worker died: this attempt has a number and no record.
+            outbox.let_time_pass(&id).await;
+            continue;
+        }
+        settled(&outbox, &leased, &Settlement::Retry(outcome(Class::Transient), Duration::ZERO)).await;
+    }
+    let fields: Vec<String> = outbox.run("HKEYS", outbox.keys.delivery(&id)).await;
+    let numbers: Vec<u32> = fields.iter().filter_map(|field| field.strip_prefix("attempt:")?.parse().ok()).collect();
+    assert_eq!(numbers.len(), 100);
+    assert!(numbers.iter().min() > Some(&17) && numbers.contains(&130));
+}
+
+/// One bad hash must not hold up the queue, nor make the totals wrong.
+#[tokio::test]
+async fn what_is_due_without_a_delivery_is_dropped_and_reported() {
+    let outbox = Outbox::start();
+    let keys = &outbox.keys;
+    for name in ["missing", "typed", "cut", "ended", "good"] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[email("a")]).await;
+    }
+    let id = |name: &str| delivery(&alert(&subject(name), 80), &email("a"));
+    let () = outbox.run("DEL", keys.delivery(&id("missing"))).await;
+    let () = outbox.run("SET", &[keys.delivery(&id("typed")).as_str(), "x"]).await;
+    let () = outbox.run("HDEL", &[keys.delivery(&id("cut")).as_str(), "alert"]).await;
+    let ended = outbox.lease("t0", LONG).await;
+    for leased in ended.leased {
+        let end = if leased.id == id("ended") { Settlement::Muted } else { Settlement::Released(Duration::ZERO) };
+        settled(&outbox, &leased, &end).await;
+    }
+    assert_eq!(
+        dropped(ended.dropped),
+        [(id("cut"), "malformed"), (id("missing"), "missing"), (id("typed"), "malformed")]
+    );
+    assert_eq!(outbox.state(&id("cut")).await, "cancelled");
+    let () = outbox.run("ZADD", &[keys.due().as_str(), "1", id("ended").as_str()]).await;
+    let () = outbox.run("ZADD", &[keys.due().as_str(), "1", "delivery_foreign"]).await;
+    let lease = outbox.lease("t1", LONG).await;
+    assert_eq!(lease.leased.iter().map(|leased| &leased.id).collect::<Vec<_>>(), [&id("good")]);
+    assert_eq!(
+        dropped(lease.dropped),
+        [(DeliveryId::from_stored("delivery_foreign"), "missing"), (id("ended"), "ended")]
+    );
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.cancelled, totals.muted, totals.pending), (5, 3, 1, 1));
+}
+
+/// Sorted by reason and id, so that the order of equal due times does not matter.
+fn dropped(mut dropped: Vec<quotabell::outbox::lease::Dropped>) -> Vec<(DeliveryId, &'static str)> {
+    let known = ["malformed", "missing", "ended"];
+    let names = ["cut", "missing", "typed", "ended"];
+    let rank = |id: &DeliveryId| names.iter().position(|name| delivery(&alert(&subject(name), 80), &email("a")) == *id);
+    dropped.sort_by_key(|one| rank(&one.id));
+    let why = |why: &str| *known.iter().find(|known| **known == why).expect("a known reason");
+    dropped.into_iter().map(|one| (one.id, why(&one.why))).collect()
+}
+
+/// An alert whose JSON is not ours must come back as such, not as a panic or an endless loop.
+#[tokio::test]
+async fn an_unreadable_alert_is_leased_as_unreadable() {
+    let outbox = Outbox::start();
+    let alert = one_due(&outbox).await;
+    let id = delivery(&alert, &email("a"));
+    let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "alert", "{\"id\":7"]).await;
+    assert!(outbox.lease_one("t", LONG).await.alert.is_err());
+}
+
+/// Keys of another type must raise before anything is written.
+#[tokio::test]
+async fn a_key_of_another_type_raises_and_writes_nothing() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let keys = &outbox.keys;
+    let leased = outbox.lease_one("t", LONG).await;
+    for name in [keys.due(), keys.pending(), keys.totals()] {
+        let request = LeaseRequest { deliveries_max: 1, token: "u", times: LONG };
+        let error = with_wrong_type(&outbox, &name, lease(&outbox.client, keys, request)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "lease, {name}");
+    }
+    let settle_keys = [keys.due(), keys.pending(), keys.waiting(), keys.dead(), keys.deliveries(), keys.totals()];
+    for name in settle_keys.iter().chain([&keys.delivery(&leased.id)]) {
+        let dead = Settlement::Dead(outcome(Class::Permanent));
+        let error =
+            with_wrong_type(&outbox, name, settle(&outbox.client, keys, &leased.id, &leased.token, &dead)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "settle, {name}");
+        let ids = [leased.id.clone()];
+        let error = with_wrong_type(&outbox, name, replay(&outbox.client, keys, &ids)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "replay, {name}");
+    }
+    for name in [keys.due(), keys.waiting()] {
+        let error = with_wrong_type(&outbox, &name, quotabell::outbox::wake_all(&outbox.client, keys)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "wake, {name}");
+    }
+    assert!(
+        matches!(settled(&outbox, &leased, &Settlement::Muted).await, Settled::Done(_)),
+        "nothing was lost on the way"
+    );
+}
+
+/// A total that Redis can't add to must be found before the delivery is ended, or the totals would never agree with the deliveries.
+#[tokio::test]
+async fn a_total_that_is_no_number_raises_and_writes_nothing() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let leased = outbox.lease_one("t", LONG).await;
+    let totals = outbox.keys.totals();
+    let dead = Settlement::Dead(outcome(Class::Permanent));
+    for value in ["", "many", "007", "99999999999999999999"] {
+        let () = outbox.run("HSET", &[totals.as_str(), "dead", value]).await;
+        let before = outbox.dump().await;
+        let call = settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await;
+        assert_eq!(call.expect_err("refused").fault(), ErrorKind::WrongType, "{value:?}");
+        assert_eq!(outbox.dump().await, before, "{value:?}");
+    }
+    let () = outbox.run("HDEL", &[totals.as_str(), "dead"]).await;
+    assert!(matches!(settled(&outbox, &leased, &dead).await, Settled::Done(_)));
+    let () = outbox.run("HSET", &[totals.as_str(), "dead", "007"]).await;
+    let before = outbox.dump().await;
+    let call = replay(&outbox.client, &outbox.keys, std::slice::from_ref(&leased.id)).await;
+    assert_eq!(call.expect_err("refused").fault(), ErrorKind::WrongType);
+    assert_eq!(outbox.dump().await, before);
+}
+
+/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns its fault.
+async fn with_wrong_type<T>(
+    outbox: &Outbox,
+    name: &str,
+    call: impl Future<Output = Result<T, quotabell::outbox::OutboxError>>,
+) -> Option<ErrorKind> {
+    let aside = format!("{name}.aside");
+    let there: i64 = outbox.run("EXISTS", name).await;
+    if there == 1 {
+        let () = outbox.run("RENAME", &[name, &aside]).await;
+    }
+    let () = outbox.run("SET", &[name, "x"]).await;
+    let before = outbox.dump().await;
+    let fault = call.await.err().map(|error| error.fault());
+    assert_eq!(outbox.dump().await, before, "{name}");
+    let () = outbox.run("DEL", name).await;
+    if there == 1 {
+        let () = outbox.run("RENAME", &[aside.as_str(), name]).await;
+    }
+    fault
+}
+
+/// A replay must bring back the very delivery, for good, with a fresh clock; and must not touch any other.
+#[tokio::test]
+async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
+    let outbox = Outbox::start();
+    let (dead, live) = (alert(&subject("dead"), 80), alert(&subject("live"), 80));
+    outbox.fan_out_new(&dead, &[email("a")]).await;
+    for n in 0..3 {
+        let leased = outbox.lease_one(&format!("t{n}"), LONG).await;
+        let transient = outcome(Class::Transient);
+        let end = if n == 2 { Settlement::Dead(transient) } else { Settlement::Retry(transient, Duration::ZERO) };
+        settled(&outbox, &leased, &end).await;
+    }
+    outbox.fan_out_new(&live, &[email("a")]).await;
+    let id = delivery(&dead, &email("a"));
+    assert_eq!(outbox.assert_balanced().await.dead, 1);
+
+    let ids = [id.clone(), delivery(&live, &email("a")), DeliveryId::from_stored("delivery_x"), id.clone()];
+    let answers: Vec<ReplayAnswer> = replay(&outbox.client, &outbox.keys, &ids)
+        .await
+        .expect("replay works")
+        .into_iter()
+        .map(|replayed| replayed.answer)
+        .collect();
+    let pending = ReplayAnswer::NotDead(DeliveryState::Pending);
+    assert_eq!(answers, [ReplayAnswer::Replayed, pending, ReplayAnswer::Missing, pending]);
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.dead, totals.dead_kept, totals.pending, totals.made), (0, 0, 2, 2));
+    assert_eq!(outbox.run::<i64>("TTL", outbox.keys.delivery(&id)).await, -1, "it is durable again");
+
+    let lease = outbox.lease("again", LONG).await;
+    let again = lease.leased.iter().find(|leased| leased.id == id).expect("due now");
+    assert_eq!((again.attempts, again.attempt, again.first_attempt), (4, 1, lease.now));
+    settled(&outbox, again, &Settlement::Released(Duration::ZERO)).await;
+    assert_eq!(
+        outbox.field(&id, "first_attempt_at_ms").await,
+        None,
+        "the first attempt since the replay did not take place"
+    );
+    let again = outbox.lease_one("more", LONG).await;
+    settled(&outbox, &again, &Settlement::Delivered(outcome(Class::Delivered))).await;
+    let detail = show(&outbox.client, &outbox.keys, &id).await.expect("readable").expect("there");
+    assert_eq!((detail.view.attempts, detail.attempt_log.len()), (4, 4), "the attempts before are still there");
+    outbox.assert_balanced().await;
+}
+
+/// `deliveries replay --all` must end, whatever is in the list, and replay each once.
+#[tokio::test]
+async fn replaying_all_goes_through_everything_that_is_dead() {
+    let outbox = Outbox::start();
+    for n in 0..620 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[email("a")]).await;
+    }
+    let mut call = 0;
+    loop {
+        call += 1;
+        let leased = outbox.lease(&format!("t{call}"), LONG).await.leased;
+        for leased in &leased {
+            settled(&outbox, leased, &Settlement::Dead(outcome(Class::Permanent))).await;
+        }
+        if leased.is_empty() {
+            break;
+        }
+    }
+    let () = outbox.run("ZADD", &[outbox.keys.dead().as_str(), "1", "delivery_gone"]).await;
+    let all = replay_all(&outbox.client, &outbox.keys).await.expect("replay works");
+    assert_eq!((all.replayed, all.missing), (620, 1));
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.dead, totals.pending, totals.dead_kept), (0, 620, 0));
+    assert_eq!(replay_all(&outbox.client, &outbox.keys).await.expect("replay works").replayed, 0);
+}
+
+/// The lists of ids must shrink with the hashes they name, also behind old ones that are still pending.
+#[tokio::test]
+async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
+    let outbox = Outbox::start();
+    let keys = &outbox.keys;
+    let old_pending = alert(&subject("old"), 80);
+    outbox.fan_out_new(&old_pending, &[email("a")]).await;
+    let keeper = delivery(&old_pending, &email("a"));
+    let () = outbox.run("ZADD", &[keys.deliveries().as_str(), "0", keeper.as_str()]).await;
+    for n in 0..100 {
+        for list in [keys.deliveries(), keys.dead()] {
+            let () = outbox.run("ZADD", &[list, (n + 1).to_string(), format!("delivery_gone{n}")]).await;
+        }
+    }
+    let call = std::cell::Cell::new(0);
+    let leased = std::cell::RefCell::new(outbox.lease_one("t", LONG).await);
+    until("all that is gone is trimmed", || async {
+        call.set(call.get() + 1);
+        let current = leased.borrow().clone();
+        settled(&outbox, &current, &Settlement::Released(Duration::ZERO)).await;
+        *leased.borrow_mut() = outbox.lease_one(&format!("t{}", call.get()), LONG).await;
+        let left: Vec<String> = outbox.run("ZRANGE", &[keys.deliveries().as_str(), "0", "-1"]).await;
+        left == [keeper.as_str()] && outbox.totals().await.dead_kept == 0
+    })
+    .await;
+    assert!(call.get() >= 6, "at most 16 ids a call");
+}

@@ -1,0 +1,226 @@
+//! The sender under caps, on a real Redis with real receivers: who takes room, who waits and for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::webhook_receiver::secret;
+use quotabell::config::Config;
+use quotabell::contacts::Contact;
+use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::sender::{Due, Sample, Sender, Throttle, Verdict, sample_alert};
+use quotabell::transport::{EmailConfig, WebhookConfig};
+use quotabell::types::{Class, DeliveryId, Keys, Percent, Secret, UnixMs};
+use quotabell::wire::RedisClient;
+use tokio::time::Instant;
+
+/// 2026-11-21T08:37:00.123Z.
+const RAISED: UnixMs = UnixMs(1_795_250_220_123);
+const DAY_MS: i64 = 86_400_000;
+
+/// A sender on a Redis of its own.
+struct Capped {
+    redis: RedisServer,
+    sender: Sender,
+    keys: Keys,
+}
+
+/// The settings of both sections that are capped.
+#[derive(Debug, Clone)]
+struct Caps {
+    per_destination: Option<&'static str>,
+    per_minute: Option<u64>,
+    smtp_url: String,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self { per_destination: None, per_minute: None, smtp_url: "smtp://localhost:25".to_owned() }
+    }
+}
+
+fn sender(client: Arc<RedisClient>, caps: Caps) -> Sender {
+    let defaults = Config::defaults().expect("valid");
+    let webhook = WebhookConfig {
+        allow_http: true,
+        allow_private_networks: true,
+        per_destination: caps.per_destination.map(|rate| rate.parse().expect("a rate")),
+        ..defaults.webhook
+    };
+    let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
+    let email = EmailConfig { smtp_url: caps.smtp_url, per_minute, ..defaults.email };
+    let throttle = Throttle::new(client, Keys::new("usage"), &webhook, &email).expect("few members");
+    Sender::new(&webhook, &email, defaults.retry).expect("a sender").throttled_by(throttle)
+}
+
+impl Capped {
+    fn start(caps: Caps) -> Self {
+        let redis = RedisServer::start();
+        let sender = sender(Arc::new(redis.client()), caps);
+        Self { redis, sender, keys: Keys::new("usage") }
+    }
+
+    async fn send(&self, contact: &Contact) -> Verdict {
+        send(&self.sender, contact, Attempt::default()).await
+    }
+
+    /// Every key of the server.
+    async fn stored(&self) -> Vec<String> {
+        self.redis.client().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works")
+    }
+}
+
+/// What differs from a first attempt in time.
+struct Attempt {
+    late_ms: i64,
+    start_by: Instant,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Self { late_ms: 0, start_by: Instant::now() + Duration::from_secs(60) }
+    }
+}
+
+async fn send(sender: &Sender, contact: &Contact, attempt: Attempt) -> Verdict {
+    let alert = sample_alert(Percent::new(80).expect("legal"), RAISED);
+    let delivery = DeliveryId::of(&alert.id, &contact.id);
+    let now = RAISED.plus(attempt.late_ms);
+    let due = Due {
+        delivery: &delivery,
+        alert: &alert,
+        contact,
+        attempts: 1,
+        attempt: 1,
+        first_attempt: now,
+        now,
+        start_by: attempt.start_by,
+    };
+    sender.send(due).await
+}
+
+fn webhook(url: &str) -> Contact {
+    Contact::webhook(url, Secret::new(secret(7)))
+}
+
+/// A receiver that two contacts name must not get twice what its cap says, nor may it hold up another receiver.
+#[tokio::test]
+async fn contacts_of_one_origin_share_its_cap_and_no_other() {
+    let capped = Capped::start(Caps { per_destination: Some("2/1h"), ..Caps::default() });
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let other = HttpCatcher::start([]).await.expect("a receiver");
+    for path in ["/a", "/b?c"] {
+        assert!(matches!(capped.send(&webhook(&receiver.url(path))).await, Verdict::Delivered(_)));
+    }
+    match capped.send(&webhook(&receiver.url("/a"))).await {
+        // An hour is beyond the longest wait: a cap may be raised meanwhile.
+        Verdict::Throttled(again) => assert!((300..=601).contains(&again.as_secs()), "{again:?}"),
+        verdict => panic!("{verdict:?}"),
+    }
+    assert!(matches!(capped.send(&webhook(&other.url("/a"))).await, Verdict::Delivered(_)));
+    let expected = [&receiver, &other].map(|receiver| capped.keys.webhook_cap(receiver.url("").trim_end_matches('/')));
+    let mut stored = capped.stored().await;
+    stored.sort();
+    let mut expected = expected.to_vec();
+    expected.sort();
+    assert_eq!(stored, expected);
+    for key in &stored {
+        let ttl_ms: i64 = capped.redis.client().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
+        assert!((1..=3_600_000).contains(&ttl_ms), "{ttl_ms}");
+    }
+}
+
+/// Mail has one cap for all addresses, which is the provider's, and webhooks none of it.
+#[tokio::test]
+async fn mail_is_capped_as_a_whole() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let capped = Capped::start(Caps { per_minute: Some(1), smtp_url: server.url(), ..Caps::default() });
+    assert!(matches!(capped.send(&Contact::email("a@b.test")).await, Verdict::Delivered(_)));
+    assert_eq!(server.next().await.to, ["a@b.test"]);
+    match capped.send(&Contact::email("c@d.test")).await {
+        Verdict::Throttled(again) => assert!((1..=62).contains(&again.as_secs()), "{again:?}"),
+        verdict => panic!("{verdict:?}"),
+    }
+    for _ in 0..3 {
+        assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Verdict::Delivered(_)));
+    }
+    assert!(server.try_next().is_none());
+    assert_eq!(capped.stored().await, [capped.keys.email_cap()]);
+}
+
+/// Room is for what leaves: a muted contact, an alert that is too old and a URL that is none must not take it from others.
+#[tokio::test]
+async fn what_does_not_leave_takes_no_room() {
+    let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    let muted = Contact { muted: true, ..contact.clone() };
+    assert!(matches!(capped.send(&muted).await, Verdict::Muted));
+    let late = Attempt { late_ms: 4 * DAY_MS, ..Attempt::default() };
+    assert!(matches!(send(&capped.sender, &contact, late).await, Verdict::Expired));
+    for malformed in ["b.test/hook", "mailto:a@b.test", "https://"] {
+        assert!(matches!(capped.send(&webhook(malformed)).await, Verdict::Dead(_)), "{malformed}");
+    }
+    assert!(capped.stored().await.is_empty());
+    assert!(matches!(capped.send(&contact).await, Verdict::Delivered(_)));
+}
+
+/// An operator who tries a contact out must neither wait for its alerts nor hold them up.
+#[tokio::test]
+async fn a_test_message_is_neither_capped_nor_counted() {
+    let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    let test = async || capped.sender.send_test(&contact, &Sample::made_up(), RAISED).await.class;
+    assert_eq!(test().await, Class::Delivered);
+    assert!(capped.stored().await.is_empty());
+    assert!(matches!(capped.send(&contact).await, Verdict::Delivered(_)));
+    assert!(matches!(capped.send(&contact).await, Verdict::Throttled(_)));
+    assert_eq!(test().await, Class::Delivered);
+}
+
+/// A cap is a promise: where nobody can say whether there is room, nothing leaves. What has no cap does.
+#[tokio::test]
+async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
+    let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
+    let sender = sender(Arc::new(RedisClient::new(nobody)), Caps { per_minute: Some(1000), ..Caps::default() });
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    match send(&sender, &Contact::email("a@b.test"), Attempt::default()).await {
+        Verdict::Postponed(again) => assert_eq!(again, Duration::from_secs(5)),
+        verdict => panic!("{verdict:?}"),
+    }
+    assert!(matches!(send(&sender, &webhook(&receiver.url("/")), Attempt::default()).await, Verdict::Delivered(_)));
+    receiver.next().await;
+}
+
+/// Somebody else's value under the key of a cap says nothing about room.
+#[tokio::test]
+async fn nothing_leaves_under_a_cap_whose_key_holds_something_else() {
+    let caps = Caps { per_destination: Some("9/1s"), per_minute: Some(9), ..Caps::default() };
+    let capped = Capped::start(caps);
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let client = capped.redis.client();
+    let key = capped.keys.webhook_cap(receiver.url("").trim_end_matches('/'));
+    let () = client.query(redis::cmd("SET").arg(&key).arg("1")).await.expect("SET works");
+    let () = client.query(redis::cmd("SADD").arg(capped.keys.email_cap()).arg("1")).await.expect("SADD works");
+    for contact in [webhook(&receiver.url("/")), Contact::email("a@b.test")] {
+        assert!(matches!(capped.send(&contact).await, Verdict::Postponed(_)), "{}", contact.channel().as_str());
+    }
+    assert!(receiver.try_next().is_none());
+    let () = client.query(redis::cmd("DEL").arg(&key)).await.expect("DEL works");
+    assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Verdict::Delivered(_)));
+}
+
+/// Asking takes time. An attempt that started when its lease no longer covers it could meet another worker's.
+#[tokio::test]
+async fn what_was_asked_too_long_does_not_leave() {
+    let capped = Capped::start(Caps { per_destination: Some("9/1h"), ..Caps::default() });
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let late = Attempt { start_by: Instant::now() - Duration::from_millis(1), ..Attempt::default() };
+    match send(&capped.sender, &webhook(&receiver.url("/")), late).await {
+        Verdict::Postponed(again) => assert_eq!(again, Duration::ZERO),
+        verdict => panic!("{verdict:?}"),
+    }
+    assert!(receiver.try_next().is_none());
+}

@@ -1,0 +1,288 @@
+//! From what is due to what is recorded, with real receivers.
+
+use std::time::Duration;
+
+use crate::support::mail_server::ParsedMail;
+use quotabell::contacts::Contact;
+use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::sender::{Due, RetryConfig, Sample, Sender, Verdict, sample_alert};
+use quotabell::transport::{EmailConfig, WebhookConfig};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent, Secret, UnixMs};
+use tempfile::TempDir;
+
+const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+/// 2026-11-21T08:37:00.123Z.
+const RAISED: UnixMs = UnixMs(1_795_250_220_123);
+const HOUR_MS: i64 = 3_600_000;
+
+fn webhook_config() -> WebhookConfig {
+    WebhookConfig {
+        timeout: Duration::from_secs(20),
+        allow_http: true,
+        allow_private_networks: true,
+        ca_file: None,
+        per_destination: None,
+    }
+}
+
+fn email_config(smtp_url: &str) -> EmailConfig {
+    EmailConfig {
+        smtp_url: smtp_url.to_owned(),
+        smtp_url_file: None,
+        from: "quotabell <alerts@example.com>".to_owned(),
+        timeout: Duration::from_secs(30),
+        templates: None,
+        ca_file: None,
+        per_minute: None,
+    }
+}
+
+fn retry_config() -> RetryConfig {
+    RetryConfig {
+        first: Duration::from_secs(5),
+        factor: 4.0,
+        max_interval: Duration::from_secs(6 * 3600),
+        give_up_after: Duration::from_secs(3 * 86_400),
+    }
+}
+
+fn sender(smtp_url: &str) -> Sender {
+    Sender::new(&webhook_config(), &email_config(smtp_url), retry_config()).expect("a sender")
+}
+
+fn alert() -> Alert {
+    sample_alert(Percent::new(80).expect("legal"), RAISED)
+}
+
+fn webhook(url: &str) -> Contact {
+    Contact::webhook(url, Secret::new(SECRET.to_owned()))
+}
+
+/// A delivery on its first attempt, `late_ms` after the alert was raised.
+async fn first_attempt(sender: &Sender, contact: &Contact, late_ms: i64) -> Verdict {
+    let now = RAISED.plus(late_ms);
+    attempt(sender, contact, Attempt { ever: 1, number: 1, first: now, now }).await
+}
+
+/// Later than any attempt of these tests starts.
+fn soon() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(60)
+}
+
+struct Attempt {
+    ever: u32,
+    number: u32,
+    first: UnixMs,
+    now: UnixMs,
+}
+
+async fn attempt(sender: &Sender, contact: &Contact, attempt: Attempt) -> Verdict {
+    let alert = alert();
+    let delivery = DeliveryId::of(&alert.id, &contact.id);
+    let Attempt { ever: attempts, number, first, now } = attempt;
+    sender
+        .send(Due {
+            delivery: &delivery,
+            alert: &alert,
+            contact,
+            attempts,
+            attempt: number,
+            first_attempt: first,
+            now,
+            start_by: soon(),
+        })
+        .await
+}
+
+fn header<'a>(caught: &'a CaughtRequest, name: &str) -> &'a str {
+    caught.headers[name].to_str().expect("ASCII")
+}
+
+/// Receivers deduplicate by webhook-id: it must be the alert's, on every attempt, while the timestamp is the attempt's.
+#[tokio::test]
+async fn a_webhook_keeps_its_id_over_attempts() {
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    assert!(matches!(first_attempt(&sender, &contact, 1000).await, Verdict::Retry(_, _)));
+    let again = Attempt { ever: 2, number: 2, first: RAISED.plus(1000), now: RAISED.plus(8000) };
+    assert!(matches!(attempt(&sender, &contact, again).await, Verdict::Delivered(_)));
+    let (first, second) = (receiver.next().await, receiver.next().await);
+    assert_eq!(header(&first, "webhook-id"), alert().id.as_str());
+    assert_eq!(header(&second, "webhook-id"), alert().id.as_str());
+    assert_eq!(
+        (header(&first, "webhook-timestamp"), header(&second, "webhook-timestamp")),
+        ("1795250221", "1795250228")
+    );
+    assert_ne!(header(&first, "webhook-signature"), header(&second, "webhook-signature"));
+    assert_eq!(first.body, second.body);
+}
+
+/// The delivery's id is the Message-ID, so that a mail accepted twice is shown once.
+#[tokio::test]
+async fn a_mail_bears_the_ids_of_delivery_and_alert() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let contact = Contact::email("bob@example.com");
+    assert!(matches!(first_attempt(&sender(&server.url()), &contact, 0).await, Verdict::Delivered(_)));
+    let mail = ParsedMail::parse(&server.next().await.text());
+    let delivery = DeliveryId::of(&alert().id, &contact.id);
+    assert_eq!(mail.header("Message-ID"), format!("<{delivery}@example.com>"));
+    assert_eq!(mail.header("X-Quotabell-Alert"), alert().id.as_str());
+    assert_eq!(
+        mail.header("Subject"),
+        "example-customer: 80.0% of the requests quota for 2026-11-21 used (4,000 of 5,000)"
+    );
+}
+
+/// The verdict follows the class: dead at once, or again after the schedule's delay and no earlier than asked.
+#[tokio::test]
+async fn verdicts_follow_the_outcome() {
+    let answers = [Answer::status(410), Answer::status(503), Answer::status(429).header("retry-after", "600")];
+    let receiver = HttpCatcher::start(answers).await.expect("a receiver");
+    let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    match first_attempt(&sender, &contact, 0).await {
+        Verdict::Dead(outcome) => assert_eq!(outcome.status, Some(410)),
+        other => panic!("{other:?}"),
+    }
+    match first_attempt(&sender, &contact, 0).await {
+        Verdict::Retry(_, delay) => assert!((4.0..=6.0).contains(&delay.as_secs_f64()), "{delay:?}"),
+        other => panic!("{other:?}"),
+    }
+    match first_attempt(&sender, &contact, 0).await {
+        Verdict::Retry(_, delay) => assert_eq!(delay, Duration::from_secs(600)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Mail servers that refuse for good end the delivery; those in doubt do not.
+#[tokio::test]
+async fn a_refused_mail_is_dead_and_a_deferred_one_is_not() {
+    let server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let (sender, contact) = (sender(&server.url()), Contact::email("bob@example.com"));
+    server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
+    assert!(matches!(first_attempt(&sender, &contact, 0).await, Verdict::Dead(_)));
+    server.program(Phase::Rcpt, Reply::Say("450 4.2.0 later"), Times::Once);
+    assert!(matches!(first_attempt(&sender, &contact, 0).await, Verdict::Retry(_, _)));
+}
+
+/// After `give_up_after` the next failure is the last; but it is made.
+#[tokio::test]
+async fn a_delivery_is_given_up_only_after_one_more_failure() {
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    let late = || Attempt { ever: 12, number: 12, first: RAISED, now: RAISED.plus(73 * HOUR_MS) };
+    assert!(matches!(attempt(&sender, &contact, late()).await, Verdict::Dead(_)));
+    assert!(matches!(attempt(&sender, &contact, late()).await, Verdict::Delivered(_)));
+    receiver.next().await;
+    receiver.next().await;
+}
+
+/// Somebody asked for silence.
+#[tokio::test]
+async fn a_muted_contact_gets_nothing() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = Contact { muted: true, ..webhook(&receiver.url("/")) };
+    assert!(matches!(first_attempt(&sender("smtp://localhost"), &contact, 0).await, Verdict::Muted));
+    assert!(receiver.try_next().is_none());
+}
+
+/// An old stream that is read for the first time must mail nobody about last month; an outage of hours must lose nothing.
+#[tokio::test]
+async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    let until_the_limit_ms = alert().resets_at_ms.0 - RAISED.0 + 48 * HOUR_MS;
+    assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms + 1).await, Verdict::Expired));
+    assert!(receiver.try_next().is_none());
+    assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms).await, Verdict::Delivered(_)));
+    let again = Attempt { ever: 2, number: 2, first: RAISED, now: RAISED.plus(until_the_limit_ms + HOUR_MS) };
+    assert!(matches!(attempt(&sender, &contact, again).await, Verdict::Delivered(_)));
+}
+
+/// An operator who replays a dead delivery days later wants it sent, although its count of days starts anew.
+#[tokio::test]
+async fn a_replayed_delivery_does_not_expire() {
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    let replayed_at = RAISED.plus(240 * HOUR_MS);
+    let again = Attempt { ever: 9, number: 1, first: replayed_at, now: replayed_at };
+    assert!(matches!(attempt(&sender("smtp://localhost"), &contact, again).await, Verdict::Delivered(_)));
+}
+
+/// A lease has to cover the deadline of its channel.
+#[tokio::test]
+async fn each_channel_has_its_own_deadline() {
+    let sender = sender("smtp://localhost");
+    assert_eq!(sender.timeout(Channel::Webhook), Duration::from_secs(20));
+    assert_eq!(sender.timeout(Channel::Email), Duration::from_secs(30));
+    assert_eq!(sender.timeout(Channel::None), Duration::ZERO);
+}
+
+/// A test must be told from an alert by type, and a second test from the first by id; muted contacts get it too.
+#[tokio::test]
+async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let sender = sender(&server.url());
+    let contact = Contact { muted: true, ..webhook(&receiver.url("/")) };
+    for now in [RAISED, RAISED.plus(1)] {
+        assert_eq!(sender.send_test(&contact, &Sample::made_up(), now).await.class, Class::Delivered);
+    }
+    let (first, second) = (receiver.next().await, receiver.next().await);
+    assert_eq!(
+        (header(&first, "webhook-id"), header(&second, "webhook-id")),
+        ("test_1795250220123", "test_1795250220124")
+    );
+    assert!(first.body.starts_with(br#"{"type":"quota.test","timestamp":"2026-11-21T08:37:00.123Z""#));
+
+    assert_eq!(
+        sender.send_test(&Contact::email("bob@example.com"), &Sample::made_up(), RAISED).await.class,
+        Class::Delivered
+    );
+    let mail = ParsedMail::parse(&server.next().await.text());
+    assert!(mail.header("Subject").starts_with("[test] "));
+    assert!(mail.parts[0].content.starts_with("This is a test message"));
+}
+
+fn templates(text: &str) -> TempDir {
+    let directory = tempfile::tempdir().expect("a folder");
+    std::fs::write(directory.path().join("alert.txt"), text).expect("written");
+    directory
+}
+
+/// A template that fails on one odd alert must cost its looks, not the alert.
+#[tokio::test]
+async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    // No sample has this metric, so the start cannot find the mistake.
+    let directory = templates("ours {% if metric == \"tokens\" %}{{ nothing }}{% endif %}");
+    let email = EmailConfig { templates: Some(directory.path().to_path_buf()), ..email_config(&server.url()) };
+    let sender = Sender::new(&webhook_config(), &email, retry_config()).expect("a sender");
+    let contact = Contact::email("bob@example.com");
+    assert!(matches!(first_attempt(&sender, &contact, 0).await, Verdict::Delivered(_)));
+    assert!(ParsedMail::parse(&server.next().await.text()).parts[0].content.starts_with("ours"));
+
+    let odd = Alert { metric: "tokens".parse().expect("legal"), ..alert() };
+    let delivery = DeliveryId::of(&odd.id, &contact.id);
+    let due = Due {
+        delivery: &delivery,
+        alert: &odd,
+        contact: &contact,
+        attempts: 1,
+        attempt: 1,
+        first_attempt: RAISED,
+        now: RAISED,
+        start_by: soon(),
+    };
+    assert!(matches!(sender.send(due).await, Verdict::Delivered(_)));
+    let content = ParsedMail::parse(&server.next().await.text()).parts[0].content.clone();
+    assert!(content.contains("80.0% of its tokens quota"), "{content}");
+}
+
+/// A typing error in a template stops the start, and says where.
+#[tokio::test]
+async fn a_broken_template_stops_the_start() {
+    let directory = templates("one\ntwo {{ oops }}");
+    let email = EmailConfig { templates: Some(directory.path().to_path_buf()), ..email_config("smtp://localhost") };
+    let text = Sender::new(&webhook_config(), &email, retry_config()).expect_err("broken").to_string();
+    assert!(text.contains("alert.txt, line 2: \"oops\" is not known"), "{text}");
+}

@@ -1,0 +1,368 @@
+//! Mail against a real SMTP server: what arrives, and the class of every outcome.
+
+use std::time::{Duration, Instant};
+
+use crate::support::certificates::Certificates;
+use crate::support::mail_server::ParsedMail;
+use crate::support::redis_server::free_port;
+use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
+use quotabell::transport::{EmailConfig, Mail, Mailer};
+use quotabell::types::{Class, Outcome};
+
+/// Short, so that a hanging server costs little; long enough for a loaded machine.
+const SHORT: Duration = Duration::from_millis(400);
+
+const MAIL: Mail<'static> = Mail {
+    to: "bob@example.com",
+    delivery_id: "delivery_0123",
+    alert_id: Some("alert_0123"),
+    subject_line: "alice: 80.0% used",
+    text: "hello\n.\n..two\nbye\n",
+    html: "<p>hello</p>\n",
+    now_s: 1_795_250_000,
+};
+
+fn config(url: &str) -> EmailConfig {
+    EmailConfig {
+        smtp_url: url.to_owned(),
+        smtp_url_file: None,
+        from: "quotabell <alerts@example.com>".to_owned(),
+        timeout: Duration::from_secs(20),
+        templates: None,
+        ca_file: None,
+        per_minute: None,
+    }
+}
+
+fn mailer(url: &str) -> Mailer {
+    Mailer::new(&config(url)).expect("a mailer")
+}
+
+async fn server() -> SmtpCatcher {
+    SmtpCatcher::start(SmtpSetup::default()).await.expect("a server")
+}
+
+fn error(outcome: &Outcome) -> &str {
+    outcome.error.as_deref().unwrap_or_default()
+}
+
+/// One reply in one phase, and what becomes of the mail.
+async fn refused(phase: Phase, line: &'static str) -> Outcome {
+    let server = server().await;
+    server.program(phase, Reply::Say(line), Times::Once);
+    mailer(&server.url()).send(MAIL).await
+}
+
+/// What arrives must be what was written: both parts, every dot, and headers that mail software understands.
+#[tokio::test]
+async fn a_mail_arrives_whole() {
+    let mut server = server().await;
+    let outcome = mailer(&server.url()).send(MAIL).await;
+    assert_eq!((outcome.class, outcome.status, outcome.error), (Class::Delivered, Some(250), None));
+
+    let caught = server.next().await;
+    assert_eq!(
+        (caught.from.as_str(), caught.to.as_slice()),
+        ("alerts@example.com", ["bob@example.com".to_owned()].as_slice())
+    );
+    let mail = ParsedMail::parse(&caught.text());
+    assert_eq!(mail.header("From"), "quotabell <alerts@example.com>");
+    assert_eq!(mail.header("To"), "bob@example.com");
+    assert_eq!(mail.header("Subject"), "alice: 80.0% used");
+    assert_eq!(mail.header("Date"), "Sat, 21 Nov 2026 08:33:20 +0000");
+    assert_eq!(mail.header("Message-ID"), "<delivery_0123@example.com>");
+    assert_eq!(mail.header("Auto-Submitted"), "auto-generated");
+    assert_eq!(mail.header("X-Quotabell-Alert"), "alert_0123");
+    assert_eq!(mail.header("MIME-Version"), "1.0");
+    assert!(mail.header("Content-Type").starts_with("multipart/alternative"));
+    // The last part is the one that mail software prefers.
+    let kinds: Vec<&str> = mail.parts.iter().map(|part| part.content_type.as_str()).collect();
+    assert_eq!(kinds, ["text/plain; charset=utf-8", "text/html; charset=utf-8"]);
+    assert_eq!(mail.parts[0].content.trim_end(), MAIL.text.trim_end());
+    assert_eq!(mail.parts[1].content.trim_end(), MAIL.html.trim_end());
+}
+
+/// A retry may arrive beside the first try: with the same Message-ID mail software shows one.
+#[tokio::test]
+async fn every_attempt_has_the_same_message_id() {
+    let mut server = server().await;
+    server.program(Phase::Message, Reply::Say("451 4.3.0 later"), Times::Once);
+    let mailer = mailer(&server.url());
+    assert_eq!(mailer.send(MAIL).await.class, Class::Transient);
+    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(ParsedMail::parse(&server.next().await.text()).header("Message-ID"), "<delivery_0123@example.com>");
+}
+
+/// Subjects choose their names: a line break must forge no header, and letters beyond ASCII must arrive as they are.
+#[tokio::test]
+async fn odd_subject_lines_and_names_arrive_unharmed() {
+    let mut server = server().await;
+    let from = "Ünïcode\r\nBcc: eve@example.com <alerts@bücher.example>".to_owned();
+    let mailer = Mailer::new(&EmailConfig { from, ..config(&server.url()) }).expect("a mailer");
+    let subject_line = "ålice\r\nBcc: eve@example.com\r\n\r\nbody 🦀 with a name that goes on for longer than one encoded word can hold";
+    let text = "größe ±20 %\n";
+    let outcome = mailer.send(Mail { subject_line, text, ..MAIL }).await;
+    assert_eq!(outcome.class, Class::Delivered, "{outcome:?}");
+    let caught = server.next().await;
+    assert!(caught.raw.is_ascii(), "a server without 8BITMIME must be able to pass it on");
+    assert_eq!((caught.from.as_str(), caught.to.len()), ("alerts@xn--bcher-kva.example", 1));
+    let mail = ParsedMail::parse(&caught.text());
+    assert_eq!(mail.count("Bcc"), 0);
+    assert_eq!(mail.header("Subject"), subject_line.replace("\r\n\r\n", " ").replace("\r\n", " "));
+    assert_eq!(mail.parts[0].content.trim_end(), text.trim_end());
+    assert_eq!(mail.header("Message-ID"), "<delivery_0123@xn--bcher-kva.example>");
+}
+
+/// RFC 6531: an address beyond ASCII goes only to a server that says it can; another server may learn it.
+#[tokio::test]
+async fn addresses_beyond_ascii_need_smtputf8() {
+    let to_jorg = Mail { to: "jörg@example.com", ..MAIL };
+    let plain = server().await;
+    let outcome = mailer(&plain.url()).send(to_jorg).await;
+    assert_eq!((outcome.class, outcome.status), (Class::Transient, None));
+    assert!(error(&outcome).contains("SMTPUTF8"), "{outcome:?}");
+
+    let setup = SmtpSetup { extensions: vec!["SMTPUTF8"], ..SmtpSetup::default() };
+    let mut able = SmtpCatcher::start(setup).await.expect("a server");
+    assert_eq!(mailer(&able.url()).send(to_jorg).await.class, Class::Delivered);
+    assert_eq!(able.next().await.to, ["jörg@example.com"]);
+
+    // The domain alone has an ASCII form, which every server takes.
+    let mut plain = server().await;
+    let outcome = mailer(&plain.url()).send(Mail { to: "bob@bücher.example", ..MAIL }).await;
+    assert_eq!(outcome.class, Class::Delivered);
+    assert_eq!(plain.next().await.to, ["bob@xn--bcher-kva.example"]);
+}
+
+/// The outcome table: a 5xx about this mail will be said again; one about our login or the server's state will not.
+#[tokio::test]
+async fn refusals_are_judged_by_the_phase_they_answer() {
+    for (phase, line, class, text) in [
+        (Phase::Greeting, "554 5.3.2 no service", Class::Transient, "SMTP 554 5.3.2 to connection"),
+        (Phase::Greeting, "421 4.3.2 too busy", Class::Transient, "SMTP 421 4.3.2 to connection"),
+        (Phase::Ehlo, "550 5.7.1 who are you", Class::Transient, "SMTP 550 5.7.1 to connection"),
+        (Phase::Mail, "550 5.1.8 no such sender", Class::Permanent, "SMTP 550 5.1.8 to MAIL"),
+        (Phase::Mail, "451 4.3.0 later", Class::Transient, "SMTP 451 4.3.0 to MAIL"),
+        (Phase::Mail, "530 5.7.0 authenticate first", Class::Transient, "SMTP 530 5.7.0 to MAIL"),
+        (Phase::Rcpt, "550 5.1.1 no such user bob@example.com", Class::Permanent, "SMTP 550 5.1.1 to RCPT"),
+        (Phase::Rcpt, "553 nonsense", Class::Permanent, "SMTP 553 to RCPT"),
+        (Phase::Rcpt, "450 4.2.0 greylisted", Class::Transient, "SMTP 450 4.2.0 to RCPT"),
+        (Phase::Rcpt, "452 4.2.2 full", Class::Transient, "SMTP 452 4.2.2 to RCPT"),
+        (Phase::Data, "554 5.6.0 no", Class::Permanent, "SMTP 554 5.6.0 to DATA"),
+        (Phase::Data, "250 what", Class::Transient, "SMTP 250 to DATA"),
+        (Phase::Message, "554 5.7.1 spam", Class::Permanent, "SMTP 554 5.7.1 to DATA"),
+        (Phase::Message, "552 5.3.4 too big", Class::Permanent, "SMTP 552 5.3.4 to DATA"),
+        (Phase::Message, "451 4.3.0 disk full", Class::Transient, "SMTP 451 4.3.0 to DATA"),
+        (Phase::Message, "354 more", Class::Transient, "SMTP 354 to DATA"),
+    ] {
+        let outcome = refused(phase, line).await;
+        assert_eq!((outcome.class, error(&outcome)), (class, text), "{phase:?} {line}");
+        assert_eq!(outcome.status, line[..3].parse().ok(), "{phase:?} {line}");
+    }
+}
+
+/// No server is asked about an address that nobody can have; whoever wrote it may mend it before the next attempt.
+#[tokio::test]
+async fn a_malformed_address_contacts_nobody_and_is_tried_again() {
+    let server = server().await;
+    for to in ["", "bob", "bob@example.com\r\nRCPT TO:<eve@example.com>", "a b@example.com", "Bob <bob@example.com>"] {
+        let outcome = mailer(&server.url()).send(Mail { to, ..MAIL }).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "malformed e-mail address"), "{to:?}");
+    }
+    assert_eq!(server.connections(), 0);
+}
+
+/// A server that stops answering must not hold a worker past the one deadline, whichever phase it stops in.
+#[tokio::test]
+async fn a_server_that_hangs_runs_into_one_deadline() {
+    let phases = [Phase::Greeting, Phase::Ehlo, Phase::Mail, Phase::Rcpt, Phase::Data, Phase::Message];
+    let attempts = phases.map(|phase| async move {
+        let server = server().await;
+        server.program(phase, Reply::Hang, Times::Always);
+        let mailer = Mailer::new(&EmailConfig { timeout: SHORT, ..config(&server.url()) }).expect("a mailer");
+        let started = Instant::now();
+        let outcome = mailer.send(MAIL).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 400ms passed"), "{phase:?}");
+        assert!(started.elapsed() >= SHORT && started.elapsed() < SHORT * 20, "{phase:?}: {:?}", started.elapsed());
+    });
+    for attempt in attempts {
+        attempt.await;
+    }
+}
+
+/// What was said about the mail stands, even if the server then hangs or drops the line.
+#[tokio::test]
+async fn trouble_after_the_verdict_changes_nothing() {
+    for (phase, class) in [(Phase::Quit, Class::Delivered), (Phase::Rset, Class::Delivered)] {
+        let server = server().await;
+        server.program(phase, Reply::Hang, Times::Always);
+        let mailer = mailer(&server.url());
+        let started = Instant::now();
+        assert_eq!(mailer.send(MAIL).await.class, class);
+        mailer.close().await;
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+}
+
+/// Trouble on the way is nobody's refusal.
+#[tokio::test]
+async fn trouble_on_the_way_is_transient() {
+    let refused = mailer(&format!("smtp://127.0.0.1:{}", free_port())).send(MAIL).await;
+    assert_eq!((refused.class, error(&refused)), (Class::Transient, "connect: connection refused"));
+
+    let nameless = mailer("smtp://mail.invalid:25").send(MAIL).await;
+    assert_eq!(nameless.class, Class::Transient);
+    assert!(error(&nameless).starts_with("DNS: "), "{nameless:?}");
+
+    for phase in [Phase::Greeting, Phase::Ehlo, Phase::Mail, Phase::Rcpt, Phase::Data, Phase::Message] {
+        let server = server().await;
+        server.program(phase, Reply::Close, Times::Always);
+        let outcome = mailer(&server.url()).send(MAIL).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "connection closed early"), "{phase:?}");
+    }
+}
+
+/// `?tls=required` means STARTTLS or nothing: a server, or somebody in between, that does not offer it gets no mail.
+#[tokio::test]
+async fn starttls_is_required_where_the_url_says_so() {
+    let open = server().await;
+    let outcome = mailer(&format!("{}?tls=required", open.url())).send(MAIL).await;
+    assert_eq!(outcome.class, Class::Transient);
+    assert!(error(&outcome).starts_with("STARTTLS is required"), "{outcome:?}");
+
+    let certificates = Certificates::new();
+    let setup = SmtpSetup { start_tls: Some(certificates.acceptor()), ..SmtpSetup::default() };
+    let mut server = SmtpCatcher::start(setup).await.expect("a server");
+    let url = format!("smtp://localhost:{}?tls=required", server.address().port());
+    let outcome = mailer(&url).send(MAIL).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate not trusted"));
+
+    let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
+    let outcome = Mailer::new(&trusting).expect("a mailer").send(MAIL).await;
+    assert_eq!(outcome.class, Class::Delivered, "{outcome:?}");
+    assert_eq!(server.next().await.security, Security::Tls);
+
+    server.program(Phase::StartTls, Reply::Say("554 5.7.3 not today"), Times::Once);
+    let outcome = Mailer::new(&trusting).expect("a mailer").send(MAIL).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "SMTP 554 5.7.3 to STARTTLS"));
+}
+
+/// `smtps://` speaks TLS from the first byte.
+#[tokio::test]
+async fn smtps_is_encrypted_from_the_start() {
+    let certificates = Certificates::new();
+    let setup = SmtpSetup { tls: Some(certificates.acceptor()), ..SmtpSetup::default() };
+    let mut server = SmtpCatcher::start(setup).await.expect("a server");
+    let url = format!("smtps://localhost:{}", server.address().port());
+    let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
+    assert_eq!(Mailer::new(&trusting).expect("a mailer").send(MAIL).await.class, Class::Delivered);
+    assert_eq!(server.next().await.security, Security::Tls);
+    assert_eq!(error(&mailer(&url).send(MAIL).await), "TLS: certificate not trusted");
+}
+
+/// An expired mail password must not kill every alert: all AUTH trouble is retried.
+#[tokio::test]
+async fn wrong_credentials_are_transient() {
+    let user = User { name: "al@ice".to_owned(), password: "p:a/s%s".to_owned() };
+    let setup = SmtpSetup { user: Some(user), ..SmtpSetup::default() };
+    let mut server = SmtpCatcher::start(setup).await.expect("a server");
+    let with = |credentials: &str| format!("smtp://{credentials}@{}", server.address());
+    let (right, wrong, none) = (with("al%40ice:p%3Aa%2Fs%25s"), with("al%40ice:old"), server.url());
+
+    let outcome = mailer(&wrong).send(MAIL).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "SMTP 535 5.7.8 to AUTH"));
+    let outcome = mailer(&none).send(MAIL).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "SMTP 530 5.7.0 to MAIL"));
+    for line in ["534 5.7.9 weak", "454 4.7.0 later", "500 5.5.2 what", "538 5.7.11 encrypt"] {
+        server.program(Phase::Auth, Reply::Say(line), Times::Once);
+        let outcome = mailer(&right).send(MAIL).await;
+        assert_eq!((outcome.class, outcome.status), (Class::Transient, line[..3].parse().ok()), "{line}");
+    }
+    assert_eq!(mailer(&right).send(MAIL).await.class, Class::Delivered);
+    assert_eq!(server.next().await.user.as_deref(), Some("al@ice"));
+
+    let (open, credentials) = (self::server().await, "u:p");
+    let outcome = mailer(&format!("smtp://{credentials}@{}", open.address())).send(MAIL).await;
+    assert_eq!(outcome.class, Class::Transient, "a server without AUTH: {outcome:?}");
+    assert!(error(&outcome).starts_with("AUTH: "), "{outcome:?}");
+}
+
+/// `check-config` must find a wrong password without sending anything.
+#[tokio::test]
+async fn a_check_goes_as_far_as_the_login_and_sends_nothing() {
+    let user = User { name: "u".to_owned(), password: "p".to_owned() };
+    let setup = SmtpSetup { user: Some(user), ..SmtpSetup::default() };
+    let mut server = SmtpCatcher::start(setup).await.expect("a server");
+    let checked = mailer(&format!("smtp://u:p@{}", server.address())).check().await;
+    assert_eq!((checked.class, checked.status), (Class::Delivered, None));
+    let checked = mailer(&format!("smtp://u:old@{}", server.address())).check().await;
+    assert_eq!((checked.class, error(&checked)), (Class::Transient, "SMTP 535 5.7.8 to AUTH"));
+    assert!(server.try_next().is_none());
+}
+
+/// A burst of alerts must not open a connection for each; a dead idle connection must not cost an attempt.
+#[tokio::test]
+async fn connections_are_reused_and_replaced_when_dead() {
+    let mut server = server().await;
+    let mailer = mailer(&server.url());
+    server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no"), Times::Once);
+    assert_eq!(mailer.send(MAIL).await.class, Class::Permanent);
+    for _ in 0..3 {
+        assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+        assert_eq!(server.next().await.connection, 1, "a refused mail leaves the connection sound");
+    }
+    server.program(Phase::Rset, Reply::Close, Times::Once);
+    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(server.next().await.connection, 2);
+    server.program(Phase::Mail, Reply::Say("421 4.4.2 idle for too long"), Times::Once);
+    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(server.next().await.connection, 3);
+    mailer.close().await;
+    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(server.next().await.connection, 4);
+}
+
+/// Many mails at once each get a conversation of their own.
+#[tokio::test]
+async fn mails_are_sent_side_by_side() {
+    let mut server = server().await;
+    let mailer = std::sync::Arc::new(mailer(&server.url()));
+    let mut sending = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let mailer = mailer.clone();
+        sending.spawn(async move { mailer.send(MAIL).await.class });
+    }
+    assert!(sending.join_all().await.into_iter().all(|class| class == Class::Delivered));
+    for _ in 0..20 {
+        server.next().await;
+    }
+    assert!(server.try_next().is_none(), "nothing arrives twice");
+}
+
+/// Mistakes in the settings are found at start, name the setting, and show no password.
+#[tokio::test]
+async fn broken_settings_are_configuration_errors() {
+    let text = |config: EmailConfig| Mailer::new(&config).expect_err("broken").to_string();
+    let open = text(config("smtp://user:hunter2@mail.test:587"));
+    assert!(open.starts_with("email.smtp_url: credentials without TLS") && !open.contains("hunter2"), "{open}");
+    let from = text(EmailConfig { from: "nobody".to_owned(), ..config("smtp://localhost") });
+    assert!(from.starts_with("email.from: \"nobody\" is not a mailbox"), "{from}");
+    let missing = Some(std::path::PathBuf::from("/nowhere/url"));
+    let file = text(EmailConfig { smtp_url_file: missing, ..config("smtp://localhost") });
+    assert!(file.starts_with("email.smtp_url_file: read "), "{file}");
+
+    assert_eq!(mailer("smtp://localhost:25").warnings(), [] as [String; 0]);
+    assert_eq!(mailer("smtp://mail.test:25").warnings().len(), 1);
+}
+
+/// The file wins over the setting, and only its first line counts.
+#[tokio::test]
+async fn the_url_may_stand_in_a_file() {
+    let mut server = server().await;
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path().join("url");
+    std::fs::write(&path, format!("{}\nsomething else\n", server.url())).expect("written");
+    let from_file = EmailConfig { smtp_url_file: Some(path), ..config("nonsense") };
+    assert_eq!(Mailer::new(&from_file).expect("a mailer").send(MAIL).await.class, Class::Delivered);
+    server.next().await;
+}

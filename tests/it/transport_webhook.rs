@@ -1,0 +1,298 @@
+//! Webhooks against real receivers: what arrives, and the class of every outcome.
+
+use std::time::{Duration, Instant};
+
+use crate::support::certificates::Certificates;
+use crate::support::http_receiver::{Manner, OddReceiver};
+use crate::support::redis_server::free_port;
+use quotabell::demo::receivers::{Answer, HttpCatcher};
+use quotabell::transport::{Webhook, WebhookConfig, WebhookRequest};
+use quotabell::types::{Class, Outcome, Secret};
+use tokio_util::sync::CancellationToken;
+
+const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+const NEW: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+/// Short, so that a hanging receiver costs little; long enough for a loaded machine.
+const SHORT: Duration = Duration::from_millis(400);
+
+/// Everything on this machine may be called.
+fn inside() -> WebhookConfig {
+    WebhookConfig {
+        timeout: Duration::from_secs(20),
+        allow_http: true,
+        allow_private_networks: true,
+        ca_file: None,
+        per_destination: None,
+    }
+}
+
+fn now_s() -> i64 {
+    let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+    i64::try_from(since.as_secs()).expect("in range")
+}
+
+async fn send_signed(config: &WebhookConfig, url: &str, secret: &str) -> Outcome {
+    let secret = Secret::new(secret.to_owned());
+    let body = r#"{"type":"quota.threshold_reached","data":{"subject":"ålice"}}"#;
+    let request = WebhookRequest { id: "alert_0123", now_s: now_s(), url, secret: &secret, body };
+    Webhook::new(config).expect("a client").send(request).await
+}
+
+async fn send(config: &WebhookConfig, url: &str) -> Outcome {
+    send_signed(config, url, OLD).await
+}
+
+async fn answered(answer: Answer) -> Outcome {
+    let receiver = HttpCatcher::start([answer]).await.expect("a receiver");
+    send(&inside(), &receiver.url("/hook")).await
+}
+
+fn error(outcome: &Outcome) -> &str {
+    outcome.error.as_deref().unwrap_or_default()
+}
+
+/// A receiver verifies with the standard's own library; a body or header that differs by a byte is refused there.
+#[tokio::test]
+async fn the_receiver_can_verify_what_it_gets() {
+    let mut receiver = HttpCatcher::start([Answer::status(200)]).await.expect("a receiver");
+    let outcome = send(&inside(), &receiver.url("/hook?a=b")).await;
+    assert_eq!((outcome.class, outcome.status, outcome.error), (Class::Delivered, Some(200), None));
+
+    let caught = receiver.next().await;
+    let verifier = standardwebhooks::Webhook::new(OLD).expect("a secret");
+    verifier.verify(&caught.body, &caught.headers).expect("a valid signature");
+    assert_eq!((caught.method.as_str(), caught.uri.to_string().as_str()), ("POST", "/hook?a=b"));
+    assert_eq!(caught.headers["webhook-id"], "alert_0123");
+    assert_eq!(caught.headers["content-type"], "application/json");
+    assert_eq!(caught.headers["user-agent"], concat!("quotabell/", env!("CARGO_PKG_VERSION")));
+    assert!(caught.headers.get("accept-encoding").is_none(), "an answer must not be decompressed");
+
+    let tampered = caught.body.iter().map(|byte| byte ^ 1).collect::<Vec<_>>();
+    assert!(verifier.verify(&tampered, &caught.headers).is_err());
+}
+
+/// While a secret rotates the receiver may know only the old or only the new one.
+#[tokio::test]
+async fn both_secrets_of_a_rotation_verify() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let outcome = send_signed(&inside(), &receiver.url("/"), &format!("{OLD} {NEW}")).await;
+    assert_eq!(outcome.class, Class::Delivered);
+    let caught = receiver.next().await;
+    for secret in [OLD, NEW] {
+        let verifier = standardwebhooks::Webhook::new(secret).expect("a secret");
+        verifier.verify(&caught.body, &caught.headers).expect(secret);
+    }
+}
+
+/// The outcome table: 410 is the receiver's own word for never again, all the rest may pass.
+#[tokio::test]
+async fn every_status_has_its_class() {
+    for (status, class) in [
+        (200, Class::Delivered),
+        (204, Class::Delivered),
+        (299, Class::Delivered),
+        (300, Class::Transient),
+        (304, Class::Transient),
+        (400, Class::Transient),
+        (401, Class::Transient),
+        (404, Class::Transient),
+        (410, Class::Permanent),
+        (429, Class::Transient),
+        (500, Class::Transient),
+        (502, Class::Transient),
+        (503, Class::Transient),
+    ] {
+        let outcome = answered(Answer::status(status).body("<b>internals</b>")).await;
+        assert_eq!((outcome.class, outcome.status), (class, Some(status)), "{status}");
+        let expected = (class != Class::Delivered).then(|| format!("HTTP {status}"));
+        assert_eq!(outcome.error, expected, "the answer's body must stay out of it");
+    }
+}
+
+/// A redirect that is followed would replay the alert wherever the receiver says, past the address filter.
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let mut target = HttpCatcher::start([]).await.expect("a receiver");
+    for status in [301, 302, 303, 307, 308] {
+        let outcome = answered(Answer::status(status).header("location", &target.url("/elsewhere"))).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, format!("HTTP {status}").as_str()));
+    }
+    assert!(target.try_next().is_none(), "nobody was called there");
+}
+
+/// Calling earlier than asked gets us blocked by the receiver.
+#[tokio::test]
+async fn retry_after_is_read_in_both_forms() {
+    let seconds = answered(Answer::status(429).header("retry-after", "120")).await;
+    assert_eq!(seconds.retry_after, Some(Duration::from_secs(120)));
+
+    let date = chrono::DateTime::from_timestamp(now_s() + 120, 0).expect("a date");
+    let date = date.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let dated = answered(Answer::status(503).header("retry-after", &date)).await.retry_after.expect("a wait");
+    assert!((110..=120).contains(&dated.as_secs()), "{dated:?}");
+
+    let nonsense = answered(Answer::status(503).header("retry-after", "soon")).await;
+    assert_eq!((nonsense.class, nonsense.retry_after), (Class::Transient, None));
+}
+
+/// A receiver that never answers must not hold a worker past the deadline.
+#[tokio::test]
+async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
+    let config = WebhookConfig { timeout: SHORT, ..inside() };
+    let receiver = OddReceiver::start(Manner::Hang).await;
+    let started = Instant::now();
+    let outcome = send(&config, &receiver.url()).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 400ms passed"));
+    assert!(started.elapsed() >= SHORT && outcome.took >= SHORT && started.elapsed() < SHORT * 20);
+
+    let half_a_head = OddReceiver::start(Manner::SayAndHang("HTTP/1.1 200 OK\r\nserver: ")).await;
+    let outcome = send(&config, &half_a_head.url()).await;
+    assert_eq!((outcome.class, outcome.status), (Class::Transient, None));
+}
+
+/// The deadline covers the body too; and as the receiver has said what became of the alert, its answer counts: a 2xx is not sent
+/// again, a 503 is.
+#[tokio::test]
+async fn a_receiver_that_hangs_in_its_body_has_answered() {
+    let config = WebhookConfig { timeout: SHORT, ..inside() };
+    for (head, class) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", Class::Delivered),
+        ("HTTP/1.1 503 Busy\r\ncontent-length: 100\r\nretry-after: 9\r\n\r\nhalf", Class::Transient),
+    ] {
+        let receiver = OddReceiver::start(Manner::SayAndHang(head)).await;
+        let outcome = send(&config, &receiver.url()).await;
+        assert_eq!(outcome.class, class);
+        assert!(outcome.took >= SHORT && outcome.took < SHORT * 20, "{:?}", outcome.took);
+    }
+}
+
+/// A receiver that sends without end must not fill our memory or use up the deadline.
+#[tokio::test]
+async fn an_endless_answer_is_cut_off() {
+    let receiver = OddReceiver::start(Manner::SayAndFlood("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")).await;
+    let outcome = send(&inside(), &receiver.url()).await;
+    assert_eq!(outcome.class, Class::Delivered);
+    assert!(outcome.took < Duration::from_secs(15), "{:?}", outcome.took);
+}
+
+/// Trouble on the way is nobody's refusal.
+#[tokio::test]
+async fn trouble_on_the_way_is_transient() {
+    let reset = OddReceiver::start(Manner::Reset).await;
+    let outcome = send(&inside(), &reset.url()).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "connection reset"));
+
+    let refused = send(&inside(), &format!("http://127.0.0.1:{}/", free_port())).await;
+    assert_eq!((refused.class, error(&refused)), (Class::Transient, "connect: connection refused"));
+
+    let nameless = send(&inside(), "https://receiver.invalid/hook").await;
+    assert_eq!(nameless.class, Class::Transient);
+    assert!(error(&nameless).starts_with("DNS: "), "{}", error(&nameless));
+
+    let gibberish = OddReceiver::start(Manner::Say("220 this is not HTTP\r\n")).await;
+    assert_eq!(send(&inside(), &gibberish.url()).await.class, Class::Transient);
+
+    let closed = OddReceiver::start(Manner::Say("")).await;
+    assert_eq!(send(&inside(), &closed.url()).await.class, Class::Transient);
+}
+
+/// I6: a subject must not reach the inside of our network, however it spells the address, and the try must not be repeated.
+#[tokio::test]
+async fn blocked_addresses_are_never_called() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let port = receiver.address().port();
+    let config = WebhookConfig { allow_private_networks: false, ..inside() };
+    for host in [
+        "127.0.0.1",
+        "2130706433",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.1",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::1]",
+        "[::]",
+        "0.0.0.0",
+        "127.0.0.1.",
+        "localhost",
+        "LOCALHOST",
+    ] {
+        let outcome = send(&config, &format!("http://{host}:{port}/")).await;
+        assert_eq!(outcome.class, Class::Permanent, "{host}: {outcome:?}");
+        assert!(error(&outcome).starts_with("blocked address ("), "{host}: {outcome:?}");
+    }
+    assert!(receiver.try_next().is_none(), "nobody was called");
+    assert_eq!(send(&inside(), &format!("http://localhost:{port}/")).await.class, Class::Delivered);
+}
+
+/// What no retry mends is dead at once; a contact that can be mended is tried again. Neither shows what it must not.
+#[tokio::test]
+async fn malformed_urls_are_permanent_and_secrets_that_cannot_sign_are_not() {
+    let https_only = WebhookConfig { allow_http: false, ..inside() };
+    for (url, text) in [
+        ("http://127.0.0.1:1/", "URL scheme not allowed, allowed is https"),
+        ("https://user:pass@example.com/", "URL with user information"),
+        ("https://[fe80::1%25eth0]/", "URL with a zone id"),
+        ("not a url", "malformed URL"),
+    ] {
+        let outcome = send(&https_only, url).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Permanent, text));
+    }
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    for secret in ["", "secret", "whsec_AA==", "whsec_!"] {
+        let outcome = send_signed(&inside(), &receiver.url("/"), secret).await;
+        assert_eq!(outcome.class, Class::Transient, "{secret}");
+        assert!(error(&outcome).starts_with("webhook secret ") && error(&outcome).contains("24 to 64"), "{outcome:?}");
+    }
+    assert!(receiver.try_next().is_none());
+}
+
+/// A certificate that nobody vouches for is refused; `ca_file` vouches for it; another name's is refused even then.
+#[tokio::test]
+async fn tls_is_checked_and_ca_file_adds_trust() {
+    let certificates = Certificates::new();
+    let yes = Manner::Say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let receiver = OddReceiver::start_tls(certificates.acceptor(), yes.clone()).await;
+    let url = format!("https://localhost:{}/", receiver.port());
+    let outcome = send(&inside(), &url).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate not trusted"));
+
+    let trusting = WebhookConfig { ca_file: Some(certificates.authority_file()), ..inside() };
+    let outcome = send(&trusting, &url).await;
+    assert_eq!((outcome.class, outcome.status), (Class::Delivered, Some(200)), "{outcome:?}");
+
+    let others = Certificates::for_names(&["other.test"]);
+    let receiver = OddReceiver::start_tls(others.acceptor(), yes).await;
+    let trusting = WebhookConfig { ca_file: Some(others.authority_file()), ..inside() };
+    let outcome = send(&trusting, &format!("https://localhost:{}/", receiver.port())).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate is for another name"));
+
+    let plain = HttpCatcher::start([]).await.expect("a receiver");
+    let outcome = send(&inside(), &format!("https://{}/", plain.address())).await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: the other side does not speak TLS"));
+}
+
+/// A broken `ca_file` is found at start, by name, and not at the first alert.
+#[tokio::test]
+async fn a_broken_ca_file_is_a_configuration_error() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path().join("ca.pem");
+    let config = WebhookConfig { ca_file: Some(path.clone()), ..inside() };
+    let text = || Webhook::new(&config).expect_err("broken").to_string();
+    assert!(text().starts_with("webhook.ca_file: read "), "{}", text());
+    std::fs::write(&path, "nothing here").expect("written");
+    assert!(text().contains("holds no certificate"), "{}", text());
+}
+
+/// The request is in flight while the receiver thinks: a slow yes inside the deadline is a yes.
+#[tokio::test]
+async fn a_slow_answer_inside_the_deadline_counts() {
+    let gate = CancellationToken::new();
+    let mut receiver = HttpCatcher::start([Answer::status(200).held_by(&gate)]).await.expect("a receiver");
+    let (url, config) = (receiver.url("/"), inside());
+    let (outcome, ()) = tokio::join!(send(&config, &url), async {
+        receiver.next().await;
+        gate.cancel();
+    });
+    assert_eq!(outcome.class, Class::Delivered);
+}

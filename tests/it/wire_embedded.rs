@@ -1,0 +1,249 @@
+//! The embedded server: started, left behind by a killed daemon, adopted, refused, stopped.
+
+use std::ffi::{OsStr, OsString};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::redis_server::{RedisServer, free_port};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getpgid};
+use quotabell::wire::config::RedisConfig;
+use quotabell::wire::embedded::How;
+use quotabell::wire::{Embedded, EmbeddedError, RedisClient, RedisEndpoint};
+use tempfile::TempDir;
+
+/// No process has this id.
+const NO_PROCESS: u32 = u32::MAX;
+
+/// A folder and a port for one embedded server, which is killed when dropped, whoever left it behind.
+struct Place {
+    folder: TempDir,
+    config: RedisConfig,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = RedisConfig {
+            url: "embedded".to_owned(),
+            url_file: None,
+            data_dir: folder.path().join("with a space").join("data"),
+            embedded_port: free_port(),
+            ca_file: None,
+        };
+        Self { folder, config }
+    }
+
+    async fn ensure(&self) -> Result<Embedded, EmbeddedError> {
+        Embedded::ensure(&self.config).await
+    }
+
+    fn client(&self) -> RedisClient {
+        RedisClient::new(RedisEndpoint::from_config(&self.config).expect("embedded").client().expect("a client"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let record = std::fs::read_to_string(self.config.data_dir.join("embedded.json")).unwrap_or_default();
+        if let Ok(record) = serde_json::from_str::<serde_json::Value>(&record)
+            && let Some(pid) = record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok())
+            // 0 would be our own process group.
+            && pid > 1
+        {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+fn pid_of(server: &Embedded) -> Pid {
+    Pid::from_raw(i32::try_from(server.pid()).expect("a process id"))
+}
+
+async fn get(place: &Place) -> Option<String> {
+    place.client().query(redis::cmd("GET").arg("key")).await.expect("it answers")
+}
+
+/// Producers write to it before anybody has configured anything; what they wrote must outlive a stop.
+#[tokio::test]
+async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
+    let place = Place::new();
+    let server = place.ensure().await.expect("it starts");
+    assert_eq!((server.how(), server.port()), (How::Started, place.config.embedded_port));
+    assert_eq!(server.info().judge(), Ok(()));
+    assert!(server.info().aof_enabled);
+    let mode = std::fs::metadata(&place.config.data_dir).expect("the folder").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "readable by its owner only");
+    assert!(place.config.data_dir.join("redis.log").exists());
+    assert_eq!(getpgid(Some(pid_of(&server))), Ok(pid_of(&server)), "a process group of its own");
+    let client = place.client();
+    let () = client.query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
+    let pid = pid_of(&server);
+    server.stop().await.expect("it stops");
+    assert!(kill(pid, None).is_err(), "the process is gone");
+    std::net::TcpStream::connect(("127.0.0.1", place.config.embedded_port)).expect_err("nobody listens");
+
+    let again = place.ensure().await.expect("it starts again");
+    assert_eq!(again.how(), How::Started);
+    assert_eq!(get(&place).await.as_deref(), Some("kept"));
+    again.stop().await.expect("it stops");
+}
+
+/// A daemon that was killed leaves the server behind; the next one must not start a second on the same file, nor refuse.
+#[tokio::test]
+async fn a_server_left_behind_is_adopted_and_can_be_stopped() {
+    let place = Place::new();
+    let first = place.ensure().await.expect("it starts");
+    let pid = first.pid();
+    let () = place.client().query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
+    drop(first);
+    let second = place.ensure().await.expect("it is adopted");
+    assert_eq!((second.how(), second.pid()), (How::Adopted, pid));
+    assert_eq!(get(&place).await.as_deref(), Some("kept"));
+    second.stop().await.expect("it stops");
+    std::net::TcpStream::connect(("127.0.0.1", place.config.embedded_port)).expect_err("nobody listens");
+}
+
+/// A daemon may die before its server has told its run id.
+#[tokio::test]
+async fn a_server_whose_run_id_was_not_noted_yet_is_known_by_its_process_id() {
+    let place = Place::new();
+    let first = place.ensure().await.expect("it starts");
+    let record = format!(r#"{{"pid":{},"port":{},"run_id":null}}"#, first.pid(), first.port());
+    std::fs::write(place.config.data_dir.join("embedded.json"), record).expect("a record");
+    assert_eq!(place.ensure().await.expect("it is adopted").how(), How::Adopted);
+    first.stop().await.expect("it stops");
+}
+
+/// A server that crashed is started again with the data it had written.
+#[tokio::test]
+async fn a_server_that_was_killed_is_started_again() {
+    let place = Place::new();
+    let first = place.ensure().await.expect("it starts");
+    let client = place.client();
+    let () = client.query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
+    let () = client.query(redis::cmd("CONFIG").arg("SET").arg("appendfsync").arg("always")).await.expect("set");
+    let () = client.query(redis::cmd("SET").arg("other").arg("x")).await.expect("set");
+    kill(pid_of(&first), Signal::SIGKILL).expect("it runs");
+    let gone = async { while client.query::<String>(&redis::cmd("PING")).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it is gone");
+    let second = place.ensure().await.expect("it starts again");
+    assert_eq!(second.how(), How::Started);
+    assert_ne!(second.pid(), first.pid());
+    assert_eq!(get(&place).await.as_deref(), Some("kept"));
+    first.stop().await.expect("it has ended already");
+    assert_eq!(get(&place).await.as_deref(), Some("kept"));
+    second.stop().await.expect("it stops");
+}
+
+/// To count into somebody else's Redis, or to stop it, would be a disaster.
+#[tokio::test]
+async fn a_foreign_listener_on_the_port_is_refused_and_left_alone() {
+    let mut place = Place::new();
+    let foreign = RedisServer::start();
+    let guarded = RedisServer::start_with(&["--save", "", "--requirepass", "x"]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let silent_port = silent.local_addr().expect("an address").port();
+    for (port, record) in [
+        (foreign.port(), None),
+        (guarded.port(), None),
+        (silent_port, None),
+        // Ours ran there once, and another has the port since.
+        (foreign.port(), Some(format!(r#"{{"pid":{NO_PROCESS},"port":{},"run_id":"before"}}"#, foreign.port()))),
+    ] {
+        place.config.embedded_port = port;
+        if let Some(record) = record {
+            std::fs::write(place.config.data_dir.join("embedded.json"), record).expect("a record");
+        }
+        let error = place.ensure().await.expect_err("not ours");
+        assert!(matches!(error, EmbeddedError::Foreign { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains(&port.to_string()) && said.contains("redis.embedded_port"), "{said}");
+    }
+    let pong: String = foreign.client().query(&redis::cmd("PING")).await.expect("it still runs");
+    assert_eq!(pong, "PONG");
+}
+
+/// Two servers on one append-only file would ruin it.
+#[tokio::test]
+async fn a_folder_whose_server_runs_on_another_port_is_refused() {
+    let mut place = Place::new();
+    let server = place.ensure().await.expect("it starts");
+    place.config.embedded_port = free_port();
+    let error = place.ensure().await.expect_err("the folder is in use");
+    assert!(matches!(error, EmbeddedError::OtherPort { .. }), "{error}");
+    assert!(error.to_string().contains(&server.port().to_string()), "{error}");
+    server.stop().await.expect("it stops");
+    place.ensure().await.expect("the folder is free").stop().await.expect("it stops");
+}
+
+/// Whoever tries the daemon out has to be told how to get the server.
+#[tokio::test]
+async fn no_binary_is_an_error_that_tells_how_to_get_one() {
+    let place = Place::new();
+    let search = OsString::from(place.folder.path());
+    let error = Embedded::ensure_from(&place.config, &search).await.expect_err("nothing there");
+    insta::assert_snapshot!(error, @"no redis-server or valkey-server on PATH; install one (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; macOS: brew install redis), or set redis.url to a server that runs");
+}
+
+fn script(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("a script");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+}
+
+/// A server that ends at once has said why in its log, and nobody should have to look for it.
+#[tokio::test]
+async fn a_server_that_ends_at_once_is_an_error_with_its_last_words() {
+    let place = Place::new();
+    script(place.folder.path(), "redis-server", "#!/bin/sh\necho 'the disk is on fire' > redis.log\nexit 3\n");
+    let error = Embedded::ensure_from(&place.config, place.folder.path().as_os_str()).await.expect_err("it ends");
+    let said = error.to_string();
+    assert!(said.contains("the disk is on fire") && said.contains("exit status: 3"), "{said}");
+    place.ensure().await.expect("nothing stands in the way").stop().await.expect("it stops");
+}
+
+/// A program that cannot be started, or a folder that cannot be made, has to be named.
+#[tokio::test]
+async fn what_cannot_be_used_is_named() {
+    let mut place = Place::new();
+    script(place.folder.path(), "redis-server", "#!/no/such/interpreter\n");
+    let error = Embedded::ensure_from(&place.config, place.folder.path().as_os_str()).await.expect_err("no program");
+    assert!(matches!(error, EmbeddedError::Start { .. }), "{error}");
+    let file = place.folder.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    place.config.data_dir = file.join("data");
+    let error = place.ensure().await.expect_err("no folder");
+    assert!(matches!(error, EmbeddedError::DataDir { .. }) && error.to_string().contains("file/data"), "{error}");
+}
+
+/// Data that takes long to load must be waited for, by whoever starts the server and by whoever adopts it meanwhile.
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for_and_adopted() {
+    let place = Place::new();
+    let first = place.ensure().await.expect("it starts");
+    let client = place.client();
+    let fill = "for i = 1, 3000 do redis.call('SET', 'key' .. i, 'x') end redis.call('SET', 'key', 'last')";
+    let () = client.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
+    first.stop().await.expect("it stops");
+    // The real server, slowed down so that the load lasts some seconds and is seen.
+    let real = which("redis-server");
+    let slow = format!("#!/bin/sh\nexec {real} \"$@\" --key-load-delay 1000\n");
+    script(place.folder.path(), "redis-server", &slow);
+    let search = place.folder.path().as_os_str();
+    let starting = Embedded::ensure_from(&place.config, search);
+    let given_up = tokio::time::timeout(Duration::from_millis(1500), starting).await;
+    assert!(given_up.is_err(), "it loads for longer");
+    let adopted = Embedded::ensure_from(&place.config, OsStr::new("")).await.expect("it is adopted");
+    assert_eq!(adopted.how(), How::Adopted);
+    assert_eq!(get(&place).await.as_deref(), Some("last"));
+    adopted.stop().await.expect("it stops");
+}
+
+fn which(name: &str) -> String {
+    let found = Command::new("sh").args(["-c", &format!("command -v {name}")]).output().expect("a shell");
+    String::from_utf8(found.stdout).expect("a path").trim().to_owned()
+}

@@ -1,0 +1,337 @@
+//! The reader of streams: against a real server, and against bytes cut and broken in every way.
+
+use std::time::Duration;
+
+use crate::support::redis_server::RedisServer;
+use proptest::prelude::*;
+use quotabell::wire::{
+    EntryId, ErrorKind, ReadError, Received, RedisClient, RedisEndpoint, StreamReader, config::RedisConfig,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+/// Entries as owned text, to compare.
+type Owned = Vec<(String, Vec<(String, String)>)>;
+
+fn target(url: &str) -> RedisEndpoint {
+    let config =
+        RedisConfig { url: url.to_owned(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None };
+    RedisEndpoint::from_config(&config).expect("a valid URL")
+}
+
+fn owned(reader: &StreamReader) -> Owned {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    reader
+        .entries()
+        .map(|entry| (text(entry.id), entry.fields.map(|field| (text(field.name), text(field.value))).collect()))
+        .collect()
+}
+
+async fn add(client: &RedisClient, stream: &str, id: &str, fields: &[(&str, &[u8])]) -> String {
+    let mut command = redis::cmd("XADD");
+    command.arg(stream).arg(id);
+    for (name, value) in fields {
+        command.arg(name).arg(value);
+    }
+    client.query(&command).await.expect("the entry is added")
+}
+
+async fn read(reader: &mut StreamReader, after: &str, count: u32) -> Received {
+    reader.request(after, count, None).await.expect("the request is written");
+    reader.receive().await.expect("a reply")
+}
+
+/// The reader has to hand over what producers appended: nothing less, nothing twice, in order.
+#[tokio::test]
+async fn entries_are_read_in_order_and_only_after_the_given_id() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    assert_eq!(read(&mut reader, "0-0", 10).await.entries, 0);
+    assert_eq!(owned(&reader), Owned::new());
+
+    let binary: Vec<u8> = (0..=255).collect();
+    add(&client, "usage", "5-1", &[("subject", b"alice"), ("units", b"3")]).await;
+    add(&client, "usage", "5-2", &[("", b""), ("bytes", &binary)]).await;
+    add(&client, "usage", "7-0", &[("subject", b"bob\r\n$3\r\n")]).await;
+    let received = read(&mut reader, "0-0", 2).await;
+    assert_eq!((received.entries, received.last), (2, Some(EntryId { ms: 5, seq: 2 })));
+    let now: Vec<i64> = client.query(&redis::cmd("TIME")).await.expect("the time");
+    assert!((now[0] * 1000 - received.server_ms).abs() < 10_000, "{received:?} at {now:?}");
+    assert_eq!(owned(&reader)[0].1, [("subject", "alice"), ("units", "3")].map(|(n, v)| (n.into(), v.into())));
+    let second = reader.entries().nth(1).expect("two entries");
+    assert_eq!(second.fields.last().expect("two fields").value, binary);
+
+    let received = read(&mut reader, "5-2", 10).await;
+    assert_eq!((received.entries, received.last), (1, Some(EntryId { ms: 7, seq: 0 })));
+    assert_eq!(owned(&reader)[0].1, [("subject".to_owned(), "bob\r\n$3\r\n".to_owned())]);
+    assert_eq!(read(&mut reader, "7-0", 10).await.last, None);
+}
+
+/// The caller commits one batch while the server reads the next: the batch must stay as it was.
+#[tokio::test]
+async fn entries_stay_readable_after_the_next_request_was_written() {
+    let server = RedisServer::start();
+    let client = server.client();
+    for id in ["1-0", "2-0", "3-0"] {
+        add(&client, "usage", id, &[("subject", id.as_bytes())]).await;
+    }
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    read(&mut reader, "0-0", 2).await;
+    let before = owned(&reader);
+    reader.request("2-0", 2, None).await.expect("the request is written");
+    assert_eq!(owned(&reader), before);
+    assert!(matches!(reader.request("2-0", 2, None).await, Err(ReadError::OutOfStep)));
+    assert_eq!(owned(&reader), before);
+    assert_eq!(reader.receive().await.expect("a reply").entries, 1);
+    assert_eq!(owned(&reader)[0].0, "3-0");
+    assert!(matches!(reader.receive().await, Err(ReadError::OutOfStep)));
+}
+
+/// A blocked read whose time is that of its request would make the batch look older than it is.
+#[tokio::test]
+async fn a_blocked_read_ends_with_an_entry_or_with_its_time() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    let begun: Vec<i64> = client.query(&redis::cmd("TIME")).await.expect("the time");
+    let begun_ms = begun[0] * 1000 + begun[1] / 1000;
+    reader.request("$", 10, Some(Duration::from_millis(150))).await.expect("the request is written");
+    let received = reader.receive().await.expect("a reply");
+    assert_eq!(received.entries, 0);
+    assert!(received.server_ms >= begun_ms + 150, "{received:?} began at {begun_ms}");
+
+    reader.request("$", 10, Some(Duration::from_secs(30))).await.expect("the request is written");
+    wait_for_blocked(&client).await;
+    let id = add(&client, "usage", "*", &[("subject", b"alice")]).await;
+    let received = reader.receive().await.expect("a reply");
+    assert_eq!(received.last.map(|id| id.to_string()), Some(id));
+    assert!(received.server_ms >= i64::try_from(received.last.expect("one entry").ms).expect("a time"));
+}
+
+async fn wait_for_blocked(client: &RedisClient) {
+    let blocked = async {
+        loop {
+            let info: String = client.query(redis::cmd("INFO").arg("clients")).await.expect("INFO");
+            if info.contains("blocked_clients:1") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), blocked).await.expect("the reader blocks");
+}
+
+/// A caller that stops waiting (a signal, a lost lease) and waits again must not lose or repeat bytes.
+#[tokio::test]
+async fn a_receive_that_is_given_up_goes_on_where_it_was() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    reader.request("0-0", 10, Some(Duration::from_secs(30))).await.expect("the request is written");
+    for _ in 0..3 {
+        tokio::time::timeout(Duration::from_millis(5), reader.receive()).await.expect_err("nothing to read yet");
+        assert_eq!(reader.entries().count(), 0);
+    }
+    add(&client, "usage", "1-0", &[("subject", b"alice")]).await;
+    assert_eq!(reader.receive().await.expect("a reply").entries, 1);
+}
+
+/// One huge entry must be read, and must not cost its memory for ever.
+#[tokio::test]
+async fn a_huge_reply_is_read_and_its_memory_given_back() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let value = vec![b'x'; 40 * 1024 * 1024];
+    add(&client, "usage", "1-0", &[("subject", &value)]).await;
+    add(&client, "usage", "2-0", &[("subject", b"alice")]).await;
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    let received = read(&mut reader, "0-0", 1).await;
+    assert!(received.bytes > value.len(), "{received:?}");
+    assert_eq!(
+        reader.entries().next().and_then(|entry| entry.fields.last()).expect("a field").value.len(),
+        value.len()
+    );
+    assert!(reader.capacity() >= value.len());
+    read(&mut reader, "1-0", 1).await;
+    assert_eq!(owned(&reader)[0].0, "2-0");
+    assert!(reader.capacity() <= 9 * 1024 * 1024, "{}", reader.capacity());
+}
+
+/// An error of the server must be told by its kind, and must not put the reader out of step.
+#[tokio::test]
+async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let () = client.query(redis::cmd("SET").arg("text").arg("x")).await.expect("set");
+    let mut reader = StreamReader::connect(&target(&server.url()), "text").await.expect("a connection");
+    reader.request("0-0", 1, None).await.expect("the request is written");
+    let error = reader.receive().await.expect_err("the key is no stream");
+    assert_eq!(error.fault(), ErrorKind::WrongType, "{error}");
+    assert_eq!(reader.entries().count(), 0);
+    let () = client.query(redis::cmd("DEL").arg("text")).await.expect("del");
+    add(&client, "text", "1-0", &[("subject", b"alice")]).await;
+    assert_eq!(read(&mut reader, "0-0", 1).await.entries, 1);
+    reader.request("not an id", 1, None).await.expect("the request is written");
+    assert_eq!(reader.receive().await.expect_err("no id").fault(), ErrorKind::Other);
+
+    let permissions = ["reset", "on", ">s3cret", "~*", "-@all", "+xread"];
+    let () = client.query(redis::cmd("ACL").arg("SETUSER").arg("bob").arg(&permissions)).await.expect("a user");
+    let url = server.url().replace("redis://", "redis://bob:s3cret@");
+    let mut bob = StreamReader::connect(&target(&url), "text").await.expect("a user without CLIENT connects");
+    bob.request("0-0", 1, None).await.expect("the request is written");
+    let error = bob.receive().await.expect_err("bob may not ask for the time");
+    assert_eq!(error.fault(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("TIME"), "{error}");
+}
+
+/// The end of the server has to end the wait, at once and as something that passes.
+#[tokio::test]
+async fn a_server_that_dies_while_a_read_blocks_is_away() {
+    let mut server = RedisServer::start();
+    let client = server.client();
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    reader.request("0-0", 1, Some(Duration::from_secs(60))).await.expect("the request is written");
+    wait_for_blocked(&client).await;
+    server.kill();
+    let ended = tokio::time::timeout(Duration::from_secs(10), reader.receive()).await.expect("no wait for the block");
+    assert_eq!(ended.expect_err("it is gone").fault(), ErrorKind::Away);
+    let refused = StreamReader::connect(&target(&server.url()), "usage").await.expect_err("nobody listens");
+    assert_eq!(refused.fault(), ErrorKind::Away, "{refused}");
+}
+
+/// Bytes that arrive, in these pieces, as the answer to one request.
+async fn answered(pieces: &[&[u8]]) -> Result<(Received, Owned), ReadError> {
+    let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+    let mut reader = StreamReader::over(ours, "usage");
+    reader.request("0-0", 10, Some(Duration::from_millis(1))).await?;
+    swallow_request(&mut theirs).await;
+    let feed = async {
+        for piece in pieces {
+            theirs.write_all(piece).await.expect("the reader lives");
+            // The reader runs until it needs more, so that each piece is a read of its own.
+            tokio::task::yield_now().await;
+        }
+        drop(theirs);
+    };
+    let (received, ()) = tokio::join!(reader.receive(), feed);
+    received.map(|received| (received, owned(&reader)))
+}
+
+async fn swallow_request(theirs: &mut DuplexStream) {
+    let mut request = vec![0; 4096];
+    let length = theirs.read(&mut request).await.expect("a request");
+    assert!(request[..length].ends_with(b"$4\r\nTIME\r\n"), "one write holds both commands");
+}
+
+const TIME: &str = "*2\r\n$10\r\n1763715600\r\n$6\r\n123999\r\n";
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
+}
+
+/// Redis answers a deleted entry with nil where its fields were; others answer nothing in other ways.
+#[test]
+fn nil_fields_and_all_ways_to_say_nothing_are_understood() {
+    let deleted = format!("*1\r\n*2\r\n$5\r\nusage\r\n*2\r\n*2\r\n$3\r\n1-0\r\n*-1\r\n*2\r\n$3\r\n2-0\r\n*0\r\n{TIME}");
+    let (received, entries) = run(answered(&[deleted.as_bytes()])).expect("a reply");
+    assert_eq!((received.entries, received.last), (2, Some(EntryId { ms: 2, seq: 0 })));
+    assert_eq!(received.server_ms, 1_763_715_600_123);
+    assert_eq!(received.bytes, deleted.len() - TIME.len());
+    assert_eq!(entries, [("1-0".to_owned(), vec![]), ("2-0".to_owned(), vec![])]);
+    for nothing in ["*-1\r\n", "*0\r\n", "*1\r\n*2\r\n$5\r\nusage\r\n*0\r\n"] {
+        let reply = format!("{nothing}{TIME}");
+        let (received, entries) = run(answered(&[reply.as_bytes()])).expect("a reply");
+        assert_eq!((received.entries, received.last, received.bytes), (0, None, nothing.len()));
+        assert!(entries.is_empty());
+    }
+}
+
+/// A broken reply must be an error with a name: neither a panic, nor an endless wait, nor memory for the asking.
+#[test]
+fn broken_replies_are_refused() {
+    let entry = "*1\r\n*2\r\n$5\r\nusage\r\n*1\r\n";
+    for broken in [
+        "+OK\r\n".to_owned(),
+        "*2\r\n".to_owned(),
+        "*1\r\n*3\r\n".to_owned(),
+        "*1\r\n*2\r\n$-1\r\n".to_owned(),
+        format!("{entry}*3\r\n"),
+        format!("{entry}*2\r\n$3\r\n1-0\r\n*3\r\n"),
+        format!("{entry}*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nabc"),
+        format!("{entry}*2\r\n$3\r\n1-0\r\n*2\r\n$536870913\r\n"),
+        "*1\r\n*2\r\n$5\r\nusage\r\n*4294967296\r\n".to_owned(),
+        format!("{entry}*2\r\n$3\r\n1+0\r\n*0\r\n{TIME}"),
+        format!("{entry}*2\r\n$23\r\n1-18446744073709551616x\r\n*0\r\n{TIME}"),
+        "*-1\r\n*2\r\n$1\r\nx\r\n$1\r\n0\r\n".to_owned(),
+        "*-1\r\n*2\r\n$19\r\n9223372036854775807\r\n$1\r\n0\r\n".to_owned(),
+        "*-1\r\n:1\r\n".to_owned(),
+    ] {
+        let error = run(answered(&[broken.as_bytes()])).expect_err(&broken);
+        assert!(matches!(error, ReadError::Malformed(_)), "{broken:?}: {error}");
+        assert_eq!(error.fault(), ErrorKind::Other);
+    }
+    assert!(matches!(run(answered(&[b"*1\r\n"])), Err(ReadError::Closed)));
+}
+
+fn reply(entries: &Owned) -> Vec<u8> {
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let mut reply = format!("*1\r\n*2\r\n$5\r\nusage\r\n*{}\r\n", entries.len());
+    for (id, fields) in entries {
+        reply += &format!("*2\r\n{}*{}\r\n", bulk(id), fields.len() * 2);
+        for (name, value) in fields {
+            reply += &bulk(name);
+            reply += &bulk(value);
+        }
+    }
+    (reply + TIME).into_bytes()
+}
+
+fn any_entries() -> impl Strategy<Value = Owned> {
+    let id = (any::<u64>(), any::<u64>()).prop_map(|(ms, seq)| format!("{ms}-{seq}"));
+    let text = || proptest::string::string_regex("[a-z$*\r\n0-9é-]{0,12}").expect("a pattern");
+    proptest::collection::vec((id, proptest::collection::vec((text(), text()), 0..4)), 1..6)
+}
+
+/// Cuts bytes at these places.
+fn cut<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).chain([0, bytes.len()]).collect();
+    places.sort_unstable();
+    places.dedup();
+    places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
+}
+
+proptest! {
+    /// The network cuts replies where it likes.
+    #[test]
+    fn any_cut_of_a_reply_gives_the_same_entries(
+        entries in any_entries(),
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let bytes = reply(&entries);
+        let (received, read) = run(answered(&cut(&bytes, &cuts))).expect("a whole reply");
+        prop_assert_eq!(received.entries, entries.len());
+        prop_assert_eq!(received.bytes, bytes.len() - TIME.len());
+        prop_assert_eq!(read, entries.clone());
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        prop_assert_eq!(run(answered(&single)).expect("a whole reply").1, entries);
+    }
+
+    /// Bytes that nobody meant for us must never end the process.
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = run(answered(&[&bytes]));
+    }
+
+    /// Nor must a reply of which a few bytes went wrong, which gets further into the parser.
+    #[test]
+    fn a_damaged_reply_never_panics(
+        entries in any_entries(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = reply(&entries);
+        for (place, byte) in &damage {
+            let place = place.index(bytes.len());
+            bytes[place] = *byte;
+        }
+        let _ = run(answered(&[&bytes]));
+    }
+}

@@ -1,0 +1,578 @@
+//! The real binary, killed with SIGKILL at random moments, over and over, in the middle of one run of events. Afterwards every number
+//! must be what a plain map says.
+//!
+//! Moments are random numbers of round trips to Redis, counted from the start of the process, from the moment it is ready, from a
+//! commit or from a webhook that has arrived and is not answered yet; so kills land in starts, readings, commits, fan-outs, sends and
+//! settlements. Some lives are two daemons at once, of which one
+//! reads and the other stands by. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support;
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::mail_server::ParsedMail;
+use crate::support::outbox::Outbox;
+use crate::support::post_office::{Box, Manners, PostOffice};
+use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::traffic::{Books, Customer, Event, FREE_LIMIT, Reached, Traffic};
+use crate::support::webhook_receiver::secret;
+use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
+use quotabell::types::{Alert, AlertId, ContactId, Day, DeliveryId, Percent};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use redis::streams::StreamRangeReply;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How many daemons are killed.
+const KILLS: u64 = 260;
+/// The producer waits while more events than this are not counted.
+const BACKLOG_MAX: u64 = 6_000;
+/// The deadline of a webhook; its lease lasts 5 s longer, and whoever was killed with a lease costs that time.
+const WEBHOOK_TIMEOUT: &str = "1s";
+/// The longest wait for a moment that does not come, such as a webhook when nothing is due.
+const MOMENT_MAX: Duration = Duration::from_millis(150);
+
+/// Counting twice, losing an alert or ringing twice after a crash is what this product must never do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_anywhere_any_number_of_times_every_number_is_right() {
+    let seed =
+        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    eprintln!("QUOTABELL_TEST_SEED={seed}");
+    let scene = Scene::set(seed).await;
+    let stop = CancellationToken::new();
+    let producer = scene.produce(&stop);
+    let tally = scene.kill_again_and_again(seed).await;
+    stop.cancel();
+    let books = producer.await.expect("the producer ends well");
+    let survivor = scene.setup_at(scene.home_of_the_dead().await).start().await;
+    scene.drained().await;
+    scene.tell_where_to_reach_the_silent().await;
+    survivor.drain().await;
+
+    scene.compare_counts(&books).await;
+    let alerts = scene.compare_alerts(&books).await;
+    scene.look_for_keys_that_never_go().await;
+    scene.compare_deliveries(&alerts, &tally, &books).await;
+}
+
+/// Everything but the daemons.
+struct Scene {
+    outbox: Outbox,
+    office: PostOffice,
+    mails: JoinHandle<HashMap<String, u64>>,
+    mails_end: CancellationToken,
+    traffic: Traffic,
+    /// Contacts by subject, those of the silent included.
+    contacts: BTreeMap<String, Vec<Contact>>,
+    setup: DaemonSetup,
+    /// Where daemons listen. One that is started where the last reader was killed need not wait for its lease to run out.
+    homes: [String; 2],
+}
+
+/// A daemon that runs.
+#[derive(Debug)]
+struct Life {
+    daemon: Daemon,
+    /// Which of the homes is its.
+    home: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Contact {
+    id: String,
+    json: serde_json::Value,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Webhook(Manners),
+    Email,
+}
+
+/// What the kills met.
+#[derive(Debug, Default)]
+struct Tally {
+    kills: u64,
+    before_ready: u64,
+    with_backlog: u64,
+    with_alerts_in_outbox: u64,
+    with_an_open_lease: u64,
+    of_two: u64,
+}
+
+/// When to kill.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// So many round trips after the process was started.
+    Started(u32),
+    /// So many round trips after it was ready.
+    Ready(u32),
+    /// So many round trips after the next commit.
+    Committed(u32),
+    /// So many round trips after a webhook has arrived.
+    Sending(u32),
+}
+
+impl Scene {
+    async fn set(seed: u64) -> Self {
+        let outbox = Outbox::on(RedisServer::start());
+        let office = PostOffice::open(outbox.server.client(), outbox.keys.clone()).await;
+        let mut catcher = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+        let setup = DaemonSetup::on(&outbox.server.url())
+            .env("QUOTABELL__WEBHOOK__TIMEOUT", WEBHOOK_TIMEOUT)
+            .env("QUOTABELL__EMAIL__TIMEOUT", "1s")
+            .env("QUOTABELL__EMAIL__SMTP_URL", &catcher.url())
+            .env("QUOTABELL__PLANS__FREE__LIMITS", &format!("{{\"requests\":{FREE_LIMIT}}}"));
+        let mails_end = CancellationToken::new();
+        let ended = mails_end.clone();
+        let mails = tokio::spawn(async move {
+            let mut ids = HashMap::new();
+            loop {
+                tokio::select! {
+                    biased;
+                    mail = catcher.next() => {
+                        let id = ParsedMail::parse(&mail.text()).header("Message-ID");
+                        *ids.entry(id).or_default() += 1;
+                    }
+                    () = ended.cancelled() => return ids,
+                }
+            }
+        });
+        let traffic = Traffic::new(seed);
+        let homes = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
+        let mut scene = Self { outbox, office, mails, mails_end, traffic, contacts: BTreeMap::new(), setup, homes };
+        scene.settle_customers().await;
+        scene
+    }
+
+    /// Writes the customers' settings as a platform would, and thinks of contacts for those that have none.
+    async fn settle_customers(&mut self) {
+        for (number, customer) in self.traffic.customers.clone().iter().enumerate() {
+            let contacts: Vec<Contact> =
+                (0..customer.contacts.max(1)).map(|which| self.contact(number, which)).collect();
+            if customer.known {
+                self.write(customer, &contacts).await;
+            }
+            self.contacts.insert(customer.subject.clone(), contacts);
+        }
+    }
+
+    fn contact(&self, number: usize, which: usize) -> Contact {
+        let id = format!("c_{number}_{which}");
+        if number % 7 == 3 && which == 0 {
+            let json = serde_json::json!({"id": id, "channel": "email", "address": format!("{id}@b.test")});
+            return Contact { id, json, kind: Kind::Email };
+        }
+        let manners = match (number + which) % 5 {
+            0 => Manners::Flaky,
+            1 if number.is_multiple_of(3) => Manners::Gone,
+            _ => Manners::Good,
+        };
+        let secret = secret(u8::try_from(number).expect("few customers"));
+        let json = self.office.rent(Box { id: id.clone(), secret, manners });
+        Contact { id, json, kind: Kind::Webhook(manners) }
+    }
+
+    async fn write(&self, customer: &Customer, contacts: &[Contact]) {
+        let thresholds: Vec<String> = customer.thresholds.iter().map(ToString::to_string).collect();
+        let mut words = vec![
+            subject_key(&customer.subject),
+            "timezone".into(),
+            customer.zone.name().into(),
+            "thresholds".into(),
+            thresholds.join(","),
+        ];
+        for (metric, limit) in &customer.limits {
+            words.extend([format!("limit:{metric}"), limit.to_string()]);
+        }
+        if customer.contacts > 0 {
+            words.extend(["contacts".into(), json_of(contacts)]);
+        }
+        let _: u64 = self.outbox.run("HSET", words).await;
+    }
+
+    /// Adds events until told to stop, in pipelines of random length, and keeps the books by the ids that the stream gave.
+    fn produce(&self, stop: &CancellationToken) -> JoinHandle<Books> {
+        let (client, keys, stop) = (Arc::clone(&self.outbox.client), self.outbox.keys.clone(), stop.clone());
+        let mut traffic = Traffic::new(self.traffic.seed());
+        let mut random = StdRng::seed_from_u64(self.traffic.seed() ^ 1);
+        tokio::spawn(async move {
+            let mut books = Books::default();
+            let mut paced = tokio::time::interval(Duration::from_millis(2));
+            while !stop.is_cancelled() {
+                let mut look = redis::pipe();
+                look.cmd("TIME").cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
+                let (time, read): ((i64, i64), Option<u64>) = client.pipe(&look).await.expect("redis answers");
+                if books.entries.saturating_sub(read.unwrap_or(0)) < BACKLOG_MAX {
+                    let now_ms = time.0 * 1000 + time.1 / 1000;
+                    let events: Vec<Event> = (0..random.random_range(1..80)).map(|_| traffic.event(now_ms)).collect();
+                    let ids: Vec<String> =
+                        client.pipe(&pipeline(keys.stream(), &events)).await.expect("they are added");
+                    for (id, event) in ids.into_iter().zip(&events) {
+                        books.enter(&traffic.customers, id, event);
+                    }
+                }
+                paced.tick().await;
+            }
+            books
+        })
+    }
+
+    async fn kill_again_and_again(&self, seed: u64) -> Tally {
+        let mut random = StdRng::seed_from_u64(seed ^ 2);
+        let mut tally = Tally::default();
+        let mut survivor: Option<Life> = None;
+        while tally.kills < KILLS {
+            let Life { mut daemon, home } = match survivor.take() {
+                Some(life) => life,
+                None => self.begin_at(self.home_of_the_dead().await),
+            };
+            let second = random.random_bool(0.25).then(|| self.begin_at(1 - home));
+            let moment = match random.random_range(0..10) {
+                0 => Moment::Started(random.random_range(0..150)),
+                1..4 => Moment::Ready(random.random_range(0..600)),
+                4..7 => Moment::Committed(random.random_range(0..30)),
+                _ => Moment::Sending(random.random_range(0..12)),
+            };
+            self.wait_for(moment, &mut daemon).await;
+            let ready = daemon.has_said(support::daemon::READY);
+            daemon.kill().await;
+            self.look_at_the_wreck(&mut tally).await;
+            tally.kills += 1;
+            tally.before_ready += u64::from(!ready);
+            tally.of_two += u64::from(second.is_some());
+            survivor = second;
+        }
+        if let Some(life) = survivor {
+            life.daemon.kill().await;
+            tally.kills += 1;
+        }
+        tally
+    }
+
+    fn setup_at(&self, home: usize) -> DaemonSetup {
+        self.setup.clone().env("QUOTABELL__HTTP__LISTEN", &self.homes[home])
+    }
+
+    fn begin_at(&self, home: usize) -> Life {
+        Life { daemon: self.setup_at(home).spawn(), home }
+    }
+
+    /// Where the daemon listened that read last.
+    async fn home_of_the_dead(&self) -> usize {
+        let holder: Option<String> = self.outbox.run("GET", &[self.outbox.keys.lease().as_str()]).await;
+        let holder = holder.unwrap_or_default();
+        self.homes.iter().position(|home| holder.contains(&format!("/{home}/"))).unwrap_or(0)
+    }
+
+    async fn wait_for(&self, moment: Moment, daemon: &mut Daemon) {
+        let round_trips = match moment {
+            Moment::Started(round_trips) => round_trips,
+            Moment::Ready(round_trips) => {
+                daemon.says(support::daemon::READY).await;
+                round_trips
+            }
+            Moment::Committed(round_trips) => {
+                daemon.says(support::daemon::READY).await;
+                let before = self.progress().await;
+                let committed = async { while self.progress().await == before {} };
+                let _ = tokio::time::timeout(MOMENT_MAX, committed).await;
+                round_trips
+            }
+            Moment::Sending(round_trips) => {
+                daemon.says(support::daemon::READY).await;
+                let mut requests: watch::Receiver<u64> = self.office.requests();
+                let _ = tokio::time::timeout(MOMENT_MAX, requests.changed()).await;
+                round_trips
+            }
+        };
+        for _ in 0..round_trips {
+            let _: String = self.outbox.client.query(&redis::cmd("PING")).await.expect("redis answers");
+        }
+    }
+
+    async fn progress(&self) -> Option<String> {
+        self.outbox.run("HGET", &[self.outbox.keys.checkpoint().as_str(), "id"]).await
+    }
+
+    /// What a kill left must be consistent at once, not only in the end.
+    async fn look_at_the_wreck(&self, tally: &mut Tally) {
+        let keys = &self.outbox.keys;
+        let mut look = redis::pipe();
+        look.atomic();
+        look.cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
+        look.cmd("HMGET").arg(keys.totals()).arg(&["counted", "refused", "duplicates"]);
+        look.cmd("XLEN").arg(keys.stream());
+        let (read, moved, left): (Option<u64>, Vec<Option<u64>>, u64) =
+            self.outbox.client.pipe(&look).await.expect("redis answers");
+        let judged: u64 = moved.into_iter().flatten().sum();
+        assert_eq!(read.unwrap_or(0), judged, "each entry read is counted, refused or a duplicate");
+        let totals = self.outbox.assert_balanced().await;
+        assert!(
+            totals.raised <= totals.made + totals.outbox,
+            "an alert has neither a delivery nor a place in the outbox"
+        );
+        tally.with_backlog += u64::from(left > 100);
+        tally.with_alerts_in_outbox += u64::from(totals.outbox > 0);
+        // Nothing waits for a retry longer than this; what is due later is leased, or has no contact.
+        let leased: u64 = self.outbox.run("ZCOUNT", &[&keys.due(), &(totals.now.0 + 1000).to_string(), "+inf"]).await;
+        tally.with_an_open_lease += u64::from(leased > totals.waiting);
+    }
+
+    /// Until everything is counted and nothing is pending but what has no contact.
+    async fn drained(&self) {
+        eventually("everything is counted and sent", || async {
+            let lag = self.group_lag().await;
+            let totals = self.outbox.totals().await;
+            (lag == Some(0) && totals.outbox == 0 && totals.pending == totals.waiting).then_some(())
+        })
+        .await;
+    }
+
+    async fn group_lag(&self) -> Option<u64> {
+        let groups: redis::streams::StreamInfoGroupsReply =
+            self.outbox.run("XINFO", &["GROUPS", self.outbox.keys.stream()]).await;
+        groups.groups.iter().find(|group| group.name == "quotabell").and_then(|group| group.lag.map(|lag| lag as u64))
+    }
+
+    /// Contacts that come late still get every alert.
+    async fn tell_where_to_reach_the_silent(&self) {
+        let totals = self.outbox.assert_balanced().await;
+        assert!(totals.waiting > 0, "some alerts have nobody to go to");
+        for customer in self.traffic.customers.iter().filter(|customer| customer.contacts == 0) {
+            let contacts = json_of(&self.contacts[&customer.subject]);
+            let _: u64 = self.outbox.run("HSET", &[subject_key(&customer.subject), "contacts".into(), contacts]).await;
+        }
+        eventually("the waiting alerts are sent", || async { (self.outbox.totals().await.pending == 0).then_some(()) })
+            .await;
+    }
+
+    async fn hashes<V: redis::FromRedisValue>(&self, pattern: &str) -> BTreeMap<String, BTreeMap<String, V>> {
+        let names: Vec<String> = self.outbox.run("KEYS", pattern).await;
+        let mut hashes = BTreeMap::new();
+        for name in names {
+            let hash: BTreeMap<String, V> = self.outbox.run("HGETALL", &name).await;
+            hashes.insert(name, hash);
+        }
+        hashes
+    }
+
+    /// I1 and I2: counters, refusals, duplicates, and where the checkpoint stands.
+    async fn compare_counts(&self, books: &Books) {
+        let mut counts = BTreeMap::new();
+        for (key, hash) in self.hashes::<u64>("quota_usage:{usage}:*").await {
+            let parts: Vec<&str> = key.split(':').collect();
+            for (subject, units) in hash {
+                let counter = support::traffic::Counter {
+                    subject,
+                    metric: parts[2].to_owned(),
+                    day: parts[3].parse().expect("a date"),
+                };
+                assert_eq!(counts.insert(counter, units), None, "a subject has one bucket");
+            }
+        }
+        assert_eq!(differences(&counts, &books.counts), Vec::<String>::new());
+
+        let stream: StreamRangeReply = self.outbox.run("XRANGE", &[&self.outbox.keys.refused(), "-", "+"]).await;
+        let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).expect("text");
+        let refused: BTreeMap<String, String> =
+            stream.ids.iter().map(|entry| (text(&entry.map["entry"]), text(&entry.map["reason"]))).collect();
+        assert_eq!(refused.len(), stream.ids.len(), "each refusal is kept once");
+        let expected = books.refused.iter().map(|(entry, reason)| (entry.clone(), (*reason).to_owned())).collect();
+        assert_eq!(differences(&refused, &expected), Vec::<String>::new());
+
+        let totals = self.outbox.totals().await;
+        assert_eq!((totals.counted, totals.duplicates), (books.counted, books.duplicates));
+        assert_eq!(totals.refused, books.refused.len() as u64);
+        let read: u64 = self.outbox.run("HGET", &[&self.outbox.keys.checkpoint(), "entries_read"]).await;
+        assert_eq!(read, books.entries);
+    }
+
+    /// I3: records, flags and totals name exactly the thresholds that were reached.
+    async fn compare_alerts(&self, books: &Books) -> Vec<Alert> {
+        let mut alerts = Vec::new();
+        for (_, records) in self.hashes::<String>("quota_raised:{usage}:*").await {
+            for (field, json) in records {
+                let alert: Alert = serde_json::from_str(&json).expect("an alert");
+                assert_eq!(field, format!("{}:{}", alert.threshold_percent, alert.subject));
+                alerts.push(alert);
+            }
+        }
+        let limits = books.reached(&self.traffic.customers);
+        let raised: BTreeSet<Reached> = alerts.iter().map(reached_of).collect();
+        assert_eq!(alerts.len(), raised.len());
+        assert_eq!(raised, limits.keys().cloned().collect());
+        let mut flags = BTreeSet::new();
+        for alert in &alerts {
+            let reached = reached_of(alert);
+            let limit = limits[&reached];
+            assert_eq!(alert.limit, limit);
+            let least = (u128::from(limit) * u128::from(reached.percent)).div_ceil(100);
+            assert!(u128::from(alert.used) >= least && alert.used <= books.counts[&reached.counter], "{alert:?}");
+            let percent = Percent::new(alert.threshold_percent.get()).expect("legal");
+            assert_eq!(alert.id, AlertId::of(&alert.subject, &alert.metric, percent, alert.day));
+            let flag = self.outbox.keys.flag(&alert.subject, &alert.metric, percent, alert.day);
+            let id: Option<String> = self.outbox.run("GET", &flag).await;
+            assert_eq!(id.as_deref(), Some(alert.id.as_str()));
+            flags.insert(flag);
+        }
+        let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_alert:{usage}:*").await;
+        assert_eq!(names, flags, "no flag without its alert");
+        assert_eq!(self.outbox.totals().await.raised, alerts.len() as u64);
+        alerts
+    }
+
+    /// Only the keys that the contract names live for ever; what a killed start has left behind goes by itself.
+    async fn look_for_keys_that_never_go(&self) {
+        let keys = &self.outbox.keys;
+        let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
+        let lasting =
+            [lasting.as_slice(), &[keys.due(), keys.pending(), keys.waiting(), keys.stream().to_owned()]].concat();
+        let names: Vec<String> = self.outbox.run("KEYS", "*").await;
+        for name in names {
+            let ttl_s: i64 = self.outbox.run("TTL", &name).await;
+            let may_last = lasting.contains(&name) || name.starts_with("quota_subject:");
+            // Below zero: no time to live, or gone since it was listed.
+            assert!(may_last || ttl_s != -1, "{name} has no time to live");
+        }
+    }
+
+    /// I4 and I5: one delivery for each alert and contact, ended as its receiver wanted, having arrived at least once.
+    async fn compare_deliveries(self, alerts: &[Alert], tally: &Tally, books: &Books) {
+        self.mails_end.cancel();
+        let mails = self.mails.await.expect("the mail server ends well");
+        let arrived = self.office.arrived();
+        let stored = {
+            let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_delivery:{usage}:*").await;
+            names
+        };
+        assert_eq!(self.office.faults(), Vec::<String>::new());
+        let (mut expected, mut delivered, mut dead, mut reopened) = (BTreeSet::new(), 0, 0, 0);
+        let (mut letters, mut resent, mut cut_off) = (0, 0, 0);
+        for alert in alerts {
+            if self.traffic.customers.iter().any(|c| c.subject == alert.subject.as_str() && c.contacts == 0) {
+                // The delivery that waited for a contact ended when one came.
+                let waited = support::outbox::waiting_delivery(alert);
+                assert_eq!(self.outbox.state(&waited).await, "cancelled");
+                expected.insert(self.outbox.keys.delivery(&waited));
+                reopened += 1;
+            }
+            for contact in &self.contacts[alert.subject.as_str()] {
+                let id = DeliveryId::of(&alert.id, &ContactId::from_stored(&contact.id));
+                expected.insert(self.outbox.keys.delivery(&id));
+                let detail =
+                    quotabell::outbox::show(&self.outbox.client, &self.outbox.keys, &id).await.expect("redis answers");
+                let detail = detail.unwrap_or_else(|| panic!("no delivery {id} of {alert:?}"));
+                let logged = detail.attempt_log.len() as u64;
+                let attempts = u64::from(detail.view.attempts);
+                let gone = contact.kind == Kind::Webhook(Manners::Gone);
+                assert_eq!(detail.view.state.as_str(), if gone { "dead" } else { "delivered" }, "{detail:?}");
+                delivered += u64::from(!gone);
+                dead += u64::from(gone);
+                let requests = match contact.kind {
+                    Kind::Email => mails.get(&format!("<{id}@example.com>")).copied().unwrap_or(0),
+                    Kind::Webhook(manners) => {
+                        let letter =
+                            support::post_office::Letter { contact: contact.id.clone(), alert: alert.id.to_string() };
+                        let got = arrived.get(&letter).unwrap_or_else(|| panic!("{letter:?} never arrived"));
+                        compare_body(&got.body, alert);
+                        assert!(manners != Manners::Flaky || got.requests > 1, "a failed attempt was repeated");
+                        got.requests
+                    }
+                };
+                letters += 1;
+                // An attempt that is recorded took place, and one that took place was leased.
+                assert!(1 <= logged && logged <= requests && requests <= attempts, "{requests} requests: {detail:?}");
+                let ends = detail.attempt_log.iter().filter(|attempt| attempt.outcome != "transient").count();
+                assert_eq!(ends, 1, "success is recorded once: {detail:?}");
+                resent += requests - logged;
+                cut_off += attempts - logged;
+            }
+        }
+        assert_eq!(stored, expected, "no delivery but these");
+        assert_eq!(arrived.len() as u64 + mails.len() as u64, letters, "nothing arrived that was not due");
+        let totals = self.outbox.assert_balanced().await;
+        assert_eq!((totals.delivered, totals.dead, totals.cancelled, totals.pending), (delivered, dead, reopened, 0));
+        // A lease that nobody settled belongs to a daemon that was killed with it.
+        assert!(resent <= cut_off);
+        eprintln!(
+            "{} kills ({} before ready, {} beside a second daemon, {} with uncounted events, {} with alerts in the outbox, {} with an open lease)",
+            tally.kills,
+            tally.before_ready,
+            tally.of_two,
+            tally.with_backlog,
+            tally.with_alerts_in_outbox,
+            tally.with_an_open_lease
+        );
+        eprintln!(
+            "{} events: {} counted, {} duplicates, {} refused; {} alerts, {letters} deliveries ({delivered} delivered, {dead} dead, {reopened} had waited for a contact)",
+            books.entries,
+            books.counted,
+            books.duplicates,
+            books.refused.len(),
+            alerts.len()
+        );
+        eprintln!(
+            "{cut_off} attempts cut off by a kill, {resent} of them after the message had been taken: sent again with the same id"
+        );
+        assert!(tally.kills >= 200 && tally.with_backlog > 50 && tally.with_an_open_lease > 10, "{tally:?}");
+        assert!(alerts.len() > 100 && books.entries > 10_000, "too little happened");
+    }
+}
+
+/// Where two maps differ: all of both would be pages.
+fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    found: &BTreeMap<K, V>,
+    expected: &BTreeMap<K, V>,
+) -> Vec<String> {
+    let keys: BTreeSet<&K> = found.keys().chain(expected.keys()).collect();
+    let differing = keys.into_iter().filter(|key| found.get(key) != expected.get(key));
+    differing.map(|key| format!("{key:?}: {:?}, expected {:?}", found.get(key), expected.get(key))).collect()
+}
+
+fn compare_body(body: &serde_json::Value, alert: &Alert) {
+    assert_eq!(body["type"], "quota.threshold_reached");
+    let data = &body["data"];
+    assert_eq!(data["subject"], alert.subject.as_str());
+    assert_eq!(data["metric"], alert.metric.as_str());
+    assert_eq!(data["threshold_percent"], alert.threshold_percent.get());
+    assert_eq!(data["used"], alert.used);
+    assert_eq!(data["limit"], alert.limit);
+    assert_eq!(data["day"], alert.day.to_string());
+    assert_eq!(data["timezone"], alert.timezone);
+}
+
+fn reached_of(alert: &Alert) -> Reached {
+    let day: Day = alert.day;
+    let counter = support::traffic::Counter {
+        subject: alert.subject.to_string(),
+        metric: alert.metric.to_string(),
+        day: day.to_string().parse().expect("a date"),
+    };
+    Reached { counter, percent: alert.threshold_percent.get().into() }
+}
+
+fn pipeline(stream: &str, events: &[Event]) -> redis::Pipeline {
+    let mut pipeline = redis::pipe();
+    for event in events {
+        pipeline.cmd("XADD").arg(stream).arg("*");
+        for field in &event.fields {
+            pipeline.arg(field.name).arg(&field.value);
+        }
+    }
+    pipeline
+}
+
+fn subject_key(subject: &str) -> String {
+    quotabell::types::keys::subject(&support::outbox::subject(subject))
+}
+
+fn json_of(contacts: &[Contact]) -> String {
+    serde_json::Value::from_iter(contacts.iter().map(|contact| contact.json.clone())).to_string()
+}

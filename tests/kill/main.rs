@@ -1,0 +1,7 @@
+//! The daemon is killed anywhere, and every number is right afterwards.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod api_check_kill;
+mod kill;

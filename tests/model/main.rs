@@ -1,0 +1,9 @@
+//! Random histories on a real server, held against plain models, and races that only many callers at once can show.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod outbox_model;
+mod throttle_claims_model;
+mod throttle_races;
+mod throttle_rates_model;

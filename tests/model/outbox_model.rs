@@ -1,0 +1,302 @@
+//! Random histories of the delivery scripts against a model in memory: after each step Redis and the model agree, and I4 holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, waiting_delivery, webhook};
+use crate::support::redis_server::RedisServer;
+use proptest::prelude::*;
+use quotabell::contacts::Contact;
+use quotabell::outbox::{
+    FannedOut, ReplayAnswer, Settled, Settlement, Source, SourceEnd, replay, settle, wake_subject,
+};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Keys};
+
+/// One step. Numbers choose among what there is at that moment, so that every sequence means something and can be shrunk.
+#[derive(Debug, Clone)]
+enum Step {
+    /// An alert goes into the outbox and is fanned out to a subset of the contacts; twice, as after a lost answer.
+    Raise { alert: u8, contacts: u8 },
+    /// Everything that is due is leased.
+    Lease,
+    /// A lease ends as `end` says, by a token that may be an old one; sometimes twice.
+    Settle { token: u8, end: u8 },
+    /// A leased delivery is fanned out again, by a token that may be an old one.
+    FanOutAgain { token: u8, contacts: u8 },
+    /// A lease or a wait runs out.
+    TimePasses { delivery: u8 },
+    /// A delivery in any state is replayed.
+    Replay { delivery: u8 },
+    /// The subject changed.
+    Wake,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (0..4_u8, 0..8_u8).prop_map(|(alert, contacts)| Step::Raise { alert, contacts }),
+        4 => Just(Step::Lease),
+        4 => (any::<u8>(), 0..8_u8).prop_map(|(token, end)| Step::Settle { token, end }),
+        3 => (any::<u8>(), 0..8_u8).prop_map(|(token, contacts)| Step::FanOutAgain { token, contacts }),
+        3 => any::<u8>().prop_map(|delivery| Step::TimePasses { delivery }),
+        1 => any::<u8>().prop_map(|delivery| Step::Replay { delivery }),
+        1 => Just(Step::Wake),
+    ]
+}
+
+/// A delivery as the model knows it.
+#[derive(Debug, Clone)]
+struct Modelled {
+    alert: u8,
+    channel: Channel,
+    state: &'static str,
+    token: Option<String>,
+    settled: Option<String>,
+    is_due: bool,
+    attempts: u32,
+    records: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Token {
+    id: DeliveryId,
+    token: String,
+}
+
+/// The whole of one history.
+struct History<'a> {
+    outbox: &'a Outbox,
+    deliveries: BTreeMap<DeliveryId, Modelled>,
+    tokens: Vec<Token>,
+    calls: u32,
+}
+
+fn alert_of(number: u8) -> Alert {
+    alert(&subject("alice"), u16::from(number) + 80)
+}
+
+/// The subset of the three contacts that the bits name.
+fn contacts_of(bits: u8) -> Vec<Contact> {
+    let all = [email("a"), webhook("b"), email("c")];
+    all.into_iter().enumerate().filter(|(n, _)| bits & (1 << n) != 0).map(|(_, contact)| contact).collect()
+}
+
+impl History<'_> {
+    async fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Raise { alert, contacts } => self.raise(alert, &contacts_of(contacts)).await,
+            Step::Lease => self.lease().await,
+            Step::Settle { token, end } => self.settle(token, end).await,
+            Step::FanOutAgain { token, contacts } => self.fan_out_again(token, &contacts_of(contacts)).await,
+            Step::TimePasses { delivery } => {
+                if let Some(id) = self.pick(delivery)
+                    && self.deliveries[&id].state == "pending"
+                {
+                    self.outbox.let_time_pass(&id).await;
+                    self.deliveries.get_mut(&id).expect("picked").is_due = true;
+                }
+            }
+            Step::Replay { delivery } => self.replay(delivery).await,
+            Step::Wake => {
+                let woken =
+                    wake_subject(&self.outbox.client, &self.outbox.keys, &subject("alice")).await.expect("works");
+                let waits = |one: &&mut Modelled| one.channel == Channel::None && one.state == "pending";
+                let mut expected = 0;
+                for waiting in self.deliveries.values_mut().filter(waits) {
+                    (waiting.is_due, waiting.token) = (true, None);
+                    expected += 1;
+                }
+                assert_eq!(woken, expected);
+            }
+        }
+    }
+
+    fn pick(&self, number: u8) -> Option<DeliveryId> {
+        self.deliveries.keys().nth(usize::from(number) % self.deliveries.len().max(1)).cloned()
+    }
+
+    /// Old tokens are as likely as the newest, so that stale calls are frequent.
+    fn pick_token(&self, number: u8) -> Option<Token> {
+        let newest: Vec<&Token> = self.tokens.iter().rev().take(12).collect();
+        newest.get(usize::from(number) % newest.len().max(1)).map(|token| (*token).clone())
+    }
+
+    async fn raise(&mut self, number: u8, contacts: &[Contact]) {
+        let alert = alert_of(number);
+        let entry = self.outbox.raise(&alert).await;
+        let source = Source::Outbox { entry: &entry };
+        let FannedOut::Done(fanned) = self.outbox.fan_out(source, &alert, contacts).await else { panic!("not done") };
+        assert_eq!(fanned.source, SourceEnd::Consumed);
+        self.model_wanted(number, contacts, None);
+        assert_eq!(self.outbox.fan_out(source, &alert, contacts).await, FannedOut::Gone);
+    }
+
+    /// What fan-out does to the deliveries wanted; whether `source` is among them.
+    fn model_wanted(&mut self, number: u8, contacts: &[Contact], source: Option<&DeliveryId>) -> bool {
+        let alert = alert_of(number);
+        let mut wanted: Vec<(DeliveryId, Channel)> =
+            contacts.iter().map(|contact| (delivery(&alert, contact), contact.channel())).collect();
+        if wanted.is_empty() {
+            wanted.push((waiting_delivery(&alert), Channel::None));
+        }
+        for (id, channel) in &wanted {
+            let is_due = *channel != Channel::None;
+            if source == Some(id) {
+                let one = self.deliveries.get_mut(id).expect("the source exists");
+                (one.is_due, one.token) = (is_due, None);
+                one.attempts -= u32::from(is_due);
+            } else if let Some(one) = self.deliveries.get_mut(id) {
+                if one.state == "cancelled" {
+                    (one.state, one.is_due, one.token) = ("pending", is_due, None);
+                }
+            } else {
+                let made = Modelled {
+                    alert: number,
+                    channel: *channel,
+                    state: "pending",
+                    token: None,
+                    settled: None,
+                    is_due,
+                    attempts: 0,
+                    records: 0,
+                };
+                self.deliveries.insert(id.clone(), made);
+            }
+        }
+        wanted.iter().any(|(id, _)| Some(id) == source)
+    }
+
+    async fn lease(&mut self) {
+        self.calls += 1;
+        let lease = self.outbox.lease(&format!("call{}", self.calls), LONG).await;
+        assert!(lease.dropped.is_empty());
+        let expected: BTreeSet<&DeliveryId> =
+            self.deliveries.iter().filter(|(_, one)| one.state == "pending" && one.is_due).map(|(id, _)| id).collect();
+        assert_eq!(lease.leased.iter().map(|leased| &leased.id).collect::<BTreeSet<_>>(), expected);
+        for leased in lease.leased {
+            let one = self.deliveries.get_mut(&leased.id).expect("known");
+            (one.is_due, one.token) = (false, Some(leased.token.clone()));
+            one.attempts += u32::from(one.channel != Channel::None);
+            assert_eq!(leased.attempts, one.attempts);
+            self.tokens.push(Token { id: leased.id, token: leased.token });
+        }
+    }
+
+    async fn settle(&mut self, number: u8, end: u8) {
+        let Some(Token { id, token }) = self.pick_token(number) else { return };
+        let one = self.deliveries.get_mut(&id).expect("known");
+        let settlement = match end {
+            0 => Settlement::Delivered(outcome(Class::Delivered)),
+            1 => Settlement::Dead(outcome(Class::Permanent)),
+            2 => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
+            3 => Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600)),
+            4 => Settlement::Muted,
+            5 => Settlement::Expired,
+            6 => Settlement::Cancelled,
+            _ => Settlement::Released(Duration::ZERO),
+        };
+        // Without contact nothing is attempted.
+        if one.channel == Channel::None && settlement.outcome().is_some() {
+            return;
+        }
+        let answer = settle(&self.outbox.client, &self.outbox.keys, &id, &token, &settlement).await.expect("works");
+        if one.settled.as_ref() == Some(&token) {
+            assert_eq!(answer, Settled::Repeated);
+        } else if one.state == "pending" && one.token.as_ref() == Some(&token) {
+            assert!(matches!(answer, Settled::Done(_)), "{answer:?}");
+            one.state = settlement.state().as_str();
+            (one.token, one.settled, one.is_due) = (None, Some(token), matches!(end, 2 | 7));
+            if settlement.outcome().is_some() {
+                one.records += 1;
+            } else {
+                one.attempts -= u32::from(one.channel != Channel::None);
+            }
+        } else {
+            assert_eq!(answer, Settled::Stale);
+        }
+    }
+
+    async fn fan_out_again(&mut self, number: u8, contacts: &[Contact]) {
+        let Some(Token { id, token }) = self.pick_token(number) else { return };
+        let held = &self.deliveries[&id];
+        let (alert, holds) = (held.alert, held.state == "pending" && held.token.as_ref() == Some(&token));
+        let source = Source::Delivery { id: &id, token: &token };
+        let answer = self.outbox.fan_out(source, &alert_of(alert), contacts).await;
+        if !holds {
+            assert_eq!(answer, FannedOut::Stale);
+            return;
+        }
+        let FannedOut::Done(fanned) = answer else { panic!("not done: {answer:?}") };
+        if self.model_wanted(alert, contacts, Some(&id)) {
+            assert_eq!(fanned.source, SourceEnd::Rescheduled);
+        } else {
+            assert_eq!(fanned.source, SourceEnd::Cancelled);
+            let one = self.deliveries.get_mut(&id).expect("known");
+            (one.state, one.token, one.is_due) = ("cancelled", None, false);
+            one.attempts -= u32::from(one.channel != Channel::None);
+        }
+    }
+
+    async fn replay(&mut self, number: u8) {
+        let Some(id) = self.pick(number) else { return };
+        let replayed = replay(&self.outbox.client, &self.outbox.keys, std::slice::from_ref(&id)).await.expect("works");
+        let one = self.deliveries.get_mut(&id).expect("known");
+        if one.state == "dead" {
+            assert_eq!(replayed[0].answer, ReplayAnswer::Replayed);
+            (one.state, one.is_due) = ("pending", true);
+        } else {
+            assert!(matches!(replayed[0].answer, ReplayAnswer::NotDead(state) if state.as_str() == one.state));
+        }
+    }
+
+    /// Redis agrees with the model, and with itself.
+    async fn check(&self) {
+        let (outbox, keys) = (self.outbox, &self.outbox.keys);
+        let totals = outbox.assert_balanced().await;
+        let of = |state: &str| self.deliveries.values().filter(|one| one.state == state).count() as u64;
+        assert_eq!(totals.made, self.deliveries.len() as u64);
+        assert_eq!((totals.delivered, totals.dead, totals.muted), (of("delivered"), of("dead"), of("muted")));
+        assert_eq!((totals.expired, totals.cancelled, totals.dead_kept), (of("expired"), of("cancelled"), of("dead")));
+        let pending: BTreeSet<String> = self.ids(|one| one.state == "pending");
+        for list in [keys.pending(), keys.due()] {
+            let ids: BTreeSet<String> = outbox.run("ZRANGE", &[list.as_str(), "0", "-1"]).await;
+            assert_eq!(ids, pending, "{list}");
+        }
+        let waiting: BTreeSet<String> = outbox.run("ZRANGE", &[keys.waiting().as_str(), "0", "-1"]).await;
+        let waiting: BTreeSet<String> = waiting.iter().map(|member| member.replace("alice\0", "")).collect();
+        assert_eq!(waiting, self.ids(|one| one.state == "pending" && one.channel == Channel::None));
+        for (id, one) in &self.deliveries {
+            let fields: BTreeMap<String, String> = outbox.run("HGETALL", keys.delivery(id)).await;
+            assert_eq!((fields["state"].as_str(), fields.get("lease_token")), (one.state, one.token.as_ref()));
+            assert_eq!(fields["attempts"], one.attempts.to_string(), "{one:?}");
+            assert_eq!(fields.keys().filter(|field| field.starts_with("attempt:")).count(), one.records);
+            let ttl: i64 = outbox.run("TTL", keys.delivery(id)).await;
+            assert_eq!(ttl == -1, one.state == "pending", "only what is pending is kept for ever");
+        }
+    }
+
+    fn ids(&self, of: impl Fn(&Modelled) -> bool) -> BTreeSet<String> {
+        self.deliveries.iter().filter(|(_, one)| of(one)).map(|(id, _)| id.to_string()).collect()
+    }
+}
+
+/// A path on which a delivery is counted twice, or leaves the schedule while it is pending, loses or doubles alerts.
+#[test]
+fn any_history_keeps_the_books_balanced_and_agrees_with_the_model() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let server = RedisServer::start();
+    let outbox = std::cell::RefCell::new(runtime.block_on(async { Outbox::on(server) }));
+    let number = std::cell::Cell::new(0);
+    let config = ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() };
+    proptest!(config, |(steps in proptest::collection::vec(step(), 1..60))| {
+        number.set(number.get() + 1);
+        outbox.borrow_mut().keys = Keys::new(&format!("usage{}", number.get()));
+        let outbox = outbox.borrow();
+        runtime.block_on(async {
+            let mut history = History { outbox: &outbox, deliveries: BTreeMap::new(), tokens: Vec::new(), calls: 0 };
+            for step in &steps {
+                history.step(step).await;
+                history.check().await;
+            }
+        });
+    });
+}

@@ -1,0 +1,407 @@
+//! Expiring set, one-time token, cooldown and lease against plain models in memory: random schedules of calls and time, through the
+//! public API, on a real server whose clock the test turns. Any call may be sent twice, as after a lost answer: the second answer
+//! must say what the first did.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use quotabell::throttle::one_time_token::{self, Created};
+use quotabell::throttle::{Added, Cooldown, ExpiringSet, Held, Lease, Passage};
+use quotabell::wire::RedisClient;
+
+/// Schedules of each.
+const CASES: u32 = 1000;
+
+/// A call, and how far the clock goes before it.
+#[derive(Debug, Clone)]
+struct Step<C> {
+    /// Milliseconds; below 0 the server's clock was set back.
+    turn_ms: i64,
+    sent: Sent,
+    call: C,
+}
+
+/// What a limiter must answer, worked out from all that happened.
+trait Model: Default {
+    type Call: std::fmt::Debug + Clone;
+    type Answer: std::fmt::Debug + PartialEq;
+
+    /// Any call; times of 1 to 50 ms, as the turns of the clock, so that ends are met exactly.
+    fn calls() -> BoxedStrategy<Self::Call>;
+    fn call(&mut self, now_ms: u64, call: &Self::Call) -> Self::Answer;
+    /// Where the answer names a wait: the wait, ms.
+    fn wait_of(answer: &Self::Answer) -> Option<u64>;
+    /// Whether the answer lets the caller do what it asked for.
+    fn lets(answer: &Self::Answer) -> bool;
+    /// The same of the limiter itself.
+    async fn call_real(client: &RedisClient, key: &str, call: &Self::Call) -> Self::Answer;
+}
+
+fn some_ms() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(10_u64), 1..=50_u64]
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).expect("short")
+}
+
+/// Members and when they leave.
+#[derive(Debug, Default)]
+struct SetModel(BTreeMap<u8, u64>);
+
+#[derive(Debug, Clone)]
+struct Add {
+    most: u32,
+    member: u8,
+    stays_ms: u64,
+}
+
+impl Model for SetModel {
+    type Call = Add;
+    type Answer = Added;
+
+    fn calls() -> BoxedStrategy<Add> {
+        let most = prop_oneof![3 => Just(3_u32), 1 => 1..6_u32];
+        (most, 0..9_u8, some_ms()).prop_map(|(most, member, stays_ms)| Add { most, member, stays_ms }).boxed()
+    }
+
+    fn call(&mut self, now_ms: u64, call: &Add) -> Added {
+        self.0.retain(|_, leaves_ms| *leaves_ms > now_ms);
+        let most = call.most as usize;
+        if !self.0.contains_key(&call.member) {
+            if self.0.len() >= most {
+                let mut leaving: Vec<u64> = self.0.values().copied().collect();
+                leaving.sort_unstable();
+                let retry_after = Duration::from_millis(leaving[self.0.len() - most] - now_ms);
+                return Added::Full { retry_after };
+            }
+            self.0.insert(call.member, now_ms + call.stays_ms);
+        }
+        Added::Alive { remaining: most.saturating_sub(self.0.len()) as u64 }
+    }
+
+    fn wait_of(answer: &Added) -> Option<u64> {
+        match answer {
+            Added::Full { retry_after } => Some(millis(*retry_after)),
+            Added::Alive { .. } => None,
+        }
+    }
+
+    fn lets(answer: &Added) -> bool {
+        matches!(answer, Added::Alive { .. })
+    }
+
+    async fn call_real(client: &RedisClient, key: &str, call: &Add) -> Added {
+        let set = ExpiringSet::new(call.most).expect("few");
+        let stays = Duration::from_millis(call.stays_ms);
+        set.add(client, key, &call.member.to_string(), stays).await.expect("the set answers")
+    }
+}
+
+/// What stands under a key until it ends, as Redis keeps it: through the millisecond of its end.
+#[derive(Debug)]
+struct Kept<T> {
+    what: T,
+    ends_ms: u64,
+}
+
+fn lapse<T>(kept: &mut Option<Kept<T>>, now_ms: u64) {
+    if kept.as_ref().is_some_and(|kept| kept.ends_ms < now_ms) {
+        *kept = None;
+    }
+}
+
+#[derive(Debug, Default)]
+struct TokenModel(Option<Kept<Token>>);
+
+#[derive(Debug)]
+struct Token {
+    metadata: u8,
+    claim: Option<u8>,
+}
+
+#[derive(Debug, Clone)]
+enum TokenCall {
+    Create { metadata: u8, lives_ms: u64 },
+    Consume { claim: u8 },
+}
+
+#[derive(Debug, PartialEq)]
+enum TokenAnswer {
+    Created(Created),
+    Consumed(Option<Vec<u8>>),
+}
+
+impl Model for TokenModel {
+    type Call = TokenCall;
+    type Answer = TokenAnswer;
+
+    fn calls() -> BoxedStrategy<TokenCall> {
+        prop_oneof![
+            (0..2_u8, some_ms()).prop_map(|(metadata, lives_ms)| TokenCall::Create { metadata, lives_ms }),
+            (0..3_u8).prop_map(|claim| TokenCall::Consume { claim }),
+        ]
+        .boxed()
+    }
+
+    fn call(&mut self, now_ms: u64, call: &TokenCall) -> TokenAnswer {
+        lapse(&mut self.0, now_ms);
+        let token = self.0.as_mut().map(|kept| &mut kept.what);
+        match (call, token) {
+            (TokenCall::Create { metadata, lives_ms }, None) => {
+                let what = Token { metadata: *metadata, claim: None };
+                self.0 = Some(Kept { what, ends_ms: now_ms + lives_ms });
+                TokenAnswer::Created(Created::New)
+            }
+            (TokenCall::Create { metadata, .. }, Some(token)) => {
+                let same = token.metadata == *metadata && token.claim.is_none();
+                TokenAnswer::Created(if same { Created::New } else { Created::Exists })
+            }
+            (TokenCall::Consume { claim }, Some(token)) => {
+                let first = *token.claim.get_or_insert(*claim);
+                TokenAnswer::Consumed((first == *claim).then(|| vec![token.metadata]))
+            }
+            (TokenCall::Consume { .. }, None) => TokenAnswer::Consumed(None),
+        }
+    }
+
+    fn wait_of(_: &TokenAnswer) -> Option<u64> {
+        None
+    }
+
+    fn lets(_: &TokenAnswer) -> bool {
+        true
+    }
+
+    async fn call_real(client: &RedisClient, key: &str, call: &TokenCall) -> TokenAnswer {
+        match call {
+            TokenCall::Create { metadata, lives_ms } => {
+                let lives = Duration::from_millis(*lives_ms);
+                TokenAnswer::Created(one_time_token::create(client, key, &[*metadata], lives).await.expect("an answer"))
+            }
+            TokenCall::Consume { claim } => TokenAnswer::Consumed(
+                one_time_token::consume(client, key, &claim.to_string()).await.expect("an answer"),
+            ),
+        }
+    }
+}
+
+/// The last call that came through; each call is one of its own.
+#[derive(Debug, Default)]
+struct CooldownModel {
+    calls: u64,
+    through: Option<Kept<u64>>,
+}
+
+/// A call with this interval; sent again it is the same call.
+#[derive(Debug, Clone)]
+struct Pass {
+    interval_ms: u64,
+}
+
+impl Model for CooldownModel {
+    type Call = Pass;
+    type Answer = Passage;
+
+    fn calls() -> BoxedStrategy<Pass> {
+        some_ms().prop_map(|interval_ms| Pass { interval_ms }).boxed()
+    }
+
+    fn call(&mut self, now_ms: u64, call: &Pass) -> Passage {
+        self.calls += 1;
+        // Neither a clock that was set back nor an interval that was longer before keeps anybody out for more than an interval.
+        if let Some(through) = &mut self.through {
+            through.ends_ms = through.ends_ms.min(now_ms + call.interval_ms);
+        }
+        match &self.through {
+            Some(through) if through.ends_ms > now_ms => {
+                Passage::Cooling { retry_after: Duration::from_millis(through.ends_ms - now_ms) }
+            }
+            _ => {
+                self.through = Some(Kept { what: self.calls, ends_ms: now_ms + call.interval_ms });
+                Passage::Through
+            }
+        }
+    }
+
+    fn wait_of(answer: &Passage) -> Option<u64> {
+        match answer {
+            Passage::Cooling { retry_after } => Some(millis(*retry_after)),
+            Passage::Through => None,
+        }
+    }
+
+    fn lets(answer: &Passage) -> bool {
+        *answer == Passage::Through
+    }
+
+    async fn call_real(client: &RedisClient, key: &str, call: &Pass) -> Passage {
+        Cooldown::new(Duration::from_millis(call.interval_ms)).pass(client, key).await.expect("an answer")
+    }
+}
+
+#[derive(Debug, Default)]
+struct LeaseModel(Option<Kept<&'static str>>);
+
+/// The first two are of one who can be known to be dead.
+const HOLDERS: [&str; 4] = ["host-1/a", "host-1/b", "host-2/a", "host-12/a"];
+
+#[derive(Debug, Clone)]
+enum LeaseCall {
+    Hold { holder: &'static str, lasts_ms: u64, dead: &'static str },
+    Release { holder: &'static str },
+}
+
+impl Model for LeaseModel {
+    type Call = LeaseCall;
+    type Answer = Option<Held>;
+
+    fn calls() -> BoxedStrategy<LeaseCall> {
+        let holder = || prop::sample::select(HOLDERS.to_vec());
+        let dead = prop_oneof![4 => Just(""), 1 => Just("host-1/"), 1 => Just("host-2/a")];
+        prop_oneof![
+            3 => (holder(), some_ms(), dead)
+                .prop_map(|(holder, lasts_ms, dead)| LeaseCall::Hold { holder, lasts_ms, dead }),
+            1 => holder().prop_map(|holder| LeaseCall::Release { holder }),
+        ]
+        .boxed()
+    }
+
+    fn call(&mut self, now_ms: u64, call: &LeaseCall) -> Option<Held> {
+        lapse(&mut self.0, now_ms);
+        match *call {
+            LeaseCall::Hold { holder, lasts_ms, dead } => {
+                let others = self.0.as_ref().filter(|kept| {
+                    let relieved = !dead.is_empty() && kept.what.starts_with(dead);
+                    kept.what != holder && !relieved
+                });
+                if let Some(others) = others {
+                    return Some(Held::Others { left: Duration::from_millis(others.ends_ms + 1 - now_ms) });
+                }
+                self.0 = Some(Kept { what: holder, ends_ms: now_ms + lasts_ms });
+                Some(Held::Ours)
+            }
+            LeaseCall::Release { holder } => {
+                self.0 = self.0.take().filter(|kept| kept.what != holder);
+                None
+            }
+        }
+    }
+
+    fn wait_of(answer: &Option<Held>) -> Option<u64> {
+        match answer {
+            Some(Held::Others { left }) => Some(millis(*left)),
+            _ => None,
+        }
+    }
+
+    fn lets(answer: &Option<Held>) -> bool {
+        *answer == Some(Held::Ours)
+    }
+
+    async fn call_real(client: &RedisClient, key: &str, call: &LeaseCall) -> Option<Held> {
+        match *call {
+            LeaseCall::Hold { holder, lasts_ms, dead } => {
+                let lease = Lease::new(holder, Duration::from_millis(lasts_ms));
+                Some(match dead {
+                    "" => lease.hold(client, key).await.expect("an answer"),
+                    dead => lease.hold_relieving(client, key, dead).await.expect("an answer"),
+                })
+            }
+            LeaseCall::Release { holder } => {
+                Lease::new(holder, Duration::from_millis(1)).release(client, key).await.expect("an answer");
+                None
+            }
+        }
+    }
+}
+
+fn schedule<M: Model>() -> impl Strategy<Value = Vec<Step<M::Call>>> {
+    let turn_ms = prop_oneof![4 => Just(0_i64), 3 => Just(10_i64), 4 => 0..=60_i64, 1 => -60..0_i64];
+    let sent = prop_oneof![3 => Just(Sent::Once), 1 => Just(Sent::Twice)];
+    let step = (turn_ms, sent, M::calls()).prop_map(|(turn_ms, sent, call)| Step { turn_ms, sent, call });
+    prop::collection::vec(step, 1..30)
+}
+
+/// The limiter and the model, through one schedule.
+struct Pair<'a, M> {
+    clockwork: &'a Clockwork,
+    client: &'a RedisClient,
+    key: String,
+    now_ms: u64,
+    model: M,
+}
+
+impl<M: Model> Pair<'_, M> {
+    async fn run(&mut self, schedule: &[Step<M::Call>]) -> Result<(), TestCaseError> {
+        for Step { turn_ms, sent, call } in schedule {
+            self.now_ms = self.now_ms.checked_add_signed(*turn_ms).expect("after 1970");
+            let answer = self.call(call, *sent).await?;
+            // A wait is neither too long nor too short.
+            if let Some(wait_ms) = M::wait_of(&answer) {
+                self.now_ms += wait_ms - 1;
+                let early = self.call(call, *sent).await?;
+                prop_assert!(!M::lets(&early), "a millisecond early, after {answer:?}: {early:?}");
+                self.now_ms += 1;
+                let punctual = self.call(call, *sent).await?;
+                prop_assert!(M::lets(&punctual), "after the wait of {answer:?}: {punctual:?}");
+            }
+        }
+        self.clockwork.expect_end(&self.key).await;
+        Ok(())
+    }
+
+    async fn call(&mut self, call: &M::Call, sent: Sent) -> Result<M::Answer, TestCaseError> {
+        self.clockwork.turn_to(self.now_ms * 1000 + rand::random_range(0..1000));
+        self.clockwork.send(sent);
+        let answer = M::call_real(self.client, &self.key, call).await;
+        prop_assert_eq!(&answer, &self.model.call(self.now_ms, call), "{:?} at {} ms", call, self.now_ms);
+        Ok(answer)
+    }
+}
+
+/// Runs the schedules.
+fn agrees<M: Model>() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let clockwork = Clockwork::start();
+    let client = clockwork.client();
+    let number = std::cell::Cell::new(0_u64);
+    let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
+    let ran = runner.run(&schedule::<M>(), |schedule| {
+        number.set(number.get() + 1);
+        let key = format!("{{{}}}", number.get());
+        let now_ms = MORNING_US / 1000;
+        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_ms, model: M::default() };
+        runtime.block_on(pair.run(&schedule))
+    });
+    if let Err(error) = ran {
+        panic!("{error}");
+    }
+}
+
+/// One password too many, or a contact that can't ask for one although an old one has run out.
+#[test]
+fn expiring_set_does_as_its_model() {
+    agrees::<SetModel>();
+}
+
+/// A confirm link that works twice, or not at all.
+#[test]
+fn one_time_token_does_as_its_model() {
+    agrees::<TokenModel>();
+}
+
+/// Two calls within an interval, or none after it.
+#[test]
+fn cooldown_does_as_its_model() {
+    agrees::<CooldownModel>();
+}
+
+/// Two holders at once, or one that keeps others out after its time.
+#[test]
+fn lease_does_as_its_model() {
+    agrees::<LeaseModel>();
+}

@@ -1,0 +1,443 @@
+//! Fixed window, sliding window and GCRA against plain models in memory: random schedules of calls and time, answers compared to the
+//! microsecond, through the public API, on a real server whose clock the test turns.
+//!
+//! The models are as simple as the promise. They know no Lua, no keys and no rounding but the one that the promise names.
+
+use std::time::Duration;
+
+use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use quotabell::throttle::{Decision, FixedWindow, Gcra, MEMBERS_MAX, SlidingWindow, Verdict};
+use quotabell::types::units::UNITS_MAX;
+use quotabell::types::{Rate, Units};
+use quotabell::wire::RedisClient;
+
+/// Schedules of each limiter.
+const CASES: u32 = 1500;
+
+/// How far the clock goes before a call.
+#[derive(Debug, Clone)]
+enum Turn {
+    /// Not at all.
+    Stay,
+    /// On by so many thousandths of a window and so many us.
+    On { permille: u64, us: u64 },
+    /// Back by so many thousandths of a window: the server's clock was set.
+    Back { permille: u64 },
+}
+
+/// How many units a call is for.
+#[derive(Debug, Clone)]
+enum Amount {
+    /// None: it asks.
+    Ask,
+    One,
+    /// This share of the limit, at least one.
+    Share(u64),
+    Whole,
+    /// One more than the limit.
+    OneTooMany,
+    Most,
+}
+
+/// What the answer is held against afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    Nothing,
+    /// At `retry_after` the call is admitted, an instant earlier it is not.
+    Retry,
+    /// At `reset` the whole limit is free, an instant earlier it is not.
+    Reset,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    turn: Turn,
+    amount: Amount,
+    /// Which of the schedule's rates: settings change.
+    rate: prop::sample::Index,
+    sent: Sent,
+    probe: Probe,
+}
+
+#[derive(Debug, Clone)]
+struct Schedule {
+    rates: Vec<Rate>,
+    steps: Vec<Step>,
+    /// Bytes that the key is longer than its number.
+    padding: usize,
+}
+
+fn rate(limit_max: u64) -> impl Strategy<Value = Rate> {
+    let limit = prop_oneof![4 => 1..=12_u64, 2 => 1..=1000_u64, 1 => 1..=limit_max, 1 => (limit_max - 20)..=limit_max];
+    let window_ms = prop_oneof![2 => 1..=5_u64, 4 => 1..=5_000_u64, 1 => 1..=31 * 86_400_000_u64];
+    (limit, window_ms).prop_map(|(limit, window_ms)| {
+        Rate::new(Units::new(limit).expect("in range"), Duration::from_millis(window_ms)).expect("legal")
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let turn = prop_oneof![
+        4 => Just(Turn::Stay),
+        3 => (0..400_u64, 0..3_u64).prop_map(|(permille, us)| Turn::On { permille, us }),
+        2 => (0..2200_u64, 0..2000_u64).prop_map(|(permille, us)| Turn::On { permille, us }),
+        1 => Just(Turn::On { permille: 1000, us: 0 }),
+        1 => (0..2500_u64).prop_map(|permille| Turn::Back { permille }),
+    ];
+    let amount = prop_oneof![
+        2 => Just(Amount::Ask),
+        5 => Just(Amount::One),
+        5 => (1..=7_u64).prop_map(Amount::Share),
+        1 => Just(Amount::Whole),
+        1 => Just(Amount::OneTooMany),
+        1 => Just(Amount::Most),
+    ];
+    let sent = prop_oneof![9 => Just(Sent::Once), 1 => Just(Sent::Twice)];
+    let probe = prop_oneof![3 => Just(Probe::Nothing), 2 => Just(Probe::Retry), 1 => Just(Probe::Reset)];
+    (turn, amount, any::<prop::sample::Index>(), sent, probe).prop_map(|(turn, amount, rate, sent, probe)| Step {
+        turn,
+        amount,
+        rate,
+        sent,
+        probe,
+    })
+}
+
+fn schedule(limit_max: u64) -> impl Strategy<Value = Schedule> {
+    let rates = prop_oneof![
+        4 => prop::collection::vec(rate(limit_max), 1),
+        1 => prop::collection::vec(rate(limit_max), 3),
+        // Other limits of the same window.
+        1 => prop::collection::vec(rate(limit_max), 3).prop_map(|rates| {
+            rates.iter().map(|rate| Rate::new(rate.limit(), rates[0].window()).expect("legal")).collect()
+        }),
+    ];
+    let padding = prop_oneof![9 => Just(0_usize), 1 => 200..400_usize];
+    (rates, prop::collection::vec(step(), 1..30), padding).prop_map(|(rates, steps, padding)| Schedule {
+        rates,
+        steps,
+        padding,
+    })
+}
+
+impl Amount {
+    /// Units; 0 asks.
+    fn of(&self, limit: u64) -> u64 {
+        match *self {
+            Self::Ask => 0,
+            Self::One => 1,
+            Self::Share(parts) => (limit / parts).max(1),
+            Self::Whole => limit,
+            Self::OneTooMany => (limit + 1).min(UNITS_MAX),
+            Self::Most => UNITS_MAX,
+        }
+    }
+}
+
+/// What a limiter must answer, worked out from all that happened.
+trait Model: Default {
+    /// How fine the limiter's times are, us.
+    const INSTANT_US: u64;
+    /// The largest limit it takes.
+    const LIMIT_MAX: u64;
+
+    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> Decision;
+
+    /// The same of the limiter itself.
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision>;
+}
+
+fn window_us(rate: Rate) -> u64 {
+    u64::try_from(rate.window().as_micros()).expect("a month at most")
+}
+
+fn decision(rate: Rate, verdict: Verdict, remaining: u64, reset: Duration) -> Decision {
+    Decision { verdict, limit: rate.limit(), remaining, reset }
+}
+
+/// Units taken since the window began, and its end.
+#[derive(Debug, Default)]
+struct FixedModel {
+    used: u64,
+    ends_ms: u64,
+}
+
+impl Model for FixedModel {
+    const INSTANT_US: u64 = 1000;
+    const LIMIT_MAX: u64 = UNITS_MAX;
+
+    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> Decision {
+        let (now_ms, window_ms, limit) = (now_us / 1000, window_us(rate) / 1000, rate.limit().get());
+        if self.ends_ms < now_ms {
+            *self = Self::default();
+        }
+        // Neither a clock that was set back nor a window that was longer before keeps anybody out for more than a window.
+        self.ends_ms = self.ends_ms.min(now_ms + window_ms);
+        let is_open = now_ms < self.ends_ms;
+        let mut used = if is_open { self.used } else { 0 };
+        let admitted = used + units.max(1) <= limit;
+        if admitted && units > 0 {
+            used += units;
+            *self = Self { used, ends_ms: if is_open { self.ends_ms } else { now_ms + window_ms } };
+        }
+        let reset = Duration::from_millis(self.ends_ms.saturating_sub(now_ms));
+        let verdict = match admitted {
+            true => Verdict::Admitted,
+            false => Verdict::Rejected { retry_after: (units <= limit).then_some(reset) },
+        };
+        decision(rate, verdict, limit.saturating_sub(used), reset)
+    }
+
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision> {
+        let limiter = FixedWindow::new(rate);
+        match units {
+            Some(units) => limiter.take(client, key, units).await,
+            None => limiter.ask(client, key).await,
+        }
+    }
+}
+
+/// A call that was admitted.
+#[derive(Debug)]
+struct Admitted {
+    at_us: u64,
+    units: u64,
+}
+
+/// Every call of the last window.
+#[derive(Debug, Default)]
+struct SlidingModel {
+    calls: Vec<Admitted>,
+    /// After this millisecond all is forgotten. It only shows when a window becomes longer than it was.
+    kept_until_ms: u64,
+}
+
+impl SlidingModel {
+    fn used(&self) -> u64 {
+        self.calls.iter().map(|call| call.units).sum()
+    }
+}
+
+impl Model for SlidingModel {
+    const INSTANT_US: u64 = 1;
+    const LIMIT_MAX: u64 = MEMBERS_MAX;
+
+    fn call(&mut self, clock_us: u64, rate: Rate, units: u64) -> Decision {
+        let (window_us, limit) = (window_us(rate), rate.limit().get());
+        let last_us = self.calls.last().map_or(0, |call| call.at_us);
+        if clock_us / 1000 > self.kept_until_ms || last_us > clock_us + window_us {
+            self.calls.clear();
+        }
+        // Time does not run backwards.
+        let now_us = self.calls.last().map_or(clock_us, |call| call.at_us.max(clock_us));
+        self.calls.retain(|call| call.at_us + window_us > now_us);
+        let admitted = self.used() + units.max(1) <= limit;
+        if admitted && units > 0 {
+            self.calls.push(Admitted { at_us: now_us, units });
+            self.kept_until_ms = clock_us / 1000 + (now_us + window_us - clock_us).div_ceil(1000);
+        }
+        let until = |at_us: u64| Duration::from_micros(at_us + window_us - clock_us);
+        let reset = self.calls.last().map_or(Duration::ZERO, |call| until(call.at_us));
+        let mut left = self.used();
+        let verdict = match admitted {
+            true => Verdict::Admitted,
+            false if units > limit => Verdict::Rejected { retry_after: None },
+            false => {
+                // One call after the other leaves, until there is room.
+                let enough = self.calls.iter().find(|call| {
+                    left -= call.units;
+                    left + units.max(1) <= limit
+                });
+                Verdict::Rejected { retry_after: enough.map(|call| until(call.at_us)) }
+            }
+        };
+        decision(rate, verdict, limit.saturating_sub(self.used()), reset)
+    }
+
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision> {
+        let limiter = SlidingWindow::new(rate).expect("few enough members");
+        match units {
+            Some(units) => limiter.take(client, key, units).await,
+            None => limiter.ask(client, key).await,
+        }
+    }
+}
+
+/// When the bucket is empty, in parts of 1/limit us: exact.
+#[derive(Debug, Default)]
+struct GcraModel {
+    empty: u128,
+    limit: u128,
+    /// After this millisecond all is forgotten. It only shows when the clock is set back after it.
+    kept_until_ms: u64,
+}
+
+impl Model for GcraModel {
+    const INSTANT_US: u64 = 1;
+    const LIMIT_MAX: u64 = UNITS_MAX;
+
+    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> Decision {
+        let (window, limit) = (u128::from(window_us(rate)), u128::from(rate.limit().get()));
+        if now_us / 1000 > self.kept_until_ms {
+            *self = Self::default();
+        }
+        // Parts have another size when the limit has changed: up to the next whole us.
+        let same = self.limit == limit;
+        let stored = if same { self.empty } else { self.empty.div_ceil(self.limit.max(1)) * limit };
+        let now = u128::from(now_us) * limit;
+        let full = window * limit;
+        // A bucket holds no more than a window, whatever the clock did or the window was.
+        let mut empty = stored.clamp(now, now + full);
+        // A unit takes window/limit us, which are `window` parts.
+        let cost = |units: u64| u128::from(units) * window;
+        let free = now + full - empty;
+        let admitted = cost(units.max(1)) <= free;
+        if admitted {
+            empty += cost(units);
+        }
+        if admitted && units > 0 || empty < stored {
+            let empty_us = u64::try_from(empty / limit).expect("in range");
+            let kept_until_ms = if empty_us - now_us < 2000 { now_us / 1000 + 2 } else { empty_us / 1000 };
+            *self = Self { empty, limit, kept_until_ms };
+        }
+        let whole_us = |parts: u128| Duration::from_micros(u64::try_from(parts.div_ceil(limit)).expect("in range"));
+        let verdict = match admitted {
+            true => Verdict::Admitted,
+            false => Verdict::Rejected {
+                retry_after: (units <= rate.limit().get()).then(|| whole_us(cost(units.max(1)) - free)),
+            },
+        };
+        let remaining = u64::try_from((now + full - empty) / window).expect("in range");
+        decision(rate, verdict, remaining, whole_us(empty - now))
+    }
+
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision> {
+        let limiter = Gcra::new(rate);
+        match units {
+            Some(units) => limiter.take(client, key, units).await,
+            None => limiter.ask(client, key).await,
+        }
+    }
+}
+
+/// The limiter and the model, through one schedule.
+struct Pair<'a, M> {
+    clockwork: &'a Clockwork,
+    client: &'a RedisClient,
+    key: String,
+    now_us: u64,
+    model: M,
+}
+
+impl<M: Model> Pair<'_, M> {
+    async fn run(&mut self, schedule: &Schedule) -> Result<(), TestCaseError> {
+        // A sliding window that becomes longer knows what the shorter one kept, and so may admit earlier than it said.
+        let steady = schedule.rates.iter().all(|rate| rate.window() == schedule.rates[0].window());
+        for step in &schedule.steps {
+            let rate = schedule.rates[step.rate.index(schedule.rates.len())];
+            match step.turn {
+                Turn::Stay => {}
+                Turn::On { permille, us } => self.now_us += window_us(rate) * permille / 1000 + us,
+                Turn::Back { permille } => self.now_us -= window_us(rate) * permille / 1000,
+            }
+            let units = step.amount.of(rate.limit().get());
+            let answer = self.call(rate, units, step.sent).await?;
+            match (if steady { step.probe } else { Probe::Nothing }, answer.verdict) {
+                (Probe::Retry, Verdict::Rejected { retry_after: Some(retry_after) }) => {
+                    self.wait_all_but_an_instant(retry_after);
+                    let early = self.call(rate, units, Sent::Once).await?;
+                    prop_assert!(!early.is_admitted(), "admitted an instant before retry_after: {answer:?}, {early:?}");
+                    self.now_us += M::INSTANT_US;
+                    let punctual = self.call(rate, units, Sent::Once).await?;
+                    prop_assert!(punctual.is_admitted(), "not admitted at retry_after: {answer:?}, {punctual:?}");
+                }
+                (Probe::Reset, _) if answer.reset > Duration::ZERO => {
+                    self.wait_all_but_an_instant(answer.reset);
+                    let early = self.call(rate, 0, Sent::Once).await?;
+                    prop_assert!(early.remaining < rate.limit().get(), "free an instant before reset: {answer:?}");
+                    self.now_us += M::INSTANT_US;
+                    let punctual = self.call(rate, 0, Sent::Once).await?;
+                    prop_assert_eq!(punctual.remaining, rate.limit().get(), "not free at reset: {:?}", answer);
+                }
+                _ => {}
+            }
+        }
+        self.clockwork.expect_end(&self.key).await;
+        Ok(())
+    }
+
+    fn wait_all_but_an_instant(&mut self, wait: Duration) {
+        self.now_us += u64::try_from(wait.as_micros()).expect("a month at most") - M::INSTANT_US;
+    }
+
+    /// Asks both, and compares.
+    async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<Decision, TestCaseError> {
+        self.clockwork.turn_to(self.now_us);
+        self.clockwork.send(sent);
+        let answer = M::ask_real(self.client, &self.key, rate, Units::new(units)).await.expect("the limiter answers");
+        let mut expected = self.model.call(self.now_us, rate, units);
+        // A call that is sent again takes again: against its caller, never for it.
+        if sent == Sent::Twice {
+            expected = self.model.call(self.now_us, rate, units);
+        }
+        prop_assert_eq!(answer, expected, "{} units of {} at {} us", units, rate, self.now_us);
+        Ok(answer)
+    }
+}
+
+/// Runs the schedules.
+fn agrees<M: Model>() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let clockwork = Clockwork::start();
+    let client = clockwork.client();
+    let number = std::cell::Cell::new(0_u64);
+    let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
+    let ran = runner.run(&schedule(M::LIMIT_MAX), |schedule| {
+        number.set(number.get() + 1);
+        let key = format!("{{{}}}{}", number.get(), "x".repeat(schedule.padding));
+        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_us: MORNING_US, model: M::default() };
+        runtime.block_on(pair.run(&schedule))
+    });
+    if let Err(error) = ran {
+        panic!("{error}");
+    }
+}
+
+/// A window that admits more than its limit, or ends at another time than it says, or never.
+#[test]
+fn fixed_window_does_as_its_model() {
+    agrees::<FixedModel>();
+}
+
+/// A sum that drifts from its members, or a wait that is too short, across any sequence of calls, clocks and settings.
+#[test]
+fn sliding_window_does_as_its_model() {
+    agrees::<SlidingModel>();
+}
+
+/// A bucket that loses or gains a fraction of a unit a call is wrong by many after a million calls.
+#[test]
+fn gcra_does_as_its_model() {
+    agrees::<GcraModel>();
+}

@@ -1,0 +1,225 @@
+//! The same calls at the same moments through our limiters and through the Python package `limits`: the same decisions, and where not,
+//! why. `make test-peers` fetches the package and runs this.
+//!
+//! Both talk to one server whose clock the test turns. The schedules keep off exact boundaries and, for the fixed window, compare up
+//! to the first refusal: there the two differ on purpose, and tests of their own show how, so that a change of either is noticed.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use quotabell::throttle::{FixedWindow, SlidingWindow};
+use quotabell::types::{Rate, Units};
+use quotabell::wire::RedisClient;
+use serde_json::json;
+use support::clockwork::{Clockwork, MORNING_US};
+
+/// The folder into which tools/peers.sh fetches.
+const PEERS: &str = "QUOTABELL_PEERS";
+const CASES: u32 = 500;
+const SECOND_US: u64 = 1_000_000;
+
+/// The rule that both have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Fixed,
+    /// Ours is called sliding, theirs moving.
+    Sliding,
+}
+
+/// Limits of both: theirs are in whole seconds.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    units: u64,
+    window_s: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    at_us: u64,
+    units: u64,
+}
+
+/// What the two said to one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Said {
+    ours: bool,
+    theirs: bool,
+}
+
+const fn both(said: bool) -> Said {
+    Said { ours: said, theirs: said }
+}
+
+/// Both limiters on one server.
+struct Both {
+    clockwork: Clockwork,
+    client: RedisClient,
+    runtime: tokio::runtime::Runtime,
+    peer: RefCell<Peer>,
+}
+
+/// The process that asks the package.
+struct Peer {
+    child: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Both {
+    fn start() -> Self {
+        let peers = std::env::var(PEERS).unwrap_or_else(|_| panic!("{PEERS} is not set: run this by make test-peers"));
+        let clockwork = Clockwork::start();
+        let mut child = Command::new("python3")
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/limits_decisions.py"))
+            .arg(clockwork.port().to_string())
+            .env("PYTHONPATH", format!("{peers}/python"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 starts");
+        let questions = child.stdin.take().expect("stdin is piped");
+        let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let client = clockwork.client();
+        Self { clockwork, client, runtime, peer: RefCell::new(Peer { child, questions, answers }) }
+    }
+
+    fn call(&self, rule: Rule, limit: Limit, key: &str, call: Call) -> Said {
+        self.clockwork.turn_to(call.at_us);
+        let units = Units::new(limit.units).expect("in range");
+        let rate = Rate::new(units, Duration::from_secs(limit.window_s)).expect("legal");
+        let units = Units::new(call.units).expect("in range");
+        let ours = self.runtime.block_on(async {
+            match rule {
+                Rule::Fixed => FixedWindow::new(rate).take(&self.client, key, units).await,
+                Rule::Sliding => SlidingWindow::new(rate).expect("few").take(&self.client, key, units).await,
+            }
+        });
+        let strategy = if rule == Rule::Fixed { "fixed" } else { "moving" };
+        let question = json!({
+            "strategy": strategy, "key": key, "limit": limit.units, "window_s": limit.window_s,
+            "units": call.units, "at_us": call.at_us,
+        });
+        let mut peer = self.peer.borrow_mut();
+        writeln!(peer.questions, "{question}").expect("the peer lives");
+        let mut answer = String::new();
+        peer.answers.read_line(&mut answer).expect("the peer lives");
+        assert!(matches!(answer.trim(), "admitted" | "rejected"), "the peer said {answer:?}");
+        Said { ours: ours.expect("an answer").is_admitted(), theirs: answer.trim() == "admitted" }
+    }
+
+    /// Calls `compare` with random schedules, each under a key of its own.
+    fn compare(&self, most_units: u64, compare: impl Fn(Limit, &str, &[Call]) -> Result<(), TestCaseError>) {
+        let number = std::cell::Cell::new(0_u64);
+        let limit = (1..=12_u64, 1..=20_u64).prop_map(|(units, window_s)| Limit { units, window_s });
+        // How many seconds later, and what share of the limit.
+        let call = (prop_oneof![3 => Just(0_u64), 2 => 0..4_u64, 1 => 0..30_u64], 1..=most_units);
+        let schedule = (limit, prop::collection::vec(call, 1..40));
+        let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
+        let ran = runner.run(&schedule, |(limit, steps)| {
+            number.set(number.get() + 1);
+            let (mut seconds, mut calls) = (0, Vec::new());
+            for (index, (later, units)) in (1..).zip(steps) {
+                seconds += later;
+                // Each call at another millisecond of its second, so that none is a whole window after another.
+                let at_us = MORNING_US + seconds * SECOND_US + index * 1000;
+                calls.push(Call { at_us, units: units.min(limit.units + 1) });
+            }
+            compare(limit, &format!("k{}", number.get()), &calls)
+        });
+        if let Err(error) = ran {
+            panic!("{error}");
+        }
+    }
+}
+
+/// A moving window that a widespread implementation decides otherwise would be a surprise to whoever comes from it; for calls of any
+/// number of units, also more than the limit.
+#[test]
+fn sliding_windows_decide_as_limits_does() {
+    let peers = Both::start();
+    peers.compare(14, |limit, key, calls| {
+        for call in calls {
+            let said = peers.call(Rule::Sliding, limit, key, *call);
+            prop_assert_eq!(said.ours, said.theirs, "{:?}, {:?} at {}", said, call, call.at_us - MORNING_US);
+        }
+        Ok(())
+    });
+}
+
+/// The same of fixed windows, for calls of one unit.
+#[test]
+fn fixed_windows_decide_single_units_as_limits_does() {
+    let peers = Both::start();
+    peers.compare(1, |limit, key, calls| {
+        for call in calls {
+            let said = peers.call(Rule::Fixed, limit, key, *call);
+            prop_assert_eq!(said.ours, said.theirs, "{:?}, {:?} at {}", said, call, call.at_us - MORNING_US);
+        }
+        Ok(())
+    });
+}
+
+/// `limits` counts what it refuses, so one refused call of several units closes the window for all that follow. Ours takes nothing: what
+/// is left can still be used. Up to that refusal both decide the same, and ours never refuses what theirs admits.
+#[test]
+fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
+    let peers = Both::start();
+    peers.compare(12, |limit, key, calls| {
+        let (mut ends_us, mut refused) = (0, false);
+        for call in calls {
+            let units = call.units.min(limit.units);
+            if call.at_us >= ends_us {
+                (ends_us, refused) = (call.at_us + limit.window_s * SECOND_US, false);
+            }
+            let said = peers.call(Rule::Fixed, limit, key, Call { units, ..*call });
+            prop_assert!(said.ours || !said.theirs, "{said:?}, {call:?}");
+            prop_assert!(refused || said.ours == said.theirs, "{said:?}, {call:?}");
+            prop_assert!(!(refused && said.theirs), "{said:?}, {call:?}");
+            refused |= !said.theirs;
+        }
+        Ok(())
+    });
+    let limit = Limit { units: 10, window_s: 60 };
+    let say = |key: &str, units| peers.call(Rule::Fixed, limit, key, Call { at_us: MORNING_US, units });
+    assert_eq!(say("some", 8), both(true));
+    assert_eq!(say("some", 3), both(false));
+    assert_eq!(say("some", 2), Said { ours: true, theirs: false });
+    // A call for more than the limit is refused for ever; with theirs it opens a window and fills it.
+    assert_eq!(say("more", 11), both(false));
+    assert_eq!(say("more", 1), Said { ours: true, theirs: false });
+}
+
+/// On the boundary itself: theirs still counts what is exactly a window old (and, fixed, is in its last millisecond as Redis keeps
+/// keys), ours is at its end, so that a wait of `retry_after` is long enough.
+#[test]
+fn at_the_very_boundary_limits_waits_an_instant_longer() {
+    let peers = Both::start();
+    let limit = Limit { units: 1, window_s: 60 };
+    for rule in [Rule::Fixed, Rule::Sliding] {
+        let instant_us = if rule == Rule::Fixed { 1000 } else { 1 };
+        let say = |key: &str, after_us| {
+            peers.call(rule, limit, &format!("{rule:?}{key}"), Call { at_us: MORNING_US + after_us, units: 1 })
+        };
+        for key in ["before", "at", "after"] {
+            assert_eq!(say(key, 0), both(true));
+        }
+        assert_eq!(say("before", 60 * SECOND_US - instant_us), both(false), "{rule:?}");
+        assert_eq!(say("at", 60 * SECOND_US), Said { ours: true, theirs: false }, "{rule:?}");
+        assert_eq!(say("after", 60 * SECOND_US + instant_us), both(true), "{rule:?}");
+    }
+}
