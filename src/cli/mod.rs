@@ -11,7 +11,6 @@ use self::context::CliContext;
 use crate::demo;
 
 pub mod alerts;
-
 pub mod check;
 pub mod check_config;
 pub mod clock;
@@ -19,11 +18,9 @@ pub mod completions;
 pub mod connect;
 pub mod context;
 pub mod deliveries;
-
 pub mod emit;
-
+pub mod listen;
 pub mod man;
-
 pub mod preview;
 pub mod progress;
 pub mod refused;
@@ -83,6 +80,8 @@ pub enum Verb {
     Refused(refused::RefusedArgs),
     /// Send one real message to one contact
     SendTest(send_test::SendTestArgs),
+    /// Receive mails and webhooks on this machine and print them
+    Listen(listen::ListenArgs),
     /// Print a template rendered with sample values
     Preview(preview::PreviewArgs),
     /// Print the completions of a shell
@@ -130,6 +129,7 @@ impl Cli {
             Verb::Deliveries(args) => deliveries::run(args, &context).await,
             Verb::Refused(args) => refused::run(args, &context).await,
             Verb::SendTest(args) => send_test::run(args, &context).await,
+            Verb::Listen(args) => listen::run(args, &context).await,
             Verb::Preview(args) => preview::run(args, &context).await,
             Verb::Completions(args) => completions::run(&args, Self::command()),
             Verb::Man(args) => man::run(&args, Self::command()),
