@@ -15,7 +15,7 @@ use url::{Host, Origin, Url};
 use super::next_due::whole_ms;
 use super::turns::{Refused, Turns, jitter_max};
 use crate::contacts::{Contact, Endpoint};
-use crate::throttle::{Decision, FixedWindow, SlidingWindow, TooManyMembers, Verdict};
+use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow, TooManyMembers};
 use crate::transport::{EmailConfig, WebhookConfig};
 use crate::types::{Channel, Keys, Rate, Units, meters};
 use crate::wire::backoff::Schedule;
@@ -110,16 +110,16 @@ impl Throttle {
         self.judge(channel, &key, rate, asked)
     }
 
-    fn judge(&self, channel: Channel, key: &str, rate: Rate, asked: RedisResult<Decision>) -> Room {
+    fn judge(&self, channel: Channel, key: &str, rate: Rate, asked: RedisResult<RateDecision>) -> Room {
         let now = Instant::now();
-        let verdict = match asked {
-            Ok(decision) => decision.verdict,
+        let admission = match asked {
+            Ok(decision) => decision.admission,
             Err(error) => {
                 self.say_trouble(channel, &error, now);
                 return Room::Unknown { again: Schedule::RECONNECT.max_interval };
             }
         };
-        let Verdict::Rejected { retry_after } = verdict else { return Room::Given };
+        let Admission::Rejected { retry_after } = admission else { return Room::Given };
         // One unit is never more than the limit, so the limiter always knows when.
         let refused = Refused { key, rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.turns.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);

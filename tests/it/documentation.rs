@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use quotabell::config::DEFAULTS;
 use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::types::meters::{self, Kind};
-use quotabell::types::{Keys, Reason};
+use quotabell::types::meters::{self, MeterKind};
+use quotabell::types::{Keys, RefusalReason};
 use quotabell::wire::RedisClient;
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -109,9 +109,9 @@ fn every_metric_is_documented_with_its_kind() {
         .collect();
     for meter in meters::ALL {
         let kind = match meter.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MeterKind::Counter => "counter",
+            MeterKind::Gauge => "gauge",
+            MeterKind::Histogram => "histogram",
         };
         assert!(documented.contains(&(meter.name, kind)), "docs/operations.md lacks {} as a {kind}", meter.name);
     }
@@ -130,7 +130,7 @@ fn quoted_metrics(rules: &str) -> Vec<&str> {
 #[test]
 fn every_reason_is_documented_in_its_order() {
     let operations = text_of("docs/operations.md");
-    let known = Reason::ALL.map(|reason| reason.as_str());
+    let known = RefusalReason::ALL.map(|reason| reason.as_str());
     let rows = rows(&operations);
     let firsts = rows.iter().filter_map(|row| quoted(&row[0]).first().copied());
     let documented: Vec<&str> = firsts.filter(|first| known.contains(first)).take(known.len()).collect();

@@ -9,12 +9,12 @@ const FIRST_ENTRIES: u32 = 64;
 
 /// How many entries to ask for, from reading to reading, also across connections.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ReadSizer {
     count: u32,
     most: u32,
 }
 
-impl Pace {
+impl ReadSizer {
     /// Nothing is known yet; never more than `most`.
     pub(super) fn new(most: u32) -> Self {
         Self { count: FIRST_ENTRIES.min(most), most }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     fn after(count: u32, received: &Received) -> u32 {
-        let mut pace = Pace { count, most: 2000 };
+        let mut pace = ReadSizer { count, most: 2000 };
         pace.came(received);
         pace.count()
     }
@@ -56,13 +56,13 @@ mod tests {
     /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and again.
     #[test]
     fn failures_make_readings_smaller() {
-        let mut pace = Pace { count: 2000, most: 2000 };
+        let mut pace = ReadSizer { count: 2000, most: 2000 };
         let counts = [(); 4].map(|()| {
             pace.failed();
             pace.count()
         });
         assert_eq!(counts, [16, 4, 1, 1]);
-        assert_eq!(Pace::new(10).count(), 10);
+        assert_eq!(ReadSizer::new(10).count(), 10);
     }
 
     /// 400 entries of 1 MB in one reply added 377 MB to the server.
