@@ -113,11 +113,11 @@ impl Check {
             let terms = Terms { limit, limiter, days };
             match reply_of(self.call(client, question, &terms).await?)? {
                 Reply::Elsewhen(then) => {
-                    self.clock.shows(then.0);
+                    self.clock.set(then.0);
                     now = then;
                 }
                 Reply::Judged { now, used, window, entry } => {
-                    self.clock.shows(now.0);
+                    self.clock.set(now.0);
                     let day =
                         terms.limit.map(|limit| day_standing(limit, used, question.units, days.containing(now), now));
                     let denied = day.as_ref().is_some_and(|day| !day.is_admitted());
