@@ -3,7 +3,8 @@
 use clap::Args;
 
 use super::connect;
-use super::{CliContext, usage::RawField};
+use super::context::CliContext;
+use super::usage::RawField;
 use crate::ledger::admission::{self, Figures, Written, whole_seconds};
 use crate::ledger::{Check, CheckError, Judgement, Question};
 use crate::subjects::{Plans, Profile};
