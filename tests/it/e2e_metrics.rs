@@ -104,16 +104,18 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     add(&outbox, &["subject", "alice", "units", "-1"]).await;
     add(&outbox, &["subject", "alice", "units", "1.5"]).await;
     add(&outbox, &["units", "1"]).await;
-    eventually("everything is judged", || async {
+    let address = daemon.http().await;
+    eventually("everything is judged, and the daemon knows it", || async {
         let totals = outbox.totals().await;
-        (totals.counted == 5 && totals.refused == 3 && totals.waiting == 2).then_some(())
+        let page = support::daemon::page(address, "/metrics").await?;
+        let judged = totals.counted == 5 && totals.refused == 3 && totals.waiting == 2;
+        (judged && page.body.contains(&format!("\n{} 5\n", meters::COUNTED))).then_some(())
     })
     .await;
     // A connection breaks.
     let _: u64 = outbox.run("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     // Somebody else trims what was not read. In one script, since a reader that waits takes the first entry that it may.
     let _: u64 = outbox.run("EVAL", &[ADDED_AND_TRIMMED, "0"]).await;
-    let address = daemon.http().await;
     eventually("the gap is found", || async {
         let page = support::daemon::page(address, "/metrics").await?;
         page.body.contains(&format!("{} 4", meters::GAP)).then_some(())
