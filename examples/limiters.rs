@@ -10,7 +10,7 @@ use quotabell::throttle::{
     one_time_token,
 };
 use quotabell::types::{Rate, Units};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -19,8 +19,8 @@ async fn main() -> anyhow::Result<()> {
     let url = std::env::args().nth(1);
     let url = url.context("name a server: cargo run --example limiters -- redis://127.0.0.1:6379")?;
     // One link serves all tasks of a program: it keeps one connection, and makes it again when it broke.
-    let link = Link::open(&url)?;
-    tour(&link, &format!("example:{}", std::process::id())).await
+    let client = RedisClient::open(&url)?;
+    tour(&client, &format!("example:{}", std::process::id())).await
 }
 
 /// Uses every limiter once or twice, under keys that begin with `prefix`.
@@ -28,23 +28,23 @@ async fn main() -> anyhow::Result<()> {
 /// # Errors
 ///
 /// What Redis or the connection said; or that a limiter did not do as it says.
-pub async fn tour(link: &Link, prefix: &str) -> anyhow::Result<()> {
-    rates(link, prefix).await?;
-    password(link, &format!("{prefix}:passwords:alice")).await?;
-    confirm_link(link, &format!("{prefix}:confirm:3f9c")).await?;
-    button(link, &format!("{prefix}:resend:alice")).await?;
-    leader(link, &format!("{prefix}:nightly-report")).await
+pub async fn tour(client: &RedisClient, prefix: &str) -> anyhow::Result<()> {
+    rates(client, prefix).await?;
+    password(client, &format!("{prefix}:passwords:alice")).await?;
+    confirm_link(client, &format!("{prefix}:confirm:3f9c")).await?;
+    button(client, &format!("{prefix}:resend:alice")).await?;
+    leader(client, &format!("{prefix}:nightly-report")).await
 }
 
 /// May this request proceed? Three limiters answer that, in the same words.
-async fn rates(link: &Link, prefix: &str) -> anyhow::Result<()> {
+async fn rates(client: &RedisClient, prefix: &str) -> anyhow::Result<()> {
     let rate: Rate = "3/1m".parse()?;
     let (fixed, sliding, gcra) = (FixedWindow::new(rate), SlidingWindow::new(rate)?, Gcra::new(rate));
     for request in 1..=4 {
         let one = Units::ONE;
-        let fixed = fixed.take(link, &format!("{prefix}:fixed:alice"), one).await?;
-        let sliding = sliding.take(link, &format!("{prefix}:sliding:alice"), one).await?;
-        let gcra = gcra.take(link, &format!("{prefix}:gcra:alice"), one).await?;
+        let fixed = fixed.take(client, &format!("{prefix}:fixed:alice"), one).await?;
+        let sliding = sliding.take(client, &format!("{prefix}:sliding:alice"), one).await?;
+        let gcra = gcra.take(client, &format!("{prefix}:gcra:alice"), one).await?;
         for (name, decision) in [("fixed window", fixed), ("sliding window", sliding), ("gcra", gcra)] {
             println!("request {request}, {name}: {}", told(&decision));
             ensure!(decision.is_admitted() == (request <= 3), "{name}: {decision:?}");
@@ -53,8 +53,8 @@ async fn rates(link: &Link, prefix: &str) -> anyhow::Result<()> {
     // A look takes nothing. A large request takes more than one unit, all of them or none.
     let gcra = Gcra::new("1000/1h".parse()?);
     let key = format!("{prefix}:tokens:alice");
-    gcra.take(link, &key, Units::new(400).context("from 1 to 2^53 - 1")?).await?;
-    println!("400 tokens of 1000/1h later: {}", told(&gcra.ask(link, &key).await?));
+    gcra.take(client, &key, Units::new(400).context("from 1 to 2^53 - 1")?).await?;
+    println!("400 tokens of 1000/1h later: {}", told(&gcra.ask(client, &key).await?));
     Ok(())
 }
 
@@ -70,10 +70,10 @@ fn told(decision: &Decision) -> String {
 }
 
 /// At most two passwords of a contact are valid at once; each runs out by itself.
-async fn password(link: &Link, key: &str) -> anyhow::Result<()> {
+async fn password(client: &RedisClient, key: &str) -> anyhow::Result<()> {
     let passwords = ExpiringSet::new(2)?;
     for (name, stays) in [("first", MINUTE / 2), ("second", MINUTE), ("third", MINUTE)] {
-        match passwords.add(link, key, name, stays).await? {
+        match passwords.add(client, key, name, stays).await? {
             Added::Alive { remaining } => println!("{name} password sent, {remaining} more could be"),
             Added::Full { retry_after } => println!("no {name} password for {:.1} s", retry_after.as_secs_f64()),
         }
@@ -82,13 +82,13 @@ async fn password(link: &Link, key: &str) -> anyhow::Result<()> {
 }
 
 /// A link that works once, and tells whose it was.
-async fn confirm_link(link: &Link, key: &str) -> anyhow::Result<()> {
-    one_time_token::create(link, key, b"alice", MINUTE).await?;
+async fn confirm_link(client: &RedisClient, key: &str) -> anyhow::Result<()> {
+    one_time_token::create(client, key, b"alice", MINUTE).await?;
     let [first, again, second] = [
-        one_time_token::consume(link, key, "click 1").await?,
+        one_time_token::consume(client, key, "click 1").await?,
         // The answer was lost, and the call is sent again.
-        one_time_token::consume(link, key, "click 1").await?,
-        one_time_token::consume(link, key, "click 2").await?,
+        one_time_token::consume(client, key, "click 1").await?,
+        one_time_token::consume(client, key, "click 2").await?,
     ];
     println!("the link confirmed {:?}; a second click: {second:?}", first.as_deref().map(String::from_utf8_lossy));
     ensure!(first.as_deref() == Some(&b"alice"[..]) && again == first && second.is_none(), "consumed once");
@@ -96,10 +96,10 @@ async fn confirm_link(link: &Link, key: &str) -> anyhow::Result<()> {
 }
 
 /// One mail a minute, however often the button is pressed.
-async fn button(link: &Link, key: &str) -> anyhow::Result<()> {
+async fn button(client: &RedisClient, key: &str) -> anyhow::Result<()> {
     let resend = Cooldown::new(MINUTE);
     for press in 1..=2 {
-        match resend.pass(link, key).await? {
+        match resend.pass(client, key).await? {
             Passage::Through => println!("press {press}: sent"),
             Passage::Cooling { retry_after } => println!("press {press}: wait {:.1} s", retry_after.as_secs_f64()),
         }
@@ -108,15 +108,15 @@ async fn button(link: &Link, key: &str) -> anyhow::Result<()> {
 }
 
 /// One of several programs does the work, and another takes over when it lets go or dies.
-async fn leader(link: &Link, key: &str) -> anyhow::Result<()> {
+async fn leader(client: &RedisClient, key: &str) -> anyhow::Result<()> {
     let (first, second) = (Lease::new("node-1", MINUTE), Lease::new("node-2", MINUTE));
-    ensure!(first.hold(link, key).await? == Held::Ours, "it was free");
-    if let Held::Others { left } = second.hold(link, key).await? {
+    ensure!(first.hold(client, key).await? == Held::Ours, "it was free");
+    if let Held::Others { left } = second.hold(client, key).await? {
         println!("node-2 stands by: node-1 holds it for {:.1} s, unless it renews", left.as_secs_f64());
     }
-    first.release(link, key).await?;
-    ensure!(second.hold(link, key).await? == Held::Ours, "it was released");
+    first.release(client, key).await?;
+    ensure!(second.hold(client, key).await? == Held::Ours, "it was released");
     println!("node-2 took over");
-    second.release(link, key).await?;
+    second.release(client, key).await?;
     Ok(())
 }

@@ -15,27 +15,27 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::verification::{Desk, DeskParts, Messenger, MessengerParts, Wanted};
 use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
+use crate::contacts::book::ContactBook;
 use crate::events::worker::Parts;
 use crate::events::{PartitionLease, Worker};
 use crate::ledger::{Check, Committer};
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
 use crate::sender::{Sender, Throttle};
-use crate::subjects::contacts::ContactBook;
 use crate::subjects::watch::{Changes, Watch};
 use crate::subjects::{Lookup, Plans};
 use crate::types::{Keys, meters};
-use crate::wire::Link;
+use crate::verification::{Desk, DeskParts, Messenger, MessengerParts, Wanted};
+use crate::wire::RedisClient;
 use crate::wire::backoff::{Retries, Schedule};
 
-mod keeper;
+mod embedded_supervisor;
 pub mod logging;
 mod signals;
 pub mod start;
 
-use keeper::Keeper;
+use embedded_supervisor::EmbeddedSupervisor;
 use signals::Signals;
 use start::{CannotStart, Start};
 
@@ -84,7 +84,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let keys = Keys::new(&config.stream.key);
     let readiness = Arc::new(Readiness::default());
     let link_slot = Arc::new(OnceLock::new());
-    let parts = DeskParts { link: Arc::clone(&link_slot), keys: keys.clone(), config: config.verification.clone() };
+    let parts = DeskParts { client: Arc::clone(&link_slot), keys: keys.clone(), config: config.verification.clone() };
     let (desk, waiting) = Desk::new(parts)?;
     let api = Arc::new(Api {
         readiness: Arc::clone(&readiness),
@@ -105,7 +105,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     });
 
     let start = Start { config: &config, keys: &keys, plans: &plans, target: &target };
-    let mut keeper = Keeper::begin(&config.redis).await?;
+    let mut keeper = EmbeddedSupervisor::begin(&config.redis).await?;
     let reached = tokio::select! {
         reached = start.reach() => reached,
         lost = keeper.keep() => Err(lost.into()),
@@ -122,8 +122,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             return Err(cannot);
         }
     };
-    let _ = link_slot.set(Arc::clone(&ready.link));
-    let throttle = Throttle::new(Arc::clone(&ready.link), keys.clone(), &config.webhook, &config.email)?;
+    let _ = link_slot.set(Arc::clone(&ready.client));
+    let throttle = Throttle::new(Arc::clone(&ready.client), keys.clone(), &config.webhook, &config.email)?;
     let sender = Arc::new(sender.throttled_by(throttle));
     let stop = CancellationToken::new();
     spawn_work(
@@ -141,7 +141,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         Arc::clone(&sender),
         waiting,
     )?;
-    readiness.running(Arc::clone(&ready.link));
+    readiness.running(Arc::clone(&ready.client));
     notify_supervisor(sd_notify::NotifyState::Ready);
     tracing::info!(redis = %ready.target.describe(), stream = keys.stream(), "quotabell is ready");
 
@@ -195,7 +195,7 @@ fn spawn_work(
     waiting: mpsc::Receiver<Wanted>,
 ) -> anyhow::Result<()> {
     let Work { config, keys, ready, stop, address, checks, serving } = *work;
-    let (link, keys) = (Arc::clone(&ready.link), keys.clone());
+    let (client, keys) = (Arc::clone(&ready.client), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
@@ -207,7 +207,7 @@ fn spawn_work(
 
     let lookup = Lookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
     // A link of its own, so that no check queues behind a commit.
-    let checker = Arc::new(Checker::new(Link::new(ready.target.client()?), lookup, Check::new(keys.clone())));
+    let checker = Arc::new(Checker::new(RedisClient::new(ready.target.client()?), lookup, Check::new(keys.clone())));
     checks.open(Arc::clone(&checker));
     let token = serving.clone();
     tasks.spawn("checks", async move { checker.look_after(token).await });
@@ -216,7 +216,7 @@ fn spawn_work(
     let worker = Worker::new(Parts {
         target: ready.target.clone(),
         // Of its own, so that commits never queue behind other calls.
-        link: Arc::new(Link::new(ready.target.client()?)),
+        client: Arc::new(RedisClient::new(ready.target.client()?)),
         lease: Some(PartitionLease::new(&keys, &host.to_string_lossy(), address)),
         keys: keys.clone(),
         config: config.stream.clone(),
@@ -229,11 +229,11 @@ fn spawn_work(
     tasks.spawn("worker", worker.run(stop.clone()));
 
     let fan_out = {
-        let (link, keys, contacts) = (Arc::clone(&link), keys.clone(), Arc::clone(&contacts));
+        let (client, keys, contacts) = (Arc::clone(&client), keys.clone(), Arc::clone(&contacts));
         let (new_alerts, new_deliveries) = (Arc::clone(&new_alerts), Arc::clone(&new_deliveries));
         move || {
             FanOutLoop::new(FanOutParts {
-                link: Arc::clone(&link),
+                client: Arc::clone(&client),
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
                 new_alerts: Arc::clone(&new_alerts),
@@ -245,7 +245,7 @@ fn spawn_work(
     tasks.spawn("fan-out", keep(stop.clone(), "fan-out", move || fan_out().run(token.clone())));
 
     let messenger = MessengerParts {
-        link: Arc::clone(&link),
+        client: Arc::clone(&client),
         keys: keys.clone(),
         config: config.verification.clone(),
         public_url: config.http.confirm_links_below(),
@@ -255,10 +255,10 @@ fn spawn_work(
 
     let slots = slots(&config.delivery);
     let dispatcher = {
-        let (link, keys, new_deliveries) = (Arc::clone(&link), keys.clone(), Arc::clone(&new_deliveries));
+        let (client, keys, new_deliveries) = (Arc::clone(&client), keys.clone(), Arc::clone(&new_deliveries));
         move || {
             Dispatcher::new(DispatcherParts {
-                link: Arc::clone(&link),
+                client: Arc::clone(&client),
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
                 sender: Arc::clone(&sender),
@@ -270,7 +270,7 @@ fn spawn_work(
     };
     let token = stop.clone();
     tasks.spawn("dispatcher", keep(stop.clone(), "dispatcher", move || dispatcher().run(token.clone())));
-    tasks.spawn("waker", Waker::new(link, keys, for_waker, new_deliveries).run(stop.clone()));
+    tasks.spawn("waker", Waker::new(client, keys, for_waker, new_deliveries).run(stop.clone()));
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use quotabell::cli::hint::{self, Exit, Report};
-use quotabell::cli::{Cli, Weight};
+use quotabell::cli::{Cli, RuntimeKind};
+use quotabell::terminal::hint::{self, Exit, Report};
 
 fn main() -> ExitCode {
     let report = match Cli::try_parse() {
@@ -24,9 +24,9 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         return Err(hint::failed("a provider of cryptography is installed already", "this is a bug of quotabell"));
     }
-    let mut builder = match cli.weight() {
-        Weight::Heavy => tokio::runtime::Builder::new_multi_thread(),
-        Weight::Light => tokio::runtime::Builder::new_current_thread(),
+    let mut builder = match cli.runtime_kind() {
+        RuntimeKind::MultiThread => tokio::runtime::Builder::new_multi_thread(),
+        RuntimeKind::CurrentThread => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder.enable_all().build().context("start the runtime")?;
     runtime.block_on(cli.execute())

@@ -7,7 +7,7 @@ use quotabell::throttle::{
     Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, Lease, Passage, SlidingWindow, one_time_token,
 };
 use quotabell::types::Units;
-use quotabell::wire::{Link, Script};
+use quotabell::wire::{RedisClient, Script};
 
 use crate::load::{CALLS_A_KEY, LIMIT, Load, WINDOW, rate};
 use crate::peers::Peer;
@@ -82,34 +82,34 @@ impl Contender {
     }
 
     /// Makes the call of this number, and tells whether it was admitted.
-    pub async fn call(self, link: &Link, load: &Load, number: usize) -> anyhow::Result<bool> {
+    pub async fn call(self, client: &RedisClient, load: &Load, number: usize) -> anyhow::Result<bool> {
         let key = load.key(number);
         let turn = number / load.keys;
         Ok(match self {
-            Self::Incr => link.query::<u64>(redis::cmd("INCR").arg(key)).await? > 0,
+            Self::Incr => client.query::<u64>(redis::cmd("INCR").arg(key)).await? > 0,
             Self::OneLine => {
                 let mut command = redis::cmd("EVALSHA");
-                link.query::<u64>(command.arg(ONE_LINE.sha1()).arg(1).arg(key)).await? > 0
+                client.query::<u64>(command.arg(ONE_LINE.sha1()).arg(1).arg(key)).await? > 0
             }
-            Self::OneLineCalled => ONE_LINE.call().key(key).run::<u64>(link).await? > 0,
-            Self::Fixed => FixedWindow::new(rate()).take(link, &key, Units::ONE).await?.is_admitted(),
-            Self::Sliding => SlidingWindow::new(rate())?.take(link, &key, Units::ONE).await?.is_admitted(),
-            Self::Gcra => Gcra::new(rate()).take(link, &key, Units::ONE).await?.is_admitted(),
+            Self::OneLineCalled => ONE_LINE.call().key(key).run::<u64>(client).await? > 0,
+            Self::Fixed => FixedWindow::new(rate()).take(client, &key, Units::ONE).await?.is_admitted(),
+            Self::Sliding => SlidingWindow::new(rate())?.take(client, &key, Units::ONE).await?.is_admitted(),
+            Self::Gcra => Gcra::new(rate()).take(client, &key, Units::ONE).await?.is_admitted(),
             Self::ExpiringSet => {
                 let set = ExpiringSet::new(LIMIT as u32)?;
-                matches!(set.add(link, &key, &number.to_string(), WINDOW).await?, Added::Alive { .. })
+                matches!(set.add(client, &key, &number.to_string(), WINDOW).await?, Added::Alive { .. })
             }
             Self::Token if turn == 0 => {
-                one_time_token::create(link, &key, b"alice", WINDOW).await? == one_time_token::Created::New
+                one_time_token::create(client, &key, b"alice", WINDOW).await? == one_time_token::Created::New
             }
-            Self::Token => one_time_token::consume(link, &key, &turn.to_string()).await?.is_some(),
-            Self::Cooldown => Cooldown::new(WINDOW).pass(link, &key).await? == Passage::Through,
+            Self::Token => one_time_token::consume(client, &key, &turn.to_string()).await?.is_some(),
+            Self::Cooldown => Cooldown::new(WINDOW).pass(client, &key).await? == Passage::Through,
             Self::Lease => {
                 let lease = Lease::new("bench", WINDOW);
                 // Another round of the keys each time, so that it is there to be released.
                 match turn % 2 {
-                    0 => lease.hold(link, &key).await? == Held::Ours,
-                    _ => lease.release(link, &key).await.map(|()| true)?,
+                    0 => lease.hold(client, &key).await? == Held::Ours,
+                    _ => lease.release(client, &key).await.map(|()| true)?,
                 }
             }
             Self::Peer(_) => anyhow::bail!("a peer calls by itself"),
@@ -117,16 +117,16 @@ impl Contender {
     }
 
     /// Loads what must be there before the first call.
-    pub async fn prepare(link: &Link) -> anyhow::Result<()> {
+    pub async fn prepare(client: &RedisClient) -> anyhow::Result<()> {
         let mut command = redis::cmd("SCRIPT");
-        let _: String = link.query(command.arg("LOAD").arg(ONE_LINE.source())).await.context("load the script")?;
+        let _: String = client.query(command.arg("LOAD").arg(ONE_LINE.source())).await.context("load the script")?;
         // Every limiter loads its own.
         let warm = Load { prefix: "warm".to_owned(), keys: 1 };
         for contender in Self::ALL {
             for number in 0..CALLS_A_KEY {
                 if !matches!(contender, Self::Peer(_)) {
                     let load = Load { prefix: format!("warm:{}", contender.name()), ..warm.clone() };
-                    contender.call(link, &load, number).await?;
+                    contender.call(client, &load, number).await?;
                 }
             }
         }

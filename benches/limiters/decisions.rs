@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 use crate::Size;
 use crate::contenders::Contender;
@@ -30,8 +30,8 @@ struct Measured {
 /// Measures and prints.
 pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let rounds = size.pick(7, 2);
-    let link = Arc::new(server.link());
-    Contender::prepare(&link).await?;
+    let client = Arc::new(server.client());
+    Contender::prepare(&client).await?;
     let mut measured = Contender::ALL.map(|_| Measured::default());
     for round in 0..rounds {
         for (number, contender) in Contender::ALL.into_iter().enumerate() {
@@ -40,11 +40,11 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
             }
             let load = Load::new(size, format!("{round}:{number}"));
             let mut reset = redis::cmd("CONFIG");
-            let () = link.query(reset.arg("RESETSTAT")).await?;
+            let () = client.query(reset.arg("RESETSTAT")).await?;
             let before_us = machine::cpu_us()?;
             let seen = match contender {
                 Contender::Peer(peer) => peer.run(server.port(), &load)?,
-                ours => call_all(&link, ours, &load).await?,
+                ours => call_all(&client, ours, &load).await?,
             };
             let caller_us = (machine::cpu_us()? - before_us) / load.calls() as f64;
             let right = contender.admitted(&load);
@@ -59,7 +59,7 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
             measured.a_second.push(load.calls() as f64 / seen.seconds);
             measured.p50_us.push(took_us.quantile(0.5));
             measured.p99_us.push(took_us.quantile(0.99));
-            measured.server_us.push(server_us(&link, contender).await?);
+            measured.server_us.push(server_us(&client, contender).await?);
             measured.caller_us.push(caller_us);
         }
     }
@@ -68,12 +68,12 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
 }
 
 /// All calls of a round through one link, so many at once.
-async fn call_all(link: &Arc<Link>, contender: Contender, load: &Load) -> anyhow::Result<Seen> {
+async fn call_all(client: &Arc<RedisClient>, contender: Contender, load: &Load) -> anyhow::Result<Seen> {
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
     let callers: Vec<_> = (0..AT_ONCE)
         .map(|_| {
-            let (link, next, load) = (Arc::clone(link), Arc::clone(&next), load.clone());
+            let (client, next, load) = (Arc::clone(client), Arc::clone(&next), load.clone());
             tokio::spawn(async move {
                 let mut seen = Seen { seconds: 0.0, admitted: 0, took_us: Vec::new() };
                 loop {
@@ -82,7 +82,7 @@ async fn call_all(link: &Arc<Link>, contender: Contender, load: &Load) -> anyhow
                         return anyhow::Ok(seen);
                     }
                     let called = Instant::now();
-                    seen.admitted += usize::from(contender.call(&link, &load, number).await?);
+                    seen.admitted += usize::from(contender.call(&client, &load, number).await?);
                     seen.took_us.push(called.elapsed().as_secs_f64() * 1e6);
                 }
             })
@@ -99,9 +99,9 @@ async fn call_all(link: &Arc<Link>, contender: Contender, load: &Load) -> anyhow
 }
 
 /// What the server says of the command that the contender sends, microseconds a call.
-async fn server_us(link: &Link, contender: Contender) -> anyhow::Result<f64> {
+async fn server_us(client: &RedisClient, contender: Contender) -> anyhow::Result<f64> {
     let command = if contender == Contender::Incr { "incr" } else { "evalsha" };
-    let said: String = link.query(redis::cmd("INFO").arg("commandstats")).await?;
+    let said: String = client.query(redis::cmd("INFO").arg("commandstats")).await?;
     let line = said.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
     let line = line.with_context(|| format!("{} sent no {command}", contender.name()))?;
     let figure = line.split(',').find_map(|part| part.strip_prefix("usec_per_call="));

@@ -2,7 +2,7 @@
 
 use quotabell::throttle::{Cooldown, ExpiringSet, FixedWindow, Gcra, Lease, SlidingWindow, one_time_token};
 use quotabell::types::{Rate, Units};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 use crate::Size;
 use crate::figures::Series;
@@ -43,17 +43,17 @@ impl Limiter {
     }
 
     /// The call of this number for one key.
-    async fn call(self, link: &Link, key: &str, number: u32) -> anyhow::Result<()> {
+    async fn call(self, client: &RedisClient, key: &str, number: u32) -> anyhow::Result<()> {
         let rate = Rate::new(Units::new(u64::from(LIMIT)).expect("in range"), WINDOW)?;
         match self {
-            Self::Fixed => drop(FixedWindow::new(rate).take(link, key, Units::ONE).await?),
-            Self::Sliding => drop(SlidingWindow::new(rate)?.take(link, key, Units::ONE).await?),
-            Self::Gcra => drop(Gcra::new(rate).take(link, key, Units::ONE).await?),
-            Self::Set => drop(ExpiringSet::new(LIMIT)?.add(link, key, &format!("{number:016x}"), WINDOW).await?),
-            Self::Token if number == 0 => drop(one_time_token::create(link, key, b"c_0123456789", WINDOW).await?),
-            Self::Token => drop(one_time_token::consume(link, key, "0123456789abcdef").await?),
-            Self::Cooldown => drop(Cooldown::new(WINDOW).pass(link, key).await?),
-            Self::Lease => drop(Lease::new("node-1", WINDOW).hold(link, key).await?),
+            Self::Fixed => drop(FixedWindow::new(rate).take(client, key, Units::ONE).await?),
+            Self::Sliding => drop(SlidingWindow::new(rate)?.take(client, key, Units::ONE).await?),
+            Self::Gcra => drop(Gcra::new(rate).take(client, key, Units::ONE).await?),
+            Self::Set => drop(ExpiringSet::new(LIMIT)?.add(client, key, &format!("{number:016x}"), WINDOW).await?),
+            Self::Token if number == 0 => drop(one_time_token::create(client, key, b"c_0123456789", WINDOW).await?),
+            Self::Token => drop(one_time_token::consume(client, key, "0123456789abcdef").await?),
+            Self::Cooldown => drop(Cooldown::new(WINDOW).pass(client, key).await?),
+            Self::Lease => drop(Lease::new("node-1", WINDOW).hold(client, key).await?),
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Limiter {
 /// Measures and prints.
 pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let keys = size.pick(50, 2);
-    let link = server.link();
+    let client = server.client();
     println!("\n## Memory a key: MEMORY USAGE, average of {keys} keys of 20 bytes, key and entry included\n");
     println!("| calls admitted, where it admits several | {} | {} | {} |", AFTER[0], AFTER[1], AFTER[2]);
     println!("|---|---|---|---|");
@@ -71,9 +71,9 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
         for number in 0..keys {
             let key = format!("limit:{place}:user-{number:07}");
             for call in 0..LIMIT {
-                limiter.call(&link, &key, call).await?;
+                limiter.call(&client, &key, call).await?;
                 if let Some(column) = AFTER.iter().position(|after| *after == call + 1) {
-                    bytes[column].push(usage(&link, &key).await?);
+                    bytes[column].push(usage(&client, &key).await?);
                 }
             }
         }
@@ -84,6 +84,6 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
 }
 
 /// Bytes, every member counted.
-async fn usage(link: &Link, key: &str) -> anyhow::Result<f64> {
-    Ok(link.query(redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0)).await?)
+async fn usage(client: &RedisClient, key: &str) -> anyhow::Result<f64> {
+    Ok(client.query(redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0)).await?)
 }

@@ -13,7 +13,7 @@ use quotabell::ledger::commit::{Terms, Trimming};
 use quotabell::subjects::Plans;
 use quotabell::subjects::watch::{Changes, Watch};
 use quotabell::types::Keys;
-use quotabell::wire::{EntryId, Link, StreamReader, Target};
+use quotabell::wire::{EntryId, RedisClient, RedisEndpoint, StreamReader};
 use redis::streams::StreamReadReply;
 use redis::{Connection, IntoConnectionInfo as _, Script};
 use serde::{Deserialize, Serialize};
@@ -241,7 +241,7 @@ fn claim(subject: &str, percent: u16, id: &str) -> redis::Cmd {
 /// The worker as `app.rs` builds it, without fan-out and senders: they have their own work to do and their own bench.
 async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let config = Config::defaults()?;
-    let target = Target::local(order.port);
+    let target = RedisEndpoint::local(order.port);
     let keys = Keys::new(STREAM);
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let terms = Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
@@ -256,7 +256,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let mut stream = config.stream.clone();
     stream.batch_entries = order.batch_entries.unwrap_or(stream.batch_entries);
     let worker = Worker::new(Parts {
-        link: Arc::new(Link::new(target.client()?)),
+        client: Arc::new(RedisClient::new(target.client()?)),
         target,
         lease: None,
         keys: keys.clone(),
@@ -280,7 +280,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
 /// Reads every entry, the next reply on its way while this one is looked at.
 async fn ceiling(order: &Order) -> anyhow::Result<Done> {
     let count = order.batch_entries.unwrap_or(Config::defaults()?.stream.batch_entries);
-    let mut reader = StreamReader::connect(&Target::local(order.port), STREAM).await?;
+    let mut reader = StreamReader::connect(&RedisEndpoint::local(order.port), STREAM).await?;
     let clock = Clock::start()?;
     let mut left = order.entries;
     reader.request("0-0", count, None).await?;

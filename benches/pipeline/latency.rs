@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use quotabell::cli::catcher::HttpCatcher;
+use quotabell::demo::receivers::HttpCatcher;
 use redis::Connection;
 use serde::Deserialize;
 

@@ -16,7 +16,7 @@ use crate::ledger::admission::Recorded;
 use crate::ledger::{Check, CheckError, Judgement, Question};
 use crate::subjects::Lookup;
 use crate::types::meters;
-use crate::wire::{Fault, Link, fault_of};
+use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 use super::config::{CheckConfig, OnError};
 
@@ -38,7 +38,7 @@ pub struct Checks {
 /// What checks need once Redis has been reached.
 #[derive(Debug)]
 pub struct Checker {
-    link: Link,
+    client: RedisClient,
     lookup: Lookup,
     check: Check,
     /// Whether Redis did not answer when it was looked at last.
@@ -141,7 +141,7 @@ impl Checks {
         trouble.said = Some(Instant::now());
         drop(trouble);
         let fault = match unjudged {
-            Unjudged::Failed(CheckError::Redis(error)) => fault_of(error).as_str(),
+            Unjudged::Failed(CheckError::Redis(error)) => error_kind(error).as_str(),
             Unjudged::Failed(_) | Unjudged::Unreadable(_) => "other",
             Unjudged::Starting | Unjudged::Away | Unjudged::Late => "away",
         };
@@ -174,8 +174,8 @@ impl Decided {
 impl Checker {
     /// A checker with a connection for checks alone.
     #[must_use]
-    pub const fn new(link: Link, lookup: Lookup, check: Check) -> Self {
-        Self { link, lookup, check, away: AtomicBool::new(false) }
+    pub const fn new(client: RedisClient, lookup: Lookup, check: Check) -> Self {
+        Self { client, lookup, check, away: AtomicBool::new(false) }
     }
 
     async fn judge(&self, question: &Question, on_error: OnError) -> Result<Judgement, Unjudged> {
@@ -183,13 +183,13 @@ impl Checker {
         if self.away.load(Ordering::Relaxed) {
             return Err(Unjudged::Away);
         }
-        let profile = self.lookup.profile(&self.link, &question.subject).await.map_err(CheckError::Redis)?;
+        let profile = self.lookup.profile(&self.client, &question.subject).await.map_err(CheckError::Redis)?;
         if profile.is_judged() {
-            return Ok(self.check.judge(&self.link, question, &profile).await?);
+            return Ok(self.check.judge(&self.client, question, &profile).await?);
         }
         let recorded = match on_error {
             // Such a subject is counted and not judged.
-            OnError::Allow => self.check.judge(&self.link, question, &profile).await?.recorded,
+            OnError::Allow => self.check.judge(&self.client, question, &profile).await?.recorded,
             OnError::Deny => Recorded::No,
         };
         Err(Unjudged::Unreadable(recorded))
@@ -199,11 +199,11 @@ impl Checker {
     /// makes it anew when it hangs.
     pub async fn look_after(&self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            let looked: RedisResult<(i64, i64)> = self.link.query_within(LOOK_TIMEOUT, &redis::cmd("TIME")).await;
+            let looked: RedisResult<(i64, i64)> = self.client.query_within(LOOK_TIMEOUT, &redis::cmd("TIME")).await;
             if let Ok((seconds, micros)) = &looked {
                 self.check.clock().shows(seconds * 1000 + micros / 1000);
             }
-            let is_away = |error| matches!(fault_of(error), Fault::Away | Fault::NotReady);
+            let is_away = |error| matches!(error_kind(error), ErrorKind::Away | ErrorKind::NotReady);
             self.away.store(looked.as_ref().is_err_and(is_away), Ordering::Relaxed);
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -16,8 +16,8 @@ use axum::response::{IntoResponse, Response};
 use minijinja::{Environment, UndefinedBehavior, context};
 
 use super::Api;
-use super::verification::Confirmed;
 use crate::types::nonce;
+use crate::verification::Confirmed;
 
 const TEMPLATE: &str = "confirm.html";
 

@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use super::Api;
 use super::body::{Given, Json};
 use super::problem::Problem;
-use super::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed, PASSWORD_DIGITS};
-use crate::subjects::contact_check::{self, ContactFault};
+use crate::contacts::Contact;
+use crate::contacts::check::{self, ContactFault};
 use crate::transport::secret;
-use crate::types::{Channel, Contact, ContactId, Secret, Subject};
-use crate::wire::{Fault, fault_of};
+use crate::types::{Channel, ContactId, Secret, Subject};
+use crate::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed, PASSWORD_DIGITS};
+use crate::wire::{ErrorKind, error_kind};
 
 /// RFC 5321 4.5.3.1.3: a path has 256 bytes with its brackets.
 const ADDRESS_BYTES_MAX: usize = 254;
@@ -202,7 +203,7 @@ impl NewContact {
                 )));
             }
         };
-        contact_check::check(&judged.contact).map_err(|fault| in_field(&fault))?;
+        check::check(&judged.contact).map_err(|fault| in_field(&fault))?;
         Ok(judged)
     }
 }
@@ -210,7 +211,7 @@ impl NewContact {
 /// A mailbox under the one spelling of its domain that every server knows: under others it would be other contacts, each of which is
 /// asked as often as may be.
 fn email(address: &str) -> Result<Contact, Problem> {
-    contact_check::check_plain_address(address).map_err(|fault| in_field(&fault))?;
+    check::check_plain_address(address).map_err(|fault| in_field(&fault))?;
     let place = Contact::email(address).place().into_owned();
     Ok(Contact::email(&bounded("address", place, ADDRESS_BYTES_MAX)?))
 }
@@ -261,11 +262,13 @@ fn problem(error: DeskError) -> Problem {
         DeskError::Away => unavailable("Redis does not answer: try again"),
         DeskError::Redis(error) => {
             tracing::warn!(%error, "contacts: Redis failed");
-            match fault_of(&error) {
-                Fault::Full => {
+            match error_kind(&error) {
+                ErrorKind::Full => {
                     unavailable("the memory of Redis is full: the operator has to free some, then try again")
                 }
-                Fault::Login | Fault::Denied => unavailable("Redis refuses the daemon: the operator has to mend it"),
+                ErrorKind::Login | ErrorKind::Denied => {
+                    unavailable("Redis refuses the daemon: the operator has to mend it")
+                }
                 _ => unavailable("Redis does not answer: try again"),
             }
         }

@@ -8,7 +8,7 @@ use metrics::gauge;
 use crate::ledger::query::lag;
 use crate::outbox::totals;
 use crate::types::{Keys, meters};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 use super::ready::Readiness;
 
@@ -19,31 +19,31 @@ const DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Gauges {
     keys: Keys,
-    link: Arc<OnceLock<Arc<Link>>>,
+    client: Arc<OnceLock<Arc<RedisClient>>>,
 }
 
 impl Gauges {
     /// Gauges of the partition with these keys; `link` is filled when Redis has been reached.
     #[must_use]
-    pub const fn new(keys: Keys, link: Arc<OnceLock<Arc<Link>>>) -> Self {
-        Self { keys, link }
+    pub const fn new(keys: Keys, client: Arc<OnceLock<Arc<RedisClient>>>) -> Self {
+        Self { keys, client }
     }
 
     /// Sets every gauge. Where Redis does not answer in time the gauges keep their last values and `quotabell_ready` is 0.
     pub async fn refresh(&self, readiness: &Readiness) {
         let ready = readiness.check().await.is_ok();
         gauge!(meters::READY).set(if ready { 1.0 } else { 0.0 });
-        let Some(link) = self.link.get() else { return };
-        if tokio::time::timeout(DEADLINE, self.read(link)).await.is_err() {
+        let Some(client) = self.client.get() else { return };
+        if tokio::time::timeout(DEADLINE, self.read(client)).await.is_err() {
             tracing::debug!("metrics: Redis did not answer in time");
         }
     }
 
-    async fn read(&self, link: &Link) {
-        if let Ok(entries) = lag(link, &self.keys).await {
+    async fn read(&self, client: &RedisClient) {
+        if let Ok(entries) = lag(client, &self.keys).await {
             gauge!(meters::LAG).set(entries as f64);
         }
-        if let Ok(totals) = totals(link, &self.keys).await {
+        if let Ok(totals) = totals(client, &self.keys).await {
             let age_ms = totals.oldest_pending.map_or(0, |oldest| (totals.now.0 - oldest.0).max(0));
             gauge!(meters::OLDEST_PENDING).set(age_ms as f64 / 1000.0);
             gauge!(meters::PENDING).set(totals.pending as f64);

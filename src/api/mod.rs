@@ -26,7 +26,6 @@ pub mod recorder;
 pub mod routes;
 pub mod serving;
 pub mod token;
-pub mod verification;
 
 pub use checker::{Checker, Checks};
 pub use gauges::Gauges;
@@ -34,8 +33,8 @@ pub use problem::Problem;
 pub use ready::Readiness;
 pub use token::Token;
 
+use crate::verification::Desk;
 use serving::Bounds;
-use verification::Desk;
 
 /// What the routes look at.
 #[derive(Debug)]

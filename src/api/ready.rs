@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::wire::server::{Role, Unfit, inspect};
-use crate::wire::{Link, ServerInfo};
+use crate::wire::{RedisClient, ServerInfo};
 
 /// A probe of readiness must not wait longer than what asks for it.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const DRAINING: u8 = 2;
 #[derive(Debug, Default)]
 pub struct Readiness {
     phase: AtomicU8,
-    link: OnceLock<Arc<Link>>,
+    client: OnceLock<Arc<RedisClient>>,
 }
 
 /// Why it is not ready.
@@ -43,8 +43,8 @@ pub enum NotReady {
 
 impl Readiness {
     /// Start is over: Redis was reached, judged, and the scripts run.
-    pub fn running(&self, link: Arc<Link>) {
-        let _ = self.link.set(link);
+    pub fn running(&self, client: Arc<RedisClient>) {
+        let _ = self.client.set(client);
         self.phase.store(RUNNING, Ordering::Release);
     }
 
@@ -64,8 +64,8 @@ impl Readiness {
             DRAINING => return Err(NotReady::Draining),
             _ => {}
         }
-        let link = self.link.get().ok_or(NotReady::Starting)?;
-        let info: ServerInfo = tokio::time::timeout(DEADLINE, inspect(link))
+        let client = self.client.get().ok_or(NotReady::Starting)?;
+        let info: ServerInfo = tokio::time::timeout(DEADLINE, inspect(client))
             .await
             .map_err(|_| NotReady::Away)?
             .map_err(|_| NotReady::Away)?;

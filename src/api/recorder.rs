@@ -3,8 +3,8 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use super::verification::Event;
 use crate::types::{Channel, Reason, meters};
+use crate::verification::Event;
 
 use super::checker::Decided;
 

@@ -11,7 +11,7 @@ use crate::subjects::Plans;
 use crate::types::Keys;
 use crate::wire::backoff::{Retries, Schedule};
 use crate::wire::server::{InspectError, Readiness as ServerReadiness};
-use crate::wire::{Fault, Link, ServerInfo, Target, fault_of, inspect};
+use crate::wire::{ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
 
 /// What to do about a database that the server does not have.
 pub const NO_DATABASE_HINT: &str =
@@ -27,16 +27,16 @@ pub struct Start<'a> {
     /// The plans.
     pub plans: &'a Plans,
     /// Where Redis is.
-    pub target: &'a Target,
+    pub target: &'a RedisEndpoint,
 }
 
 /// Redis has been reached and found fit.
 #[derive(Debug)]
 pub struct Ready {
     /// Where it is.
-    pub target: Target,
+    pub target: RedisEndpoint,
     /// The shared connection.
-    pub link: Arc<Link>,
+    pub client: Arc<RedisClient>,
     /// What every commit has in common.
     pub terms: Terms,
 }
@@ -66,15 +66,15 @@ impl Start<'_> {
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
         let target = self.target;
-        let link = Arc::new(Link::new(target.client()?));
+        let client = Arc::new(RedisClient::new(target.client()?));
         let terms = terms(self.config, self.plans);
         let mut retries = Retries::new(Schedule::RECONNECT);
         let mut said = String::new();
         loop {
-            match self.examine(&link, &terms).await {
+            match self.examine(&client, &terms).await {
                 Ok(server) => {
                     warn_about(&server);
-                    return Ok(Ready { target: target.clone(), link, terms });
+                    return Ok(Ready { target: target.clone(), client, terms });
                 }
                 Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {
@@ -88,8 +88,8 @@ impl Start<'_> {
         }
     }
 
-    async fn examine(&self, link: &Link, terms: &Terms) -> Result<ServerInfo, Trouble> {
-        let info = inspect(link).await.map_err(|error| match &error {
+    async fn examine(&self, client: &RedisClient, terms: &Terms) -> Result<ServerInfo, Trouble> {
+        let info = inspect(client).await.map_err(|error| match &error {
             InspectError::Redis(source) => self.trouble_of(source, &error),
             _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
         })?;
@@ -99,7 +99,7 @@ impl Start<'_> {
             other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
         }
         let reading = || format!("read {}", self.keys.checkpoint());
-        let stored = probe::stored(link, self.keys).await.map_err(|error| self.trouble_of(&error, &reading()))?;
+        let stored = probe::stored(client, self.keys).await.map_err(|error| self.trouble_of(&error, &reading()))?;
         compare(self.keys, &stored, terms.partitions).map_err(Trouble::Lasting)?;
         if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
             tracing::info!(
@@ -107,7 +107,7 @@ impl Start<'_> {
             );
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
-        probe::rehearse(link, self.keys, terms, &nonce).await.map_err(|error| match &error {
+        probe::rehearse(client, self.keys, terms, &nonce).await.map_err(|error| match &error {
             ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.trouble_of(source, &error),
             ProbeError::Refused { .. } => lasting(
                 &error,
@@ -118,7 +118,7 @@ impl Start<'_> {
         if !self.config.fallback.contacts.is_empty() {
             // A fallback that is new since the last start reaches the alerts that wait for one.
             // A full server refuses that until the daemon has freed memory; then they come due within a minute anyway.
-            if let Err(error) = outbox::wake_all(link, self.keys).await {
+            if let Err(error) = outbox::wake_all(client, self.keys).await {
                 tracing::debug!(%error, "deliveries without a contact were not woken");
             }
         }
@@ -127,21 +127,21 @@ impl Start<'_> {
 
     /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
     fn trouble_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trouble {
-        let hint = match fault_of(source) {
-            Fault::Away | Fault::NotReady | Fault::ReadOnly | Fault::Full => {
+        let hint = match error_kind(source) {
+            ErrorKind::Away | ErrorKind::NotReady | ErrorKind::ReadOnly | ErrorKind::Full => {
                 return Trouble::Passing(source.to_string());
             }
-            Fault::Login => "check user and password in redis.url or in the file of redis.url_file",
-            Fault::Denied => {
+            ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
+            ErrorKind::Denied => {
                 "grant the user what docs/operations.md lists: the keys quota_* and the stream, and their commands"
             }
-            Fault::Database => {
+            ErrorKind::Database => {
                 let problem =
                     format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db);
                 return lasting(&problem, NO_DATABASE_HINT);
             }
-            Fault::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
-            Fault::Other => "docs/operations.md says which servers are supported",
+            ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
+            ErrorKind::Other => "docs/operations.md says which servers are supported",
         };
         lasting(&format!("{whole} ({}): {source}", self.target), hint)
     }

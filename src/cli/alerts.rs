@@ -4,9 +4,10 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Format, FormatArgs, Output, Table, say_empty};
-use super::{Surroundings, clock, connect};
+use super::context::CliContext;
+use super::{clock, connect};
 use crate::ledger::query;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};
 
 /// Arguments of `alerts`.
@@ -52,8 +53,8 @@ struct Shown<'a> {
 /// # Errors
 ///
 /// A bad configuration, Redis, or stdout.
-pub async fn run(args: AlertsArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     let redis = connect::redis(&config)?;
     let keys = Keys::new(&config.stream.key);
     let days = match args.day {
@@ -62,7 +63,7 @@ pub async fn run(args: AlertsArgs, surroundings: &Surroundings) -> anyhow::Resul
     };
     let mut alerts = Vec::new();
     for day in days {
-        let of_day = query::alerts(redis.link(), &keys, day).await;
+        let of_day = query::alerts(redis.client(), &keys, day).await;
         alerts.extend(redis.judged(format_args!("read the alerts of {day}"), of_day)?);
     }
     alerts.retain(|alert| args.subject.as_ref().is_none_or(|subject| *subject == alert.subject));

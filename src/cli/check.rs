@@ -3,12 +3,13 @@
 use clap::Args;
 
 use super::connect;
-use super::hint::failed;
-use super::output::{Format, FormatArgs, Output, Table, or_dash, say};
-use super::{Surroundings, usage::RawField};
+use super::context::CliContext;
+use super::usage::RawField;
 use crate::ledger::admission::{self, Figures, Written, whole_seconds};
 use crate::ledger::{Check, CheckError, Judgement, Question};
 use crate::subjects::{Plans, Profile};
+use crate::terminal::hint::failed;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
 use crate::types::{EventId, Keys, Metric, Subject, Units, keys};
 
 /// Arguments of `check`.
@@ -51,9 +52,9 @@ pub struct CheckArgs {
 /// # Errors
 ///
 /// A refusal; a bad configuration, Redis, or stdout.
-pub async fn run(args: CheckArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
-    let config = surroundings.config()?;
+    let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
@@ -72,7 +73,7 @@ pub async fn run(args: CheckArgs, surroundings: &Surroundings) -> anyhow::Result
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let question = Question { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let judged = Check::new(Keys::new(&config.stream.key)).judge(redis.link(), &question, &profile).await;
+    let judged = Check::new(Keys::new(&config.stream.key)).judge(redis.client(), &question, &profile).await;
     let judgement = match judged {
         Err(CheckError::Redis(error)) => {
             redis.judged(format_args!("check {} of {}", question.metric, question.subject), Err(error))?

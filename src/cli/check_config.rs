@@ -5,12 +5,14 @@
 
 use clap::Args;
 
-use super::output::{Format, FormatArgs, Output, say};
-use super::{Surroundings, hint};
+use super::context::CliContext;
 use crate::config::{Config, masked_url};
+use crate::contacts::Contact;
 use crate::sender::Sender;
-use crate::types::{Channel, Class, Contact};
-use crate::wire::Target;
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, say};
+use crate::types::{Channel, Class};
+use crate::wire::RedisEndpoint;
 
 pub mod rights;
 mod server;
@@ -41,11 +43,11 @@ pub struct CheckConfigArgs {
 /// # Errors
 ///
 /// The first thing that is wrong with the configuration or a template; else the connections that failed.
-pub async fn run(args: CheckConfigArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     let sender = config.sender()?;
     // Reads the files that [redis] names.
-    let _: Target = config.target()?;
+    let _: RedisEndpoint = config.target()?;
     let token = config.token()?;
     let mut output = Output::stdout();
     match args.format.format() {

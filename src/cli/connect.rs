@@ -5,15 +5,15 @@ use std::fmt;
 use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 
-use super::hint::{self, Hint as _};
 use crate::config::{Config, masked_url};
-use crate::wire::target::EMBEDDED;
-use crate::wire::{Fault, Link, RedisConfig, Target, fault_of};
+use crate::terminal::hint::{self, Hint as _};
+use crate::wire::endpoint::EMBEDDED;
+use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
 pub struct Redis {
-    link: Link,
+    client: RedisClient,
     /// The URL as it may be shown.
     shown: String,
     /// The number of the database.
@@ -29,11 +29,16 @@ pub struct Redis {
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
     let target = config.target()?;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
-    Ok(Redis { link: Link::new(target.client()?), shown: shown(&target, &config.redis), db: target.db, embedded })
+    Ok(Redis {
+        client: RedisClient::new(target.client()?),
+        shown: shown(&target, &config.redis),
+        db: target.db,
+        embedded,
+    })
 }
 
 /// The URL with its user, without its password. One from a file is shown as what it was understood to be.
-fn shown(target: &Target, config: &RedisConfig) -> String {
+fn shown(target: &RedisEndpoint, config: &RedisConfig) -> String {
     match &config.url_file {
         None if config.url.trim() != EMBEDDED => masked_url(&config.url),
         _ => target.describe(),
@@ -56,7 +61,7 @@ impl Redis {
     ///
     /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        self.judged(what, self.link.query(command).await)
+        self.judged(what, self.client.query(command).await)
     }
 
     /// Runs several commands in one write.
@@ -65,13 +70,13 @@ impl Redis {
     ///
     /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
-        self.judged(what, self.link.pipe(pipeline).await)
+        self.judged(what, self.client.pipe(pipeline).await)
     }
 
     /// The link below, for functions of other modules.
     #[must_use]
-    pub const fn link(&self) -> &Link {
-        &self.link
+    pub const fn client(&self) -> &RedisClient {
+        &self.client
     }
 
     /// The URL as it may be shown.
@@ -93,16 +98,16 @@ impl Redis {
     /// The same error with more words.
     pub fn judged<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
-        let fault = reply.as_ref().err().map(fault_of);
+        let fault = reply.as_ref().err().map(error_kind);
         let advice = match fault {
-            Some(Fault::Away) if self.embedded => {
+            Some(ErrorKind::Away) if self.embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
             }
-            Some(fault) => hint::of_fault(fault),
+            Some(fault) => hint::of_error_kind(fault),
             None => "",
         };
         let reply = match fault {
-            Some(Fault::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
+            Some(ErrorKind::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
             _ => reply.map_err(Into::into),
         };
         reply.with_context(|| format!("{what} ({})", self.shown)).hint(advice)

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 
 use super::connect::{self, Redis};
-use super::output::{Format, FormatArgs, Output, Table, say, say_empty};
+use super::context::CliContext;
 use super::progress::{self, Counted};
-use super::{Surroundings, hint};
 use crate::outbox::replay::REPLAY_MAX;
 use crate::outbox::{
     DeliveryFilter, DeliveryView, OutboxError, ReplayAnswer, Replayed, list, replay as replay_ids, show as read_one,
 };
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{DeliveryId, DeliveryState, Keys, Subject};
 
 mod rows;
@@ -101,8 +102,8 @@ pub struct ReplayArgs {
 /// # Errors
 ///
 /// A bad configuration, an id that is not there, a delivery that is not dead, Redis, or stdout.
-pub async fn run(args: DeliveriesArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     let books = Books { redis: connect::redis(&config)?, keys: Keys::new(&config.stream.key) };
     match args.action {
         DeliveriesAction::List(args) => run_list(args, &books).await,
@@ -125,7 +126,7 @@ impl Books {
         let mut seen = BTreeSet::new();
         let mut from = None;
         loop {
-            let page = self.judged(list(self.redis.link(), &self.keys, filter, from).await)?;
+            let page = self.judged(list(self.redis.client(), &self.keys, filter, from).await)?;
             deliveries.extend(page.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
             from = page.next;
             if from.is_none() || deliveries.len() >= limit {
@@ -166,7 +167,7 @@ async fn run_list(args: ListArgs, books: &Books) -> anyhow::Result<()> {
 }
 
 async fn run_show(args: ShowArgs, books: &Books) -> anyhow::Result<()> {
-    let found = books.judged(read_one(books.redis.link(), &books.keys, &args.id).await)?;
+    let found = books.judged(read_one(books.redis.client(), &books.keys, &args.id).await)?;
     let Some(detail) = found else {
         return Err(hint::failed(
             format_args!("there is no delivery {}", args.id),
@@ -194,7 +195,7 @@ async fn run_replay(args: ReplayArgs, books: &Books) -> anyhow::Result<()> {
     let mut replayed = 0;
     // The server is held by one call for a few milliseconds only, and what a failing one leaves undone has been told.
     for some in ids.chunks(REPLAY_MAX) {
-        let answers = books.judged(replay_ids(books.redis.link(), &books.keys, some).await)?;
+        let answers = books.judged(replay_ids(books.redis.client(), &books.keys, some).await)?;
         bar.inc(some.len() as u64);
         replayed += answers.iter().filter(|Replayed { answer, .. }| *answer == ReplayAnswer::Replayed).count();
         let mut told = answers.iter().map(Told::of);

@@ -8,9 +8,10 @@ use serde::Serialize;
 use tokio::time::{Instant, interval};
 
 use super::connect::{self, Redis};
-use super::output::{Format, FormatArgs, Output};
+use super::context::CliContext;
 use super::progress::{self, Counted};
-use super::{Surroundings, hint};
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output};
 use crate::types::{Keys, Metric, Subject, Units};
 
 /// The most events of one write: about 100 KB, and a reply that comes before the next write.
@@ -77,9 +78,9 @@ struct Emitted {
 /// # Errors
 ///
 /// A bad id, a bad configuration, or Redis; the error says how many events were appended before.
-pub async fn run(args: EmitArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
-    let config = surroundings.config()?;
+    let config = context.config()?;
     let stream = Keys::new(&config.stream.key).stream().to_owned();
     let redis = connect::redis(&config)?;
     let emitted = append_all(&args, &redis, stream).await?;

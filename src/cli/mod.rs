@@ -5,23 +5,22 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::config::{Config, ConfigError};
+use self::context::CliContext;
+use crate::demo;
 
 pub mod alerts;
-pub mod catcher;
 pub mod check;
 pub mod check_config;
 pub mod clock;
 pub mod completions;
 pub mod connect;
+pub mod context;
 pub mod deliveries;
-pub mod demo;
 pub mod emit;
-pub mod hint;
+pub mod listen;
 pub mod man;
-pub mod output;
 pub mod preview;
 pub mod progress;
 pub mod refused;
@@ -81,6 +80,8 @@ pub enum Verb {
     Refused(refused::RefusedArgs),
     /// Send one real message to one contact
     SendTest(send_test::SendTestArgs),
+    /// Receive mails and webhooks on this machine and print them
+    Listen(listen::ListenArgs),
     /// Print a template rendered with sample values
     Preview(preview::PreviewArgs),
     /// Print the completions of a shell
@@ -89,63 +90,49 @@ pub enum Verb {
     Man(man::ManArgs),
 }
 
-/// How much of the machine a verb needs.
+/// Which tokio runtime a verb needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weight {
+pub enum RuntimeKind {
     /// A daemon: threads on every core.
-    Heavy,
+    MultiThread,
     /// A few calls: this thread will do.
-    Light,
+    CurrentThread,
 }
 
 impl Cli {
-    /// How much of the machine the verb needs.
+    /// Which runtime the verb needs.
     #[must_use]
-    pub const fn weight(&self) -> Weight {
-        if matches!(self.verb, Verb::Run(_) | Verb::Demo(_)) { Weight::Heavy } else { Weight::Light }
+    pub const fn runtime_kind(&self) -> RuntimeKind {
+        if matches!(self.verb, Verb::Run(_) | Verb::Demo(_)) {
+            RuntimeKind::MultiThread
+        } else {
+            RuntimeKind::CurrentThread
+        }
     }
 
     /// Does what the verb says.
     ///
     /// # Errors
     ///
-    /// Whatever stopped the verb; [`hint::report`] turns it into an exit code and text.
+    /// Whatever stopped the verb; [`crate::terminal::hint::report`] turns it into an exit code and text.
     pub async fn execute(self) -> anyhow::Result<()> {
-        let surroundings = Surroundings { config_file: self.config };
+        let context = CliContext::new(self.config);
         match self.verb {
-            Verb::Run(args) => run::run(args, &surroundings).await,
-            Verb::Demo(args) => demo::run(args, &surroundings).await,
-            Verb::CheckConfig(args) => check_config::run(args, &surroundings).await,
-            Verb::Emit(args) => emit::run(args, &surroundings).await,
-            Verb::Subject(args) => subject::run(args, &surroundings).await,
-            Verb::Usage(args) => usage::run(args, &surroundings).await,
-            Verb::Check(args) => check::run(args, &surroundings).await,
-            Verb::Alerts(args) => alerts::run(args, &surroundings).await,
-            Verb::Deliveries(args) => deliveries::run(args, &surroundings).await,
-            Verb::Refused(args) => refused::run(args, &surroundings).await,
-            Verb::SendTest(args) => send_test::run(args, &surroundings).await,
-            Verb::Preview(args) => preview::run(args, &surroundings).await,
-            Verb::Completions(args) => completions::run(&args),
-            Verb::Man(args) => man::run(&args),
+            Verb::Run(args) => run::run(args, &context).await,
+            Verb::Demo(args) => demo::run(args).await,
+            Verb::CheckConfig(args) => check_config::run(args, &context).await,
+            Verb::Emit(args) => emit::run(args, &context).await,
+            Verb::Subject(args) => subject::run(args, &context).await,
+            Verb::Usage(args) => usage::run(args, &context).await,
+            Verb::Check(args) => check::run(args, &context).await,
+            Verb::Alerts(args) => alerts::run(args, &context).await,
+            Verb::Deliveries(args) => deliveries::run(args, &context).await,
+            Verb::Refused(args) => refused::run(args, &context).await,
+            Verb::SendTest(args) => send_test::run(args, &context).await,
+            Verb::Listen(args) => listen::run(args, &context).await,
+            Verb::Preview(args) => preview::run(args, &context).await,
+            Verb::Completions(args) => completions::run(&args, Self::command()),
+            Verb::Man(args) => man::run(&args, Self::command()),
         }
-    }
-}
-
-/// What every verb is given beside its own arguments.
-#[derive(Debug)]
-pub struct Surroundings {
-    config_file: Option<PathBuf>,
-}
-
-impl Surroundings {
-    /// Reads the configuration: defaults, file, environment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
-    pub fn config(&self) -> Result<Config, ConfigError> {
-        // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name is none.
-        let file = self.config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-        Config::load(file, std::env::vars_os())
     }
 }

@@ -2,10 +2,10 @@
 
 use clap::{Args, ValueEnum};
 
-use super::Surroundings;
-use super::output::Output;
+use super::context::CliContext;
 use crate::sender::Sample;
 use crate::sender::render::SAMPLE_AT;
+use crate::terminal::output::Output;
 use crate::types::{Alert, Metric, Percent, Subject, Units};
 
 /// Arguments of `preview`.
@@ -62,8 +62,8 @@ pub enum Part {
 /// # Errors
 ///
 /// A bad configuration or template, or stdout.
-pub async fn run(args: PreviewArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     let part = args.part;
     let rendered = config.preview(&sample(args))?;
     let text = match part {

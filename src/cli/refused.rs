@@ -6,9 +6,9 @@ use std::collections::btree_map::Entry;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::Surroundings;
 use super::connect::{self, Redis};
-use super::output::{Format, FormatArgs, Output, Table, lossless, say_empty};
+use super::context::CliContext;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say_empty};
 use crate::types::{Keys, StreamId};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
@@ -60,9 +60,9 @@ type RawEntry = (String, Vec<Vec<u8>>);
 /// # Errors
 ///
 /// A bad configuration, Redis, or stdout.
-pub async fn run(args: RefusedArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
     let RefusedAction::List { limit, format } = args.action;
-    let config = surroundings.config()?;
+    let config = context.config()?;
     let key = Keys::new(&config.stream.key).refused();
     let redis = connect::redis(&config)?;
     let mut printer = Printer {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::Surroundings;
+use super::context::CliContext;
 use crate::app;
 
 /// Arguments of `run`; everything else is in the configuration.
@@ -23,8 +23,8 @@ pub struct RunArgs {}
 /// # Errors
 ///
 /// What waiting can't mend: a wrong password, a server that is too old or evicts, an address in use.
-pub async fn run(_args: RunArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(_args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     app::logging::install(&config.log);
     app::run(config).await
 }

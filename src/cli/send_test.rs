@@ -5,17 +5,20 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::clock;
 use super::connect::{self, Redis};
-use super::output::{Format, FormatArgs, Output, or_dash, say};
+use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use super::usage::{RawField, Settings};
-use super::{Surroundings, clock, hint};
 use crate::config::{Config, masked_url};
+use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
+use crate::contacts::{Contact, Endpoint};
 use crate::sender::Sample;
 use crate::subjects::Plans;
-use crate::subjects::contacts::{ContactBook, Contacts, Found, Whose};
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, Passage};
-use crate::types::{Channel, Class, Contact, ContactId, Endpoint, Keys, Outcome, Subject, UnixMs, keys};
+use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, keys};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
 /// verb in a loop is written quickly.
@@ -76,9 +79,9 @@ struct Shown<'a> {
 /// # Errors
 ///
 /// A bad configuration, no such contact, or an outcome that is not `delivered`.
-pub async fn run(args: SendTestArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let format = args.format.format();
-    let config = surroundings.config()?;
+    let config = context.config()?;
     let sender = config.sender()?;
     let Addressee { contact, secret, sample, now, redis } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
@@ -133,7 +136,7 @@ fn own_time() -> UnixMs {
 async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config)?;
     let book = ContactBook::new(config.fallback.contacts.clone());
-    let contacts = match book.contacts_of(redis.link(), subject).await {
+    let contacts = match book.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
         Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
     };
@@ -162,7 +165,7 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
 /// subjects may share one mailbox, or the ids of two.
 async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
-    let passage = Cooldown::new(COOLDOWN).pass(redis.link(), &key).await;
+    let passage = Cooldown::new(COOLDOWN).pass(redis.client(), &key).await;
     match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
         Passage::Through => Ok(()),
         Passage::Cooling { retry_after } => {

@@ -8,11 +8,12 @@ use chrono_tz::Tz;
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Format, FormatArgs, Output, Table, lossless, or_dash, say};
-use super::{Surroundings, clock, connect};
+use super::context::CliContext;
+use super::{clock, connect};
 use crate::ledger::query::{self, MetricUsage};
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, TIMEZONE};
 use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, or_dash, say};
 use crate::types::alert::used_percent;
 use crate::types::{AlertId, Day, DaySpan, Keys, Metric, Percent, Subject, Units, UnixMs, keys};
 
@@ -68,9 +69,9 @@ struct ShownAlert {
 /// # Errors
 ///
 /// A bad configuration, Redis, or stdout.
-pub async fn run(args: UsageArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let UsageArgs { subject, day, format } = args;
-    let config = surroundings.config()?;
+    let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
@@ -83,7 +84,7 @@ pub async fn run(args: UsageArgs, surroundings: &Surroundings) -> anyhow::Result
         None => today(settings.zone, clock::server_time(&redis).await?)?,
     };
     let limited: Vec<Metric> = settings.limits.keys().cloned().collect();
-    let usage = query::usage(redis.link(), &Keys::new(&config.stream.key), &subject, day, &limited).await;
+    let usage = query::usage(redis.client(), &Keys::new(&config.stream.key), &subject, day, &limited).await;
     let usage = redis.judged(format_args!("read usage of {subject}"), usage)?;
     let metrics = usage.into_iter().map(|usage| shown(usage, &settings)).collect();
     let shown = Shown { subject, plan: settings.plan, timezone: settings.zone.name(), day, metrics };

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
-use crate::subjects::contact_check;
+use crate::contacts::check;
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::Written;
-use crate::wire::link::RESPONSE_TIMEOUT;
+use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -35,13 +35,13 @@ const LIFETIME_MIN: Duration = Duration::from_secs(60);
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A broken rule: the key's segments, those of the other key where two disagree, and the problem.
-struct Fault {
+struct Violation {
     path: Vec<String>,
     other: Option<Vec<String>>,
     problem: String,
 }
 
-type Checked = Result<(), Fault>;
+type Checked = Result<(), Violation>;
 
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
@@ -49,7 +49,7 @@ pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
     parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
 }
 
-impl Fault {
+impl Violation {
     fn into_error(self, tree: &Node) -> ConfigError {
         let place = |path: &[String]| tree.place_of(&path.iter().map(String::as_str).collect::<Vec<_>>());
         // Of two keys that disagree, the one that somebody wrote is at fault, not the default.
@@ -65,7 +65,7 @@ fn holds(rule: bool, path: &[&str], problem: impl fmt::Display) -> Checked {
     if rule {
         return Ok(());
     }
-    Err(Fault { path: owned(path), other: None, problem: problem.to_string() })
+    Err(Violation { path: owned(path), other: None, problem: problem.to_string() })
 }
 
 fn owned(path: &[&str]) -> Vec<String> {
@@ -124,7 +124,7 @@ fn fallback(config: &Config) -> Checked {
     for (index, contact) in config.fallback.contacts.iter().enumerate() {
         let index = format!("[{index}]");
         let path = ["fallback", "contacts", &index];
-        if let Err(fault) = contact_check::check(contact) {
+        if let Err(fault) = check::check(contact) {
             holds(false, &path, fault)?;
         }
         holds(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id))?;
@@ -140,7 +140,7 @@ fn retry(config: &Config) -> Checked {
     let order =
         format!("retry.first = {} is above retry.max_interval = {}", Written(retry.first), Written(retry.max_interval));
     holds(retry.first <= retry.max_interval, &["retry", "max_interval"], order)
-        .map_err(|fault| Fault { other: Some(owned(&["retry", "first"])), ..fault })?;
+        .map_err(|fault| Violation { other: Some(owned(&["retry", "first"])), ..fault })?;
     let factor = format!("{} is not a number of 1 or more", retry.factor);
     holds(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor)?;
     holds(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0")

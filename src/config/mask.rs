@@ -3,7 +3,8 @@
 use url::Url;
 
 use super::Config;
-use crate::types::{Contact, Endpoint, Secret};
+use crate::contacts::{Contact, Endpoint};
+use crate::types::Secret;
 
 /// What stands in place of a secret.
 const MASK: &str = "***";

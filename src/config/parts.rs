@@ -13,7 +13,7 @@ use super::{Config, allowed};
 use crate::api::Token;
 use crate::sender::{Preview, Sender, SenderError, preview};
 use crate::types::Alert;
-use crate::wire::Target;
+use crate::wire::RedisEndpoint;
 
 /// Where each key of a section was written. Holds no value, so that printing it shows no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -107,8 +107,8 @@ impl Config {
     /// # Errors
     ///
     /// [`ConfigError::Refused`]
-    pub fn target(&self) -> Result<Target, ConfigError> {
-        Target::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
+    pub fn target(&self) -> Result<RedisEndpoint, ConfigError> {
+        RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
     }
 
     fn refused_by_sender(&self, error: SenderError) -> ConfigError {

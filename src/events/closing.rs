@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::ledger::Batch;
 use crate::ledger::retention::Retention;
 use crate::types::{StreamId, UnixMs};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 /// How often days that are over are looked for.
 const EVERY: Duration = Duration::from_secs(60);
@@ -30,12 +30,12 @@ impl Closing {
 
     /// Shortens the life of days that are over, if it is time to: all entries up to `at` are counted, and it is `now` on the server.
     /// What fails is tried again; counters expire by themselves anyway.
-    pub(super) async fn look(&mut self, link: &Link, at: StreamId, now: UnixMs) {
+    pub(super) async fn look(&mut self, client: &RedisClient, at: StreamId, now: UnixMs) {
         if Instant::now() < self.due {
             return;
         }
         self.due = Instant::now() + EVERY;
-        match self.retention.close_days(link, at, now).await {
+        match self.retention.close_days(client, at, now).await {
             Ok(days) => {
                 if !days.is_empty() {
                     // There may be more of them.

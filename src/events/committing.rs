@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::RedisResult;
 
 use crate::ledger::{Answer, Batch, Committer};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 /// A commit that has an answer.
 pub(super) struct Committed {
@@ -26,11 +26,11 @@ pub(super) struct Committing(Option<Pin<Box<dyn Future<Output = Committed> + Sen
 
 impl Committing {
     /// A commit that begins when it is first waited for.
-    pub(super) fn of(batch: Batch, committer: &Arc<Committer>, link: &Arc<Link>) -> Self {
-        let (committer, link) = (Arc::clone(committer), Arc::clone(link));
+    pub(super) fn of(batch: Batch, committer: &Arc<Committer>, client: &Arc<RedisClient>) -> Self {
+        let (committer, client) = (Arc::clone(committer), Arc::clone(client));
         Self(Some(Box::pin(async move {
             let began = Instant::now();
-            let answer = committer.commit(&link, &batch).await;
+            let answer = committer.commit(&client, &batch).await;
             Committed { batch, answer, took: began.elapsed() }
         })))
     }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::throttle::{Held, Lease};
 use crate::types::Keys;
-use crate::wire::{Link, fault_of};
+use crate::wire::{RedisClient, error_kind};
 
 use super::report::Report;
 use super::trouble::SessionError;
@@ -70,7 +70,7 @@ impl PartitionLease {
     /// What Redis or the connection said; the first question then still relieves a dead predecessor.
     pub(super) async fn wait(
         &mut self,
-        link: &Link,
+        client: &RedisClient,
         report: &mut Report,
         stop: &CancellationToken,
     ) -> Result<Turn, SessionError> {
@@ -78,7 +78,7 @@ impl PartitionLease {
             if stop.is_cancelled() {
                 return Ok(Turn::Stopped);
             }
-            let left = match self.ask(link).await.map_err(|source| self.failed(source))? {
+            let left = match self.ask(client).await.map_err(|source| self.failed(source))? {
                 Held::Ours => {
                     report.reads();
                     return Ok(Turn::Ours);
@@ -86,7 +86,7 @@ impl PartitionLease {
                 Held::Others { left } => left,
             };
             if !report.is_standing_by() {
-                report.stands_by(&self.holder(link).await);
+                report.stands_by(&self.holder(client).await);
             }
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -104,7 +104,7 @@ impl PartitionLease {
     /// mends.
     pub(super) async fn keep_during(
         &self,
-        link: &Link,
+        client: &RedisClient,
         over: &CancellationToken,
         session: impl Future<Output = Result<(), SessionError>>,
     ) -> Result<Turn, SessionError> {
@@ -113,7 +113,7 @@ impl PartitionLease {
             // The session first: no renewal delays a commit.
             biased;
             ended = &mut session => return ended.map(|()| Turn::Stopped),
-            lost = self.lost(link) => lost,
+            lost = self.lost(client) => lost,
         };
         over.cancel();
         if let Err(error) = session.await {
@@ -123,37 +123,37 @@ impl PartitionLease {
     }
 
     /// Lets the lease go, so that the next need not wait for its end. Where that fails it ends by itself.
-    pub(super) async fn release(&self, link: &Link) {
-        let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(link, &self.key)).await;
+    pub(super) async fn release(&self, client: &RedisClient) {
+        let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(client, &self.key)).await;
         if !matches!(released, Ok(Ok(()))) {
             tracing::debug!(key = self.key, "the lease was not let go: it runs out");
         }
     }
 
-    async fn ask(&mut self, link: &Link) -> RedisResult<Held> {
+    async fn ask(&mut self, client: &RedisClient) -> RedisResult<Held> {
         let dead = self.dead.as_deref().unwrap_or_default();
-        let held = self.lease.hold_relieving(link, &self.key, dead).await?;
+        let held = self.lease.hold_relieving(client, &self.key, dead).await?;
         self.dead = None;
         Ok(held)
     }
 
     /// Renews the lease until it is another's.
-    async fn lost(&self, link: &Link) -> Result<(), SessionError> {
+    async fn lost(&self, client: &RedisClient) -> Result<(), SessionError> {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.lease.hold(link, &self.key).await {
+            match self.lease.hold(client, &self.key).await {
                 Ok(Held::Ours) => {}
                 Ok(Held::Others { .. }) => return Ok(()),
                 // The session has the same trouble, and says it.
-                Err(error) if fault_of(&error).is_passing() => {}
+                Err(error) if error_kind(&error).is_passing() => {}
                 Err(error) => return Err(self.failed(error)),
             }
         }
     }
 
     /// The name in the lease, for the log.
-    async fn holder(&self, link: &Link) -> String {
-        let holder: RedisResult<Option<String>> = link.query(redis::cmd("GET").arg(&self.key)).await;
+    async fn holder(&self, client: &RedisClient) -> String {
+        let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(&self.key)).await;
         holder.ok().flatten().unwrap_or_default()
     }
 

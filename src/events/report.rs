@@ -11,7 +11,7 @@ use crate::ledger::commit::{Committed, Note};
 use crate::ledger::{Answer, Batch};
 use crate::subjects::FieldError;
 use crate::types::{StreamId, Subject, meters};
-use crate::wire::Fault;
+use crate::wire::ErrorKind;
 
 use super::trouble::SessionError;
 
@@ -21,7 +21,7 @@ pub struct Report {
     raised: Arc<Notify>,
     commits: u64,
     /// What is wrong at the moment, so that it is said once and not at every try.
-    trouble: Option<Fault>,
+    trouble: Option<ErrorKind>,
     /// Another daemon reads, and that has been said.
     standing_by: bool,
     held_by: Option<String>,
@@ -75,7 +75,7 @@ impl Report {
     }
 
     /// Redis fails.
-    pub fn trouble(&mut self, fault: Fault, error: &SessionError) {
+    pub fn trouble(&mut self, fault: ErrorKind, error: &SessionError) {
         counter!(meters::REDIS_ERRORS, "operation" => "events").increment(1);
         if self.trouble.replace(fault) == Some(fault) {
             return;

@@ -2,7 +2,7 @@
 
 use redis::RedisError;
 
-use crate::wire::{Fault, ReadError, fault_of};
+use crate::wire::{ErrorKind, ReadError, error_kind};
 
 /// Why a session on one connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +35,9 @@ pub enum SessionError {
 
 impl SessionError {
     /// What Redis or the connection did; `None` where only a race was lost.
-    pub(super) fn fault(&self) -> Option<Fault> {
+    pub(super) fn fault(&self) -> Option<ErrorKind> {
         match self {
-            Self::Redis { source, .. } | Self::Lease { source, .. } => Some(fault_of(source)),
+            Self::Redis { source, .. } | Self::Lease { source, .. } => Some(error_kind(source)),
             Self::Read(error) => Some(error.fault()),
             Self::Again(_) => None,
         }

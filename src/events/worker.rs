@@ -19,7 +19,7 @@ use crate::subjects::{Cache, Plans};
 use crate::types::{Keys, StreamId, UnixMs};
 use crate::wire::backoff::{Retries, Schedule};
 use crate::wire::xread::{Received, StreamReader};
-use crate::wire::{Link, Target};
+use crate::wire::{RedisClient, RedisEndpoint};
 
 use super::closing::Closing;
 use super::committing::{Committed, Committing};
@@ -41,8 +41,8 @@ const RESTARTS_AT_ONCE: u32 = 3;
 /// Reads and commits one partition.
 #[derive(Debug)]
 pub struct Worker {
-    target: Target,
-    link: Arc<Link>,
+    target: RedisEndpoint,
+    client: Arc<RedisClient>,
     lease: Option<PartitionLease>,
     keys: Keys,
     committer: Arc<Committer>,
@@ -65,9 +65,9 @@ pub struct Worker {
 #[derive(Debug)]
 pub struct Parts {
     /// Where Redis is; the reader connects by itself.
-    pub target: Target,
+    pub target: RedisEndpoint,
     /// For everything but reading.
-    pub link: Arc<Link>,
+    pub client: Arc<RedisClient>,
     /// Who reads where there are several workers; without it all do, and each batch is a race.
     pub lease: Option<PartitionLease>,
     /// The partition's keys.
@@ -90,7 +90,7 @@ impl Worker {
     /// A worker that has not read anything yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { target, link, lease, keys, config, committer, plans, cache_entries, changes, raised } = parts;
+        let Parts { target, client, lease, keys, config, committer, plans, cache_entries, changes, raised } = parts;
         Self {
             seen: SeenBefore::new(keys.clone()),
             audit: Audit::new(keys.clone()),
@@ -104,7 +104,7 @@ impl Worker {
             pace: Pace::new(config.batch_entries),
             room: Room::default(),
             target,
-            link,
+            client,
             lease,
             keys,
             plans,
@@ -118,7 +118,7 @@ impl Worker {
         let mut lease = self.lease.take();
         self.read(lease.as_mut(), &stop).await;
         if let Some(lease) = lease {
-            lease.release(&self.link).await;
+            lease.release(&self.client).await;
         }
     }
 
@@ -169,11 +169,11 @@ impl Worker {
         stop: &CancellationToken,
     ) -> Result<Turn, SessionError> {
         let Some(lease) = lease else { return self.session(stop).await.map(|()| Turn::Stopped) };
-        if lease.wait(&self.link, &mut self.report, stop).await? == Turn::Stopped {
+        if lease.wait(&self.client, &mut self.report, stop).await? == Turn::Stopped {
             return Ok(Turn::Stopped);
         }
-        let (link, over) = (Arc::clone(&self.link), stop.child_token());
-        lease.keep_during(&link, &over, self.session(&over)).await
+        let (client, over) = (Arc::clone(&self.client), stop.child_token());
+        lease.keep_during(&client, &over, self.session(&over)).await
     }
 
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
@@ -192,7 +192,7 @@ impl Worker {
                 self.settle(&mut committing).await?;
                 self.look_round(at).await?;
                 self.report.serving();
-                self.closing.look(&self.link, at, UnixMs(received.server_ms)).await;
+                self.closing.look(&self.client, at, UnixMs(received.server_ms)).await;
                 reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
                 continue;
             };
@@ -202,7 +202,7 @@ impl Worker {
             self.add_up(&reader, at, to, &received).await?;
             self.settle(&mut committing).await?;
             let batch = self.finish(at).await?;
-            committing = Committing::of(batch, &self.committer, &self.link);
+            committing = Committing::of(batch, &self.committer, &self.client);
             at = to;
         }
     }
@@ -211,7 +211,7 @@ impl Worker {
         let mut command = redis::cmd("HGET");
         command.arg(self.keys.checkpoint()).arg("id");
         let stored: Option<String> = self
-            .link
+            .client
             .query(&command)
             .await
             .map_err(|source| SessionError::Redis { operation: "read the checkpoint", source })?;
@@ -282,7 +282,7 @@ impl Worker {
             }
             let unreadable = self
                 .cache
-                .read(&self.link, &self.plans, &missing)
+                .read(&self.client, &self.plans, &missing)
                 .await
                 .map_err(|source| SessionError::Redis { operation: "read the settings of subjects", source })?;
             self.report.unreadable(&unreadable);
@@ -313,7 +313,7 @@ impl Worker {
                 .collect();
             let found = self
                 .seen
-                .look_up(&self.link, from, &questions)
+                .look_up(&self.client, from, &questions)
                 .await
                 .map_err(|source| SessionError::Redis { operation: "look event ids up", source })?;
             if found.checkpoint != from {
@@ -344,7 +344,7 @@ impl Worker {
                 self.fold.set_headroom(Headroom::new());
                 self.room = Room::default();
                 self.closing.committed(&batch);
-                self.closing.look(&self.link, batch.to, batch.read_at).await;
+                self.closing.look(&self.client, batch.to, batch.read_at).await;
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.look_round(batch.to).await }
             }
@@ -364,7 +364,7 @@ impl Worker {
         self.audited = Instant::now();
         let finding = self
             .audit
-            .run(&self.link, at)
+            .run(&self.client, at)
             .await
             .map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
         self.report.audited(self.keys.stream(), at, finding);

@@ -3,7 +3,7 @@
 use redis::{RedisResult, Value};
 
 use crate::types::{Keys, StreamId, keys};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 /// Audits one partition.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ impl Audit {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn run(&self, link: &Link, at: StreamId) -> RedisResult<Finding> {
+    pub async fn run(&self, client: &RedisClient, at: StreamId) -> RedisResult<Finding> {
         let call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
-        let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).run(link).await?;
+        let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).run(client).await?;
         let mut reply = reply.into_iter();
         let word: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
         let mut number = || -> RedisResult<u64> { Ok(redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?) };

@@ -10,7 +10,7 @@ use crate::subjects::Profile;
 use crate::throttle::limiter::FUNCTIONS;
 use crate::throttle::{Limiter, Verdict, bounded};
 use crate::types::{DaySpan, EventId, Keys, Metric, Subject, Units, UnixMs, keys};
-use crate::wire::{Link, Script, ServerClock};
+use crate::wire::{RedisClient, Script, ServerClock};
 
 use super::admission::{Judgement, Recorded, Standing};
 
@@ -94,7 +94,12 @@ impl Check {
     /// # Errors
     ///
     /// [`CheckError`]; after a broken connection the script may have run.
-    pub async fn judge(&self, link: &Link, question: &Question, profile: &Profile) -> Result<Judgement, CheckError> {
+    pub async fn judge(
+        &self,
+        client: &RedisClient,
+        question: &Question,
+        profile: &Profile,
+    ) -> Result<Judgement, CheckError> {
         let (limit, limiter) = match profile.is_judged() {
             true => (profile.limit(&question.metric), profile.limiter(&question.metric)),
             false => (None, None),
@@ -106,7 +111,7 @@ impl Check {
         for _ in 0..TRIES {
             let days = Days::around(profile, now).ok_or(CheckError::Clock(now))?;
             let terms = Terms { limit, limiter, days };
-            match reply_of(self.call(link, question, &terms).await?)? {
+            match reply_of(self.call(client, question, &terms).await?)? {
                 Reply::Elsewhen(then) => {
                     self.clock.shows(then.0);
                     now = then;
@@ -133,7 +138,7 @@ impl Check {
         Err(CheckError::Clock(now))
     }
 
-    async fn call(&self, link: &Link, question: &Question, terms: &Terms<'_>) -> RedisResult<Value> {
+    async fn call(&self, client: &RedisClient, question: &Question, terms: &Terms<'_>) -> RedisResult<Value> {
         let Question { subject, metric, units, record } = question;
         let Terms { limit, limiter, days: Days { first, second } } = terms;
         let bucket = keys::bucket(subject.as_str());
@@ -163,7 +168,7 @@ impl Check {
             call = call.arg("subject").arg(subject.as_str()).arg("metric").arg(metric.as_str());
             call = call.arg("units").arg(units.get()).arg("id").arg(id.as_str());
         }
-        call.run(link).await
+        call.run(client).await
     }
 }
 

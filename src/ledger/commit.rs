@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redis::{RedisError, RedisResult, Value};
 
 use crate::types::{AlertId, Keys, Percent, StreamId};
-use crate::wire::{Link, Script, script};
+use crate::wire::{RedisClient, Script, script};
 
 use super::arguments::{Arguments, Group, groups_of};
 use super::batch::Batch;
@@ -128,8 +128,8 @@ impl Committer {
     /// # Errors
     ///
     /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored checkpoint
-    /// tells. A key of another type ([`crate::wire::Fault::WrongType`]) has written nothing.
-    pub async fn commit(&self, link: &Link, batch: &Batch) -> RedisResult<Answer> {
+    /// tells. A key of another type ([`crate::wire::ErrorKind::WrongType`]) has written nothing.
+    pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<Answer> {
         let groups = groups_of(batch, &self.renewals());
         let mut named = foreseen(batch);
         // Between two tries other rows can't reach a threshold: the checkpoint guards the counters. A limit of two keeps a script
@@ -137,7 +137,7 @@ impl Committer {
         for _ in 0..2 {
             let arguments = Arguments { keys: &self.keys, terms: &self.terms, batch, groups: &groups, named: &named };
             let command = arguments.encode(self.script.sha1());
-            let reply: Value = script::run(link, &self.script, &command).await?;
+            let reply: Value = script::run(client, &self.script, &command).await?;
             match decode(reply, batch)? {
                 Reply::Answer(answer) => {
                     if matches!(answer, Answer::Committed(_)) {

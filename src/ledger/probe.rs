@@ -7,7 +7,7 @@ use redis::{RedisError, RedisResult};
 
 use crate::throttle::Lease;
 use crate::types::{Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 use super::batch::{Batch, LadderOf, Refused, Row, SeenId, window_of};
 use super::commit::{Answer, Committer, Note, Terms};
@@ -65,14 +65,14 @@ pub enum ProbeError {
 /// # Errors
 ///
 /// [`ProbeError`], naming what the user may not do.
-pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> Result<(), ProbeError> {
+pub async fn rehearse(client: &RedisClient, keys: &Keys, terms: &Terms, nonce: &str) -> Result<(), ProbeError> {
     let keys = keys.probe(nonce);
     let key = keys.stream().to_owned();
     let redis = |source| ProbeError::Redis { key: key.clone(), source };
-    hand_over(link, &keys).await?;
-    let batch = plant(link, &keys).await.map_err(redis)?;
-    let answer = Committer::new(keys.clone(), terms.clone()).commit(link, &batch).await;
-    let swept = sweep(link, &keys, &batch).await;
+    hand_over(client, &keys).await?;
+    let batch = plant(client, &keys).await.map_err(redis)?;
+    let answer = Committer::new(keys.clone(), terms.clone()).commit(client, &batch).await;
+    let swept = sweep(client, &keys, &batch).await;
     match answer.map_err(redis)? {
         Answer::Committed(done) => {
             for note in done.notes {
@@ -87,25 +87,25 @@ pub async fn rehearse(link: &Link, keys: &Keys, terms: &Terms, nonce: &str) -> R
 }
 
 /// Takes a lease, fails to take it as another, and lets it go: every command of `lease.lua`.
-async fn hand_over(link: &Link, keys: &Keys) -> Result<(), ProbeError> {
+async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), ProbeError> {
     let key = keys.lease();
     let lasts = Duration::from_secs(PROBE_TTL_S);
     let (one, other) = (Lease::new("one", lasts), Lease::new("other", lasts));
     let handed_over = async {
-        one.hold(link, &key).await?;
-        other.hold(link, &key).await?;
-        one.release(link, &key).await
+        one.hold(client, &key).await?;
+        other.hold(client, &key).await?;
+        one.release(client, &key).await
     };
     handed_over.await.map_err(|source| ProbeError::Lease { key: key.clone(), source })
 }
 
 /// Adds the one entry that the made-up batch claims to have read. The argument is in `probe.lua`.
-async fn plant(link: &Link, keys: &Keys) -> RedisResult<Batch> {
+async fn plant(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
     let mut call = SCRIPT.call().key(keys.stream());
     for key in [keys.outbox(), keys.refused(), keys.checkpoint(), keys.totals()] {
         call = call.key(key);
     }
-    let (id, now): (String, i64) = call.arg(PROBE_TTL_S).run(link).await?;
+    let (id, now): (String, i64) = call.arg(PROBE_TTL_S).run(client).await?;
     Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(now)))
 }
 
@@ -127,7 +127,7 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
 }
 
 /// Removes every key that the rehearsal made, by name.
-async fn sweep(link: &Link, keys: &Keys, batch: &Batch) -> RedisResult<()> {
+async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
     let mut command = redis::cmd("UNLINK");
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
     command.arg(keys.seen(window_of(batch.to)));
@@ -143,7 +143,7 @@ async fn sweep(link: &Link, keys: &Keys, batch: &Batch) -> RedisResult<()> {
             command.arg(keys.flag(&row.subject, &page.metric, step.percent, page.day));
         }
     }
-    link.query(&command).await
+    client.query(&command).await
 }
 
 /// Whether the stored layout is one that this daemon knows.
@@ -175,18 +175,18 @@ pub struct Misplaced {
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn stored(link: &Link, keys: &Keys) -> RedisResult<Stored> {
-    let misplaced = misplaced(link, keys).await?;
+pub async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<Stored> {
+    let misplaced = misplaced(client, keys).await?;
     if misplaced.is_some() {
         return Ok(Stored { format: None, partitions: None, fingerprint: None, misplaced });
     }
     let mut command = redis::cmd("HMGET");
     command.arg(keys.checkpoint()).arg("format").arg("partitions").arg("fingerprint");
-    let (format, partitions, fingerprint) = link.query(&command).await?;
+    let (format, partitions, fingerprint) = client.query(&command).await?;
     Ok(Stored { format, partitions, fingerprint, misplaced })
 }
 
-async fn misplaced(link: &Link, keys: &Keys) -> RedisResult<Option<Misplaced>> {
+async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<Misplaced>> {
     let wanted = [
         (keys.stream().to_owned(), "stream"),
         (keys.checkpoint(), "hash"),
@@ -202,7 +202,7 @@ async fn misplaced(link: &Link, keys: &Keys) -> RedisResult<Option<Misplaced>> {
     for (key, _) in &wanted {
         pipeline.cmd("TYPE").arg(key);
     }
-    let found: Vec<String> = link.pipe(&pipeline).await?;
+    let found: Vec<String> = client.pipe(&pipeline).await?;
     let mut pairs = wanted.into_iter().zip(found).filter(|((_, wanted), found)| found != "none" && found != wanted);
     Ok(pairs.next().map(|((key, wanted), found)| Misplaced { key, found, wanted }))
 }

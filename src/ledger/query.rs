@@ -6,7 +6,7 @@ use redis::{RedisResult, Value};
 
 use crate::types::percent::PERCENT_MAX;
 use crate::types::{Alert, Day, Keys, Metric, Percent, Subject, keys};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 /// One metric of a subject on one day.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub struct MetricUsage {
 ///
 /// What Redis or the connection said.
 pub async fn usage(
-    link: &Link,
+    client: &RedisClient,
     keys: &Keys,
     subject: &Subject,
     day: Day,
     also: &[Metric],
 ) -> RedisResult<Vec<MetricUsage>> {
-    let mut metrics: BTreeSet<Metric> = metrics_of(link, keys, day).await?.into_iter().collect();
+    let mut metrics: BTreeSet<Metric> = metrics_of(client, keys, day).await?.into_iter().collect();
     metrics.extend(also.iter().cloned());
     let bucket = keys::bucket(subject.as_str());
     // A threshold that was raised may have left the configuration since, so every possible one is asked for.
@@ -45,7 +45,7 @@ pub async fn usage(
     if metrics.is_empty() {
         return Ok(Vec::new());
     }
-    let replies: Vec<Value> = link.pipe(&pipeline).await?;
+    let replies: Vec<Value> = client.pipe(&pipeline).await?;
     let mut replies = replies.into_iter();
     let mut usages = Vec::new();
     for metric in metrics {
@@ -66,14 +66,14 @@ pub async fn usage(
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn alerts(link: &Link, keys: &Keys, day: Day) -> RedisResult<Vec<Alert>> {
+pub async fn alerts(client: &RedisClient, keys: &Keys, day: Day) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
-    for metric in metrics_of(link, keys, day).await? {
+    for metric in metrics_of(client, keys, day).await? {
         let mut pipeline = redis::pipe();
         for bucket in 0..=u8::MAX {
             pipeline.cmd("HVALS").arg(keys.raised(&metric, day, bucket));
         }
-        let buckets: Vec<Vec<String>> = link.pipe(&pipeline).await?;
+        let buckets: Vec<Vec<String>> = client.pipe(&pipeline).await?;
         alerts.extend(buckets.into_iter().flatten().filter_map(|text| serde_json::from_str::<Alert>(&text).ok()));
     }
     alerts.sort_by(|a, b| (a.raised_at_ms, &a.id).cmp(&(b.raised_at_ms, &b.id)));
@@ -81,8 +81,8 @@ pub async fn alerts(link: &Link, keys: &Keys, day: Day) -> RedisResult<Vec<Alert
 }
 
 /// The metrics that anybody used on `day`.
-async fn metrics_of(link: &Link, keys: &Keys, day: Day) -> RedisResult<Vec<Metric>> {
-    let names: Vec<String> = link.query(redis::cmd("SMEMBERS").arg(keys.metrics(day))).await?;
+async fn metrics_of(client: &RedisClient, keys: &Keys, day: Day) -> RedisResult<Vec<Metric>> {
+    let names: Vec<String> = client.query(redis::cmd("SMEMBERS").arg(keys.metrics(day))).await?;
     let mut metrics: Vec<Metric> = names.iter().filter_map(|name| name.parse().ok()).collect();
     metrics.sort();
     Ok(metrics)
@@ -93,16 +93,16 @@ async fn metrics_of(link: &Link, keys: &Keys, day: Day) -> RedisResult<Vec<Metri
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn lag(link: &Link, keys: &Keys) -> RedisResult<u64> {
+pub async fn lag(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("EXISTS").arg(keys.stream());
     pipeline.cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
-    let (exists, read): (bool, Option<u64>) = link.pipe(&pipeline).await?;
+    let (exists, read): (bool, Option<u64>) = client.pipe(&pipeline).await?;
     if !exists {
         return Ok(0);
     }
     let info: std::collections::HashMap<String, Value> =
-        link.query(redis::cmd("XINFO").arg("STREAM").arg(keys.stream())).await?;
+        client.query(redis::cmd("XINFO").arg("STREAM").arg(keys.stream())).await?;
     let number =
         |name: &str| info.get(name).and_then(|value| redis::from_redis_value_ref::<u64>(value).ok()).unwrap_or(0);
     // Before the first commit, what was trimmed counts as read (as `commit.lua` will count it).

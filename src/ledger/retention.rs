@@ -10,7 +10,7 @@ use redis::RedisResult;
 
 use crate::types::keys::BUCKETS;
 use crate::types::{Day, Keys, Metric, StreamId, UnixMs};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 use super::commit::COUNTER_TTL_S;
 
@@ -52,7 +52,12 @@ impl Retention {
     /// # Errors
     ///
     /// What Redis or the connection said; the day is tried again at the next call.
-    pub async fn close_days(&mut self, link: &Link, checkpoint: StreamId, now: UnixMs) -> RedisResult<Vec<Day>> {
+    pub async fn close_days(
+        &mut self,
+        client: &RedisClient,
+        checkpoint: StreamId,
+        now: UnixMs,
+    ) -> RedisResult<Vec<Day>> {
         // An explicit entry id may lie in the future; the server's clock bounds what "the checkpoint's time" can mean.
         let reached = UnixMs(i64::try_from(checkpoint.ms).unwrap_or(i64::MAX).min(now.0));
         if !self.looked_back {
@@ -61,14 +66,14 @@ impl Retention {
         }
         let closable = closable(&self.open, reached, self.late_max);
         for day in &closable {
-            self.close(link, *day).await?;
+            self.close(client, *day).await?;
             self.open.remove(day);
         }
         Ok(closable)
     }
 
-    async fn close(&self, link: &Link, day: Day) -> RedisResult<()> {
-        let metrics: Vec<String> = link.query(redis::cmd("SMEMBERS").arg(self.keys.metrics(day))).await?;
+    async fn close(&self, client: &RedisClient, day: Day) -> RedisResult<()> {
+        let metrics: Vec<String> = client.query(redis::cmd("SMEMBERS").arg(self.keys.metrics(day))).await?;
         for metric in metrics.iter().filter_map(|metric| Metric::parse(metric.as_bytes()).ok()) {
             let mut pipeline = redis::pipe();
             for bucket in 0..=u8::MAX {
@@ -77,10 +82,10 @@ impl Retention {
                     pipeline.cmd("EXPIRE").arg(key).arg(ttl_s).arg("LT").ignore();
                 }
             }
-            let () = link.pipe(&pipeline).await?;
+            let () = client.pipe(&pipeline).await?;
         }
         let ttl_s = CLOSED_TTL_S + SPREAD_S * u64::from(BUCKETS);
-        link.query(redis::cmd("EXPIRE").arg(self.keys.metrics(day)).arg(ttl_s).arg("LT")).await
+        client.query(redis::cmd("EXPIRE").arg(self.keys.metrics(day)).arg(ttl_s).arg("LT")).await
     }
 }
 

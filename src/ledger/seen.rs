@@ -3,7 +3,7 @@
 use redis::RedisResult;
 
 use crate::types::{Keys, StreamId};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 use super::batch::window_of;
 
@@ -47,7 +47,12 @@ impl SeenBefore {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn look_up(&self, link: &Link, from: StreamId, questions: &[Question<'_>]) -> RedisResult<Found> {
+    pub async fn look_up(
+        &self,
+        client: &RedisClient,
+        from: StreamId,
+        questions: &[Question<'_>],
+    ) -> RedisResult<Found> {
         let last = window_of(from);
         let stored = [last.checked_sub(1), Some(last)].into_iter().flatten();
         let mut call = self.script.call().key(self.keys.checkpoint());
@@ -64,7 +69,7 @@ impl SeenBefore {
             }
             asked.push(which);
         }
-        let reply: Vec<String> = call.run(link).await?;
+        let reply: Vec<String> = call.run(client).await?;
         let mut counted = vec![false; questions.len()];
         for (which, flags) in asked.iter().zip(reply.iter().skip(1)) {
             for (at, flag) in which.iter().zip(flags.bytes()) {

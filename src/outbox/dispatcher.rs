@@ -16,10 +16,10 @@ use super::outage::Outage;
 use super::unsettled::Unsettled;
 use super::work::{Attempting, Held, Worker};
 use super::{IDLE, LEASE_MARGIN};
-use crate::subjects::contacts::ContactBook;
+use crate::contacts::book::ContactBook;
 use crate::types::{DeliveryId, Keys, UnixMs, nonce};
-use crate::wire::Link;
-use crate::wire::link::RESPONSE_TIMEOUT;
+use crate::wire::RedisClient;
+use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Works off the deliveries of one partition.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Dispatcher<A> {
 #[derive(Debug)]
 pub struct DispatcherParts<A> {
     /// Redis.
-    pub link: Arc<Link>,
+    pub client: Arc<RedisClient>,
     /// The partition.
     pub keys: Keys,
     /// Where subjects are reached.
@@ -71,13 +71,13 @@ impl<A: Attempting> Dispatcher<A> {
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type, or Redis
     /// refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let DispatcherParts { link, keys, contacts, sender, slots, new_deliveries, lease_margin } = self.parts;
+        let DispatcherParts { client, keys, contacts, sender, slots, new_deliveries, lease_margin } = self.parts;
         let times = LeaseTimes::of(|channel| sender.timeout(channel), lease_margin);
         let unsettled = Unsettled::default();
         let notify = Arc::clone(&new_deliveries);
         // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
         let stop = stop.child_token();
-        let worker = Arc::new(Worker { link, keys, contacts, sender, new_deliveries, unsettled, stop: stop.clone() });
+        let worker = Arc::new(Worker { client, keys, contacts, sender, new_deliveries, unsettled, stop: stop.clone() });
         let mut rounds = Rounds { worker, slots, times, nonce: self.nonce, calls: 0, attempts: Attempts::default() };
         let mut outage = Outage::new();
         let ended = loop {
@@ -121,7 +121,7 @@ impl<A: Attempting> Rounds<A> {
     /// Leases as many deliveries as there are free slots and spawns their attempts. Returns how long nothing will be due.
     async fn next(&mut self, stop: &CancellationToken) -> Result<Duration, OutboxError> {
         if self.worker.unsettled.any() {
-            let ping = self.worker.link.query::<()>(&redis::cmd("PING")).await;
+            let ping = self.worker.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, self.worker.keys.stream()))?;
             self.worker.unsettled.let_go_first(RESPONSE_TIMEOUT).await;
         }
@@ -133,7 +133,7 @@ impl<A: Attempting> Rounds<A> {
         let token = format!("{}:{}", self.nonce, self.calls);
         let request = LeaseRequest { deliveries_max: slots.len(), token: &token, times: self.times };
         let called = Instant::now();
-        let lease = lease(&self.worker.link, &self.worker.keys, request).await?;
+        let lease = lease(&self.worker.client, &self.worker.keys, request).await?;
         let answered = Instant::now();
         say_dropped(&lease.dropped);
         let wait = wait_of(&lease);

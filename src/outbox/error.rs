@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::RedisError;
 
-use crate::wire::{Fault, fault_of};
+use crate::wire::{ErrorKind, error_kind};
 
 /// What was being done with Redis; also the label of `quotabell_redis_errors_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ pub enum OutboxError {
     },
     /// The contacts of a subject could not be read.
     #[error(transparent)]
-    Contacts(#[from] crate::subjects::contacts::ContactsError),
+    Contacts(#[from] crate::contacts::book::ContactsError),
 }
 
 impl OutboxError {
@@ -93,10 +93,10 @@ impl OutboxError {
 
     /// What the failure means for whoever made the call.
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> ErrorKind {
         match self {
-            Self::Redis { source, .. } => fault_of(source),
-            Self::Answer { .. } => Fault::Other,
+            Self::Redis { source, .. } => error_kind(source),
+            Self::Answer { .. } => ErrorKind::Other,
             Self::Contacts(error) => error.fault(),
         }
     }
@@ -105,7 +105,7 @@ impl OutboxError {
     /// mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        matches!(self.fault(), Fault::WrongType | Fault::Login | Fault::Denied)
+        matches!(self.fault(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
     }
 
     /// The operation as a metric's label.

@@ -4,8 +4,9 @@ use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
 use super::{KEPT, NO_CONTACT_WAIT, millis};
-use crate::types::{Alert, Channel, Contact, ContactId, DeliveryId, Keys, UnixMs};
-use crate::wire::{Link, Script};
+use crate::contacts::Contact;
+use crate::types::{Alert, Channel, ContactId, DeliveryId, Keys, UnixMs};
+use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("fan_out.lua")));
 
@@ -97,7 +98,7 @@ pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<Wanted> {
 ///
 /// [`OutboxError`]; nothing was written if Redis answered with an error.
 pub async fn fan_out(
-    link: &Link,
+    client: &RedisClient,
     keys: &Keys,
     source: Source<'_>,
     alert: &Alert,
@@ -119,7 +120,7 @@ pub async fn fan_out(
     }
     let of = || format!("alert {} of {}", alert.id, keys.stream());
     let (answer, now, end, waiting, made, reopened): (String, i64, String, u64, Vec<usize>, Vec<usize>) =
-        call.run(link).await.map_err(OutboxError::redis(Operation::FanOut, of()))?;
+        call.run(client).await.map_err(OutboxError::redis(Operation::FanOut, of()))?;
     // Positions are Lua's: 1 for the first.
     let pick = |positions: Vec<usize>| positions.iter().filter_map(|at| wanted.get(at - 1).cloned()).collect();
     let source = match (answer.as_str(), end.as_str()) {

@@ -13,9 +13,9 @@ use super::IDLE;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{Fanned, FannedOut, Source, fan_out};
 use super::outage::Outage;
-use crate::subjects::contacts::ContactBook;
+use crate::contacts::book::ContactBook;
 use crate::types::{Alert, Channel, Keys, meters};
-use crate::wire::{Fault, Link};
+use crate::wire::{ErrorKind, RedisClient};
 
 /// Alerts read in one call.
 const READ_MAX: usize = 64;
@@ -38,7 +38,7 @@ pub struct FanOutLoop {
 #[derive(Debug)]
 pub struct FanOutParts {
     /// Redis.
-    pub link: Arc<Link>,
+    pub client: Arc<RedisClient>,
     /// The partition.
     pub keys: Keys,
     /// Where subjects are reached.
@@ -107,7 +107,7 @@ impl FanOutLoop {
                 }
                 match &entry.alert {
                     Ok(alert) => match self.fan_out(&entry.id, alert).await {
-                        Err(error) if error.fault() == Fault::Other => odd = Some(error),
+                        Err(error) if error.fault() == ErrorKind::Other => odd = Some(error),
                         done => done?,
                     },
                     Err(why) => self.name_unreadable(&entry.id, why),
@@ -117,9 +117,9 @@ impl FanOutLoop {
     }
 
     async fn fan_out(&self, entry: &str, alert: &Alert) -> Result<(), OutboxError> {
-        let FanOutParts { link, keys, contacts, new_deliveries, .. } = &self.parts;
-        let contacts = contacts.contacts_of(link, &alert.subject).await?;
-        match fan_out(link, keys, Source::Outbox { entry }, alert, &contacts.readable).await? {
+        let FanOutParts { client, keys, contacts, new_deliveries, .. } = &self.parts;
+        let contacts = contacts.contacts_of(client, &alert.subject).await?;
+        match fan_out(client, keys, Source::Outbox { entry }, alert, &contacts.readable).await? {
             FannedOut::Done(fanned) => {
                 announce(alert, &fanned);
                 new_deliveries.notify_one();
@@ -132,12 +132,12 @@ impl FanOutLoop {
     }
 
     async fn read(&self, after: Option<&str>) -> Result<Vec<Entry>, OutboxError> {
-        let FanOutParts { link, keys, .. } = &self.parts;
+        let FanOutParts { client, keys, .. } = &self.parts;
         let from = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
         let mut command = redis::cmd("XRANGE");
         command.arg(keys.outbox()).arg(from).arg("+").arg("COUNT").arg(READ_MAX);
         let entries: Vec<(String, Vec<Value>)> =
-            link.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
+            client.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
         Ok(entries.into_iter().map(|(id, fields)| Entry { id, alert: alert_of(&fields) }).collect())
     }
 

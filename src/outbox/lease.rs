@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::{Operation, OutboxError};
 use super::{KEPT, LEASE_MARGIN, millis};
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Keys, UnixMs};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lease.lua")));
 
@@ -14,7 +14,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lea
 pub const LEASE_MAX: usize = 100;
 
 /// How long the lease of a delivery without contact lasts, beside the margin: looking up contacts takes two calls to Redis.
-const NO_CONTACT_LEASE: Duration = crate::wire::link::RESPONSE_TIMEOUT;
+const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Strings in the script's answer for each delivery.
 const FIELDS: usize = 10;
@@ -111,13 +111,13 @@ pub struct Dropped {
 
 /// Takes up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their lease ends.
 ///
-/// Repeatable: a second call takes others. Refused when memory is full (`Fault::Full`), so that nothing is sent whose outcome might
+/// Repeatable: a second call takes others. Refused when memory is full (`ErrorKind::Full`), so that nothing is sent whose outcome might
 /// not be recorded.
 ///
 /// # Errors
 ///
 /// [`OutboxError`]; what an answer that was lost had leased becomes due again when those leases end.
-pub async fn lease(link: &Link, keys: &Keys, request: LeaseRequest<'_>) -> Result<Lease, OutboxError> {
+pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<Lease, OutboxError> {
     let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.totals());
     call = call.arg(request.deliveries_max.min(LEASE_MAX)).arg(request.token);
     call = call.arg(keys.delivery_prefix()).arg(KEPT.as_secs());
@@ -125,7 +125,7 @@ pub async fn lease(link: &Link, keys: &Keys, request: LeaseRequest<'_>) -> Resul
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
     let (now, next_due, leased, dropped): (i64, Option<i64>, Vec<Vec<u8>>, Vec<String>) =
-        call.run(link).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
+        call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
     let malformed = |answer: &[Vec<u8>]| OutboxError::Answer {
         operation: Operation::Lease,
         of: keys.stream().to_owned(),

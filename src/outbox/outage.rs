@@ -6,14 +6,14 @@ use metrics::counter;
 
 use super::error::{OutboxError, chain};
 use crate::types::meters;
-use crate::wire::Fault;
+use crate::wire::ErrorKind;
 use crate::wire::backoff::{Retries, Schedule};
 
 /// Counts the failures of one loop in a row, says how long to wait, and logs each outage once.
 #[derive(Debug)]
 pub(super) struct Outage {
     retries: Retries,
-    fault: Option<Fault>,
+    fault: Option<ErrorKind>,
 }
 
 impl Outage {
@@ -27,7 +27,7 @@ impl Outage {
         let fault = error.fault();
         if self.fault.replace(fault) != Some(fault) {
             let error = chain(error);
-            if fault == Fault::Full {
+            if fault == ErrorKind::Full {
                 tracing::error!(error, "redis memory is full: nothing is sent until there is room; trying again");
             } else {
                 tracing::error!(error, fault = fault.as_str(), "redis does not serve deliveries; trying again");

@@ -6,7 +6,7 @@ use redis::Pipeline;
 
 use super::error::{Operation, OutboxError};
 use crate::types::{AlertId, Attempt, Channel, DeliveryId, DeliveryState, Keys, Subject, UnixMs};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 /// Deliveries read in one call.
 pub const PAGE: usize = 500;
@@ -79,7 +79,7 @@ pub struct Page {
 ///
 /// [`OutboxError`].
 pub async fn list(
-    link: &Link,
+    client: &RedisClient,
     keys: &Keys,
     filter: &DeliveryFilter,
     from: Option<Cursor>,
@@ -93,7 +93,7 @@ pub async fn list(
     let mut command = redis::cmd("ZREVRANGEBYSCORE");
     command.arg(index).arg(from.map_or_else(|| "+inf".to_owned(), |cursor| cursor.at.to_string())).arg("-inf");
     command.arg("WITHSCORES").arg("LIMIT").arg(from.map_or(0, |cursor| cursor.seen)).arg(PAGE);
-    let ids: Vec<Scored> = link
+    let ids: Vec<Scored> = client
         .query::<Vec<(String, i64)>>(&command)
         .await
         .map_err(OutboxError::redis(Operation::Query, of()))?
@@ -108,7 +108,8 @@ pub async fn list(
         pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&VIEW_FIELDS);
         pipeline.cmd("ZSCORE").arg(keys.due()).arg(id.as_str());
     }
-    let replies: Vec<redis::Value> = link.pipe(&pipeline).await.map_err(OutboxError::redis(Operation::Query, of()))?;
+    let replies: Vec<redis::Value> =
+        client.pipe(&pipeline).await.map_err(OutboxError::redis(Operation::Query, of()))?;
     let mut deliveries = Vec::new();
     for (Scored { id, .. }, reply) in ids.iter().zip(replies.chunks_exact(2)) {
         let parsed = |error| OutboxError::redis(Operation::Query, of())(redis::RedisError::from(error));
@@ -160,12 +161,12 @@ fn view_of(id: &DeliveryId, fields: &[Option<String>], due: Option<i64>) -> Opti
 /// # Errors
 ///
 /// [`OutboxError`].
-pub async fn show(link: &Link, keys: &Keys, id: &DeliveryId) -> Result<Option<DeliveryDetail>, OutboxError> {
+pub async fn show(client: &RedisClient, keys: &Keys, id: &DeliveryId) -> Result<Option<DeliveryDetail>, OutboxError> {
     let mut pipeline = Pipeline::new();
     pipeline.cmd("HGETALL").arg(keys.delivery(id));
     pipeline.cmd("ZSCORE").arg(keys.due()).arg(id.as_str());
     let (mut hash, due): (HashMap<String, String>, Option<i64>) =
-        link.pipe(&pipeline).await.map_err(OutboxError::redis(Operation::Query, format!("delivery {id}")))?;
+        client.pipe(&pipeline).await.map_err(OutboxError::redis(Operation::Query, format!("delivery {id}")))?;
     let mut log: Vec<Logged> = hash.iter().filter_map(|(field, json)| logged(field, json)).collect();
     log.sort_by_key(|logged| logged.number);
     let fields: Vec<Option<String>> = VIEW_FIELDS.iter().map(|field| hash.remove(*field)).collect();
@@ -184,8 +185,8 @@ fn logged(field: &str, json: &str) -> Option<Logged> {
 }
 
 /// The server's clock.
-pub(super) async fn server_time(link: &Link) -> Result<UnixMs, OutboxError> {
-    let clock = link.query(&redis::cmd("TIME")).await;
+pub(super) async fn server_time(client: &RedisClient) -> Result<UnixMs, OutboxError> {
+    let clock = client.query(&redis::cmd("TIME")).await;
     clock.map(unix_ms).map_err(OutboxError::redis(Operation::Query, "the server's clock"))
 }
 

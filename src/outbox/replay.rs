@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::error::{Operation, OutboxError};
 use super::query::server_time;
 use crate::types::{DeliveryId, DeliveryState, Keys};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("replay.lua")));
 
@@ -48,7 +48,7 @@ pub struct ReplayedAll {
 /// # Errors
 ///
 /// [`OutboxError`]; the calls before the failing one stand.
-pub async fn replay(link: &Link, keys: &Keys, ids: &[DeliveryId]) -> Result<Vec<Replayed>, OutboxError> {
+pub async fn replay(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> Result<Vec<Replayed>, OutboxError> {
     let mut replayed = Vec::with_capacity(ids.len());
     for ids in ids.chunks(REPLAY_MAX) {
         let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
@@ -57,7 +57,7 @@ pub async fn replay(link: &Link, keys: &Keys, ids: &[DeliveryId]) -> Result<Vec<
             call = call.key(keys.delivery(id)).arg(id.as_str());
         }
         let answers: Vec<String> =
-            call.run(link).await.map_err(OutboxError::redis(Operation::Replay, keys.stream()))?;
+            call.run(client).await.map_err(OutboxError::redis(Operation::Replay, keys.stream()))?;
         for (id, answer) in ids.iter().zip(answers) {
             replayed.push(Replayed { id: id.clone(), answer: answer_of(&answer, id)? });
         }
@@ -82,16 +82,16 @@ fn answer_of(answer: &str, id: &DeliveryId) -> Result<ReplayAnswer, OutboxError>
 /// # Errors
 ///
 /// As [`replay`].
-pub async fn replay_all(link: &Link, keys: &Keys) -> Result<ReplayedAll, OutboxError> {
-    let until = server_time(link).await?;
+pub async fn replay_all(client: &RedisClient, keys: &Keys) -> Result<ReplayedAll, OutboxError> {
+    let until = server_time(client).await?;
     let mut all = ReplayedAll::default();
     loop {
         let mut command = redis::cmd("ZRANGEBYSCORE");
         command.arg(keys.dead()).arg("-inf").arg(until.0).arg("LIMIT").arg(0).arg(REPLAY_MAX);
         let ids: Vec<String> =
-            link.query(&command).await.map_err(OutboxError::redis(Operation::Replay, keys.stream()))?;
+            client.query(&command).await.map_err(OutboxError::redis(Operation::Replay, keys.stream()))?;
         let ids: Vec<DeliveryId> = ids.iter().map(|id| DeliveryId::from_stored(id)).collect();
-        let answers = replay(link, keys, &ids).await?;
+        let answers = replay(client, keys, &ids).await?;
         let moved = |answer| answers.iter().filter(|replayed| replayed.answer == answer).count() as u64;
         all.replayed += moved(ReplayAnswer::Replayed);
         all.missing += moved(ReplayAnswer::Missing);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::{Operation, OutboxError};
 use super::{KEPT, millis};
 use crate::types::{Attempt, DeliveryId, DeliveryState, Keys, Outcome, UnixMs};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("settle.lua")));
 
@@ -104,7 +104,7 @@ pub enum Settled {
 ///
 /// [`OutboxError`]; the delivery then stays leased and is attempted again when the lease ends.
 pub async fn settle(
-    link: &Link,
+    client: &RedisClient,
     keys: &Keys,
     id: &DeliveryId,
     token: &str,
@@ -116,7 +116,7 @@ pub async fn settle(
     call = call.arg(settlement.outcome().map(attempt_tail).unwrap_or_default()).arg(settlement.error());
     call = call.arg(KEPT.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX).arg(keys.delivery_prefix());
     let of = || format!("delivery {id} of {}", keys.stream());
-    let (answer, now): (String, i64) = call.run(link).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
+    let (answer, now): (String, i64) = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
     match answer.as_str() {
         "settled" => Ok(Settled::Done(UnixMs(now))),
         "repeated" => Ok(Settled::Repeated),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
 use crate::types::{Keys, UnixMs};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("totals.lua")));
 
@@ -54,9 +54,9 @@ type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>);
 /// # Errors
 ///
 /// [`OutboxError`].
-pub async fn totals(link: &Link, keys: &Keys) -> Result<Totals, OutboxError> {
+pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxError> {
     let call = SCRIPT.call().key(keys.totals()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
-    let reply = call.key(keys.outbox()).run::<Reply>(link).await;
+    let reply = call.key(keys.outbox()).run::<Reply>(client).await;
     let (now, pending, waiting, dead_kept, outbox, oldest, counts) =
         reply.map_err(OutboxError::redis(Operation::Query, format!("totals of {}", keys.stream())))?;
     let count = |name| counts.get(name).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);

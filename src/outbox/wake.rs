@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
 use crate::types::{Keys, Subject};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("wake.lua")));
 
@@ -17,10 +17,10 @@ pub const WAKE_MAX: usize = 500;
 /// # Errors
 ///
 /// [`OutboxError`]; the deliveries then look by themselves within [`super::NO_CONTACT_WAIT`].
-pub async fn wake_subject(link: &Link, keys: &Keys, subject: &Subject) -> Result<u64, OutboxError> {
+pub async fn wake_subject(client: &RedisClient, keys: &Keys, subject: &Subject) -> Result<u64, OutboxError> {
     // A member is the subject, NUL, the delivery id; a subject holds no control character, so SOH ends exactly this subject's.
     let members = Members { least: member("[", subject, '\0'), greatest: member("(", subject, '\u{1}') };
-    wake(link, keys, members).await
+    wake(client, keys, members).await
 }
 
 /// Makes every delivery that waits for a contact due now: when a fallback contact appeared. Returns how many were woken. Works in
@@ -29,8 +29,8 @@ pub async fn wake_subject(link: &Link, keys: &Keys, subject: &Subject) -> Result
 /// # Errors
 ///
 /// As [`wake_subject`].
-pub async fn wake_all(link: &Link, keys: &Keys) -> Result<u64, OutboxError> {
-    wake(link, keys, Members { least: b"-".to_vec(), greatest: b"+".to_vec() }).await
+pub async fn wake_all(client: &RedisClient, keys: &Keys) -> Result<u64, OutboxError> {
+    wake(client, keys, Members { least: b"-".to_vec(), greatest: b"+".to_vec() }).await
 }
 
 /// A range of the waiting index, as ZRANGEBYLEX takes it.
@@ -43,14 +43,14 @@ fn member(edge: &str, subject: &Subject, end: char) -> Vec<u8> {
     format!("{edge}{subject}{end}").into_bytes()
 }
 
-async fn wake(link: &Link, keys: &Keys, mut members: Members) -> Result<u64, OutboxError> {
+async fn wake(client: &RedisClient, keys: &Keys, mut members: Members) -> Result<u64, OutboxError> {
     let mut woken = 0;
     loop {
         let call = SCRIPT.call().key(keys.waiting()).key(keys.due());
         let call = call.arg(members.least.as_slice()).arg(members.greatest.as_slice()).arg(WAKE_MAX);
         let (now_woken, last): (u64, Option<Vec<u8>>) = call
             .arg(keys.delivery_prefix())
-            .run(link)
+            .run(client)
             .await
             .map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;
         woken += now_woken;

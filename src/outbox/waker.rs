@@ -10,12 +10,12 @@ use super::outage::Outage;
 use super::wake::{wake_all, wake_subject};
 use crate::subjects::watch::{Change, Changes};
 use crate::types::{Keys, Subject};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 /// Turns changes of subjects into due deliveries. What it misses comes due by itself within a minute.
 #[derive(Debug)]
 pub struct Waker {
-    link: Arc<Link>,
+    client: Arc<RedisClient>,
     keys: Keys,
     changes: Changes,
     new_deliveries: Arc<Notify>,
@@ -24,8 +24,8 @@ pub struct Waker {
 impl Waker {
     /// A waker that does nothing until it runs.
     #[must_use]
-    pub const fn new(link: Arc<Link>, keys: Keys, changes: Changes, new_deliveries: Arc<Notify>) -> Self {
-        Self { link, keys, changes, new_deliveries }
+    pub const fn new(client: Arc<RedisClient>, keys: Keys, changes: Changes, new_deliveries: Arc<Notify>) -> Self {
+        Self { client, keys, changes, new_deliveries }
     }
 
     /// Wakes what changes until `stop`.
@@ -52,12 +52,12 @@ impl Waker {
 
     async fn wake(&self, change: Change) -> Result<u64, OutboxError> {
         let subjects = match change {
-            Change::Any => return wake_all(&self.link, &self.keys).await,
+            Change::Any => return wake_all(&self.client, &self.keys).await,
             Change::Of(subjects) => subjects,
         };
         let mut woken = 0;
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {
-            woken += wake_subject(&self.link, &self.keys, &subject).await?;
+            woken += wake_subject(&self.client, &self.keys, &subject).await?;
         }
         Ok(woken)
     }

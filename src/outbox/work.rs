@@ -14,10 +14,11 @@ use super::lease::Leased;
 use super::settle::{Settled, Settlement, settle};
 use super::unsettled::Unsettled;
 use super::{NO_CONTACT_WAIT, fan_out_loop};
+use crate::contacts::Contact;
+use crate::contacts::book::{ContactBook, Contacts, Found};
 use crate::sender::{Due, Sender, Verdict};
-use crate::subjects::contacts::{ContactBook, Contacts, Found};
-use crate::types::{Alert, Channel, Contact, DeliveryState, Keys, UnixMs, meters};
-use crate::wire::Link;
+use crate::types::{Alert, Channel, DeliveryState, Keys, UnixMs, meters};
+use crate::wire::RedisClient;
 use crate::wire::backoff::{Retries, Schedule};
 
 /// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover or restart;
@@ -46,7 +47,7 @@ impl Attempting for Sender {
 /// What every task of a dispatcher shares.
 #[derive(Debug)]
 pub(super) struct Worker<A> {
-    pub(super) link: Arc<Link>,
+    pub(super) client: Arc<RedisClient>,
     pub(super) keys: Keys,
     pub(super) contacts: Arc<ContactBook>,
     pub(super) sender: Arc<A>,
@@ -101,7 +102,7 @@ impl<A: Attempting> Worker<A> {
                 return;
             }
         };
-        let contacts = match self.contacts.contacts_of(&self.link, &alert.subject).await {
+        let contacts = match self.contacts.contacts_of(&self.client, &alert.subject).await {
             Ok(contacts) => contacts,
             Err(error) => {
                 tracing::warn!(subject = %alert.subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
@@ -151,7 +152,7 @@ impl<A: Attempting> Worker<A> {
     /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
     async fn fan_out_again(&self, leased: &Leased, alert: &Alert, contacts: &Contacts, held: Held) {
         let source = Source::Delivery { id: &leased.id, token: &leased.token };
-        let call = || fan_out(&self.link, &self.keys, source, alert, &contacts.readable);
+        let call = || fan_out(&self.client, &self.keys, source, alert, &contacts.readable);
         let Some(FannedOut::Done(fanned)) = self.surely(leased, held, call).await else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
@@ -195,7 +196,7 @@ impl<A: Attempting> Worker<A> {
         leased: &'a Leased,
         settlement: &'a Settlement,
     ) -> impl Future<Output = Result<Settled, OutboxError>> + Send + 'a {
-        settle(&self.link, &self.keys, &leased.id, &leased.token, settlement)
+        settle(&self.client, &self.keys, &leased.id, &leased.token, settlement)
     }
 
     /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the delivery either, so

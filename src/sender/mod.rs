@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::contacts::{Contact, Endpoint};
 use crate::transport::{EmailConfig, Mail, Mailer, TransportError, Webhook, WebhookConfig, WebhookRequest};
-use crate::types::{Alert, AlertId, Channel, Contact, DeliveryId, Endpoint, Outcome, Percent, UnixMs};
+use crate::types::{Alert, AlertId, Channel, DeliveryId, Outcome, Percent, UnixMs};
 
 pub mod config;
 pub mod next_due;

@@ -14,11 +14,12 @@ use url::{Host, Origin, Url};
 
 use super::next_due::whole_ms;
 use super::turns::{Refused, Turns, jitter_max};
+use crate::contacts::{Contact, Endpoint};
 use crate::throttle::{Decision, FixedWindow, SlidingWindow, TooManyMembers, Verdict};
 use crate::transport::{EmailConfig, WebhookConfig};
-use crate::types::{Channel, Contact, Endpoint, Keys, Rate, Units, meters};
+use crate::types::{Channel, Keys, Rate, Units, meters};
 use crate::wire::backoff::Schedule;
-use crate::wire::{Fault, Link, fault_of};
+use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// The window of `email.per_minute`.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -28,7 +29,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 /// Asks the limiters.
 #[derive(Debug)]
 pub struct Throttle {
-    link: Arc<Link>,
+    client: Arc<RedisClient>,
     keys: Keys,
     per_destination: Option<Cap<SlidingWindow>>,
     per_minute: Option<Cap<FixedWindow>>,
@@ -66,7 +67,7 @@ impl Throttle {
     ///
     /// [`TooManyMembers`] for a `per_destination` that the check of the configuration refuses.
     pub fn new(
-        link: Arc<Link>,
+        client: Arc<RedisClient>,
         keys: Keys,
         webhook: &WebhookConfig,
         email: &EmailConfig,
@@ -77,7 +78,7 @@ impl Throttle {
             Cap { rate, limiter: FixedWindow::new(rate) }
         };
         Ok(Self {
-            link,
+            client,
             keys,
             per_destination: webhook.per_destination.map(sliding).transpose()?,
             per_minute: email.per_minute.map(fixed),
@@ -94,7 +95,7 @@ impl Throttle {
             Endpoint::Email { .. } => {
                 let Some(Cap { rate, limiter }) = self.per_minute else { return Room::Given };
                 let key = self.keys.email_cap();
-                let asked = limiter.take(&self.link, &key, Units::ONE).await;
+                let asked = limiter.take(&self.client, &key, Units::ONE).await;
                 (key, rate, asked)
             }
             Endpoint::Webhook { url, .. } => {
@@ -102,7 +103,7 @@ impl Throttle {
                 // What is no destination is the transport's to judge.
                 let Some(origin) = origin(url) else { return Room::Given };
                 let key = self.keys.webhook_cap(&origin);
-                let asked = limiter.take(&self.link, &key, Units::ONE).await;
+                let asked = limiter.take(&self.client, &key, Units::ONE).await;
                 (key, rate, asked)
             }
         };
@@ -131,12 +132,12 @@ impl Throttle {
     /// No key of a webhook's cap, which holds the destination: the deliveries that wait lead to their contact.
     fn say_trouble(&self, channel: Channel, error: &RedisError, now: Instant) {
         counter!(meters::REDIS_ERRORS, "operation" => "throttle").increment(1);
-        let fault = fault_of(error);
+        let fault = error_kind(error);
         if !self.is_news(What::Trouble(channel, fault), now) {
             return;
         }
         let (channel, fault_name) = (channel.as_str(), fault.as_str());
-        if fault == Fault::WrongType {
+        if fault == ErrorKind::WrongType {
             let keys = match channel {
                 "email" => self.keys.email_cap(),
                 _ => self.keys.webhook_cap("*"),
@@ -170,7 +171,7 @@ struct Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Full(Channel),
-    Trouble(Channel, Fault),
+    Trouble(Channel, ErrorKind),
 }
 
 /// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts at one

@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use redis::RedisResult;
 
 use crate::types::{Subject, keys};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 use super::plans::Plans;
 use super::profile::Profile;
@@ -104,11 +104,11 @@ impl<Hint: Default> Cache<Hint> {
         let at = u32::try_from(self.slots.len()).expect("fewer subjects than u32 counts");
         let bucket = keys::bucket(subject.as_str());
         self.slots.push(Slot { subject, bucket, used: 0, hint: Hint::default(), profile: Held::Nothing });
-        self.link(at);
+        self.client(at);
         at
     }
 
-    fn link(&mut self, at: u32) {
+    fn client(&mut self, at: u32) {
         let (hasher, slots) = (&self.hasher, &self.slots);
         let hash_of = |at: &u32| hasher.hash_one(slots[*at as usize].subject.as_str().as_bytes());
         self.table.insert_unique(hash_of(&at), at, hash_of);
@@ -158,13 +158,18 @@ impl<Hint: Default> Cache<Hint> {
     /// # Errors
     ///
     /// What Redis or the connection said; a subject's key of another type is reported as unreadable, not as an error.
-    pub async fn read(&mut self, link: &Link, plans: &Plans, which: &[u32]) -> RedisResult<Vec<(Subject, FieldError)>> {
+    pub async fn read(
+        &mut self,
+        client: &RedisClient,
+        plans: &Plans,
+        which: &[u32],
+    ) -> RedisResult<Vec<(Subject, FieldError)>> {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
         for at in which {
             pipeline.cmd("HGETALL").arg(keys::subject(&self.slot(*at).subject));
         }
-        let replies: Vec<RedisResult<Fields>> = link.pipe(&pipeline).await?;
+        let replies: Vec<RedisResult<Fields>> = client.pipe(&pipeline).await?;
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
             let learnt = self.interpret(plans, Some(*at), reply)?;
@@ -207,7 +212,7 @@ impl<Hint: Default> Cache<Hint> {
                 let (profile, unreadable) = Profile::read(&fields, plans, last.as_deref());
                 Ok(Learnt { profile: Arc::new(profile), unreadable })
             }
-            Err(error) if crate::wire::fault_of(&error) == crate::wire::Fault::WrongType => {
+            Err(error) if crate::wire::error_kind(&error) == crate::wire::ErrorKind::WrongType => {
                 let why = FieldError { field: "key".into(), why: "is not a hash".into() };
                 let profile = last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans)));
                 Ok(Learnt { profile, unreadable: vec![why] })
@@ -230,7 +235,7 @@ impl<Hint: Default> Cache<Hint> {
         self.slots.shrink_to(self.entries_max);
         self.table.clear();
         for at in 0..self.slots.len() {
-            self.link(u32::try_from(at).expect("fewer subjects than u32 counts"));
+            self.client(u32::try_from(at).expect("fewer subjects than u32 counts"));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The sections `[plans.*]`, `[fallback]` and `[subjects]`.
+//! The sections `[plans.*]` and `[subjects]`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Contact, Metric, Percent, Units};
+use crate::types::{Metric, Percent, Units};
 
 use super::rates::RateConfig;
 
@@ -25,14 +25,6 @@ pub struct PlanConfig {
 /// 80 and 100: the definition of a plan that names none (design: "80 and 100 unless the plan says otherwise").
 fn thresholds_default() -> Vec<Percent> {
     [80, 100].into_iter().filter_map(Percent::new).collect()
-}
-
-/// Contacts for subjects without contacts of their own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FallbackConfig {
-    /// As in the `contacts` field of a subject.
-    pub contacts: Vec<Contact>,
 }
 
 /// How subjects' settings are held.

@@ -10,7 +10,7 @@ use metrics::counter;
 use redis::RedisResult;
 
 use crate::types::{Subject, keys, meters};
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 use super::cache::{Cache, Fields};
 use super::plans::Plans;
@@ -70,12 +70,12 @@ impl Lookup {
     /// # Errors
     ///
     /// What Redis or the connection said. Settings that can't be read are no error: see [`Profile::is_judged`].
-    pub async fn profile(&self, link: &Link, subject: &Subject) -> RedisResult<Arc<Profile>> {
+    pub async fn profile(&self, client: &RedisClient, subject: &Subject) -> RedisResult<Arc<Profile>> {
         let began = match self.begin(subject) {
             Begun::Fresh(profile) => return Ok(profile),
             Begun::AsOf(moment) => moment,
         };
-        let fields: RedisResult<Fields> = link.query(redis::cmd("HGETALL").arg(keys::subject(subject))).await;
+        let fields: RedisResult<Fields> = client.query(redis::cmd("HGETALL").arg(keys::subject(subject))).await;
         self.end(subject, began, fields)
     }
 

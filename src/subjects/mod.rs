@@ -1,18 +1,15 @@
-//! Who has which plan, limits, zone and contacts: plans from the configuration, subjects from Redis, fresh within a second.
+//! Who has which plan, limits and zone: plans from the configuration, subjects from Redis, fresh within a second.
 //!
 //! Owns the reading of `quota_subject:<subject>` and the bounded memory of what was read. Never counts and never alerts. Read
 //! next: [`profile`], what a subject's settings amount to; [`watch`], how changes are noticed.
 
 pub mod cache;
 pub mod config;
-pub mod contact_check;
-pub mod contacts;
 pub mod lookup;
 pub mod plans;
 pub mod profile;
 pub mod rates;
 pub mod record;
-pub mod store;
 pub mod watch;
 
 pub use cache::Cache;

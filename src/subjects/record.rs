@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::{Contact, Metric, Percent, Units};
+use crate::types::{Metric, Percent, Units};
 
 /// The field that names the plan.
 pub const PLAN: &str = "plan";
@@ -15,8 +15,6 @@ pub const TIMEZONE: &str = "timezone";
 pub const LIMIT_PREFIX: &str = "limit:";
 /// The field that holds the thresholds, `80,100`.
 pub const THRESHOLDS: &str = "thresholds";
-/// The field that holds the contacts, a JSON array.
-pub const CONTACTS: &str = "contacts";
 
 /// What a subject has of its own; what is absent comes from the plan, the default plan and the fallback contacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,8 +27,6 @@ pub struct SubjectRecord {
     pub limits: BTreeMap<Metric, Units>,
     /// Thresholds that replace the plan's, ascending.
     pub thresholds: Option<Vec<Percent>>,
-    /// Where alerts go; without any, to the fallback contacts.
-    pub contacts: Vec<Contact>,
 }
 
 /// A field that can't be read.
@@ -72,7 +68,6 @@ impl SubjectRecord {
             PLAN => self.plan = Some(parse_plan(text(value)?)?),
             TIMEZONE => self.timezone = Some(parse_timezone(text(value)?)?),
             THRESHOLDS => self.thresholds = Some(parse_thresholds(text(value)?)?),
-            CONTACTS => self.contacts = parse_contacts(value)?,
             _ => {
                 if let Some(metric) = field.strip_prefix(LIMIT_PREFIX) {
                     let metric = Metric::parse(metric.as_bytes()).map_err(|error| error.to_string())?;
@@ -93,9 +88,6 @@ impl SubjectRecord {
         fields.extend(self.limits.iter().map(|(metric, limit)| (limit_field(metric), limit.to_string())));
         let thresholds = self.thresholds.as_deref().map(write_thresholds);
         fields.extend(thresholds.map(|thresholds| (THRESHOLDS.to_owned(), thresholds)));
-        if !self.contacts.is_empty() {
-            fields.push((CONTACTS.to_owned(), write_contacts(&self.contacts)));
-        }
         fields
     }
 }
@@ -112,12 +104,6 @@ pub fn write_thresholds(thresholds: &[Percent]) -> String {
     let mut sorted = thresholds.to_vec();
     sorted.sort_unstable();
     sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// The JSON array, secrets included.
-#[must_use]
-pub fn write_contacts(contacts: &[Contact]) -> String {
-    serde_json::to_string(contacts).expect("contacts hold nothing but text, which JSON can write")
 }
 
 fn text(value: &[u8]) -> Result<&str, String> {
@@ -158,25 +144,6 @@ pub fn parse_thresholds(text: &str) -> Result<Vec<Percent>, String> {
     Ok(thresholds)
 }
 
-fn parse_contacts(json: &[u8]) -> Result<Vec<Contact>, String> {
-    serde_json::from_slice(json).map_err(|error| {
-        // The text of a syntax error names only line and column; that of a wrong value could show a part of a secret.
-        match error.classify() {
-            serde_json::error::Category::Data => {
-                format!("not a JSON array of contacts, at column {}: {}", error.column(), what_of(&error))
-            }
-            _ => format!("not JSON, at line {} column {}", error.line(), error.column()),
-        }
-    })
-}
-
-/// The message without its place, unless it quotes the text: then a secret could be among it.
-fn what_of(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
-    if what.starts_with("invalid") { "a value of the wrong type".to_owned() } else { what.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,14 +164,13 @@ mod tests {
             ("limit:", "1"),
             ("limit:gpt-4.tokens_in", "0"),
             ("thresholds", "80, 50"),
-            ("contacts", "[{\"channel\":\"sms\"}]"),
             ("note", "the platform's own"),
         ]);
         assert_eq!(parsed.record.plan.as_deref(), Some("pro"));
         assert_eq!(parsed.record.limits.len(), 1);
         assert_eq!(parsed.record.thresholds.as_deref().map(write_thresholds).as_deref(), Some("50,80"));
         let bad: Vec<&str> = parsed.errors.iter().map(|error| error.field.as_str()).collect();
-        assert_eq!(bad, ["timezone", "limit:tokens", "limit:", "limit:gpt-4.tokens_in", "contacts"]);
+        assert_eq!(bad, ["timezone", "limit:tokens", "limit:", "limit:gpt-4.tokens_in"]);
     }
 
     /// Doubled, empty and excessive thresholds are refused when read, as they are in a plan.
@@ -212,21 +178,6 @@ mod tests {
     fn thresholds_are_distinct_percentages() {
         for bad in ["", "0", "1001", "80,80", "80,", "eighty", "80;100", "-5", "8e1"] {
             assert_eq!(parse(&[("thresholds", bad)]).errors.len(), 1, "{bad:?}");
-        }
-    }
-
-    /// An error about contacts goes to the log: a secret must not go with it.
-    #[test]
-    fn an_unreadable_contact_shows_no_secret() {
-        for json in [
-            r#"[{"channel":"webhook","url":"https://x.test","secret":["whsec_topsecret"]}]"#,
-            r#"["whsec_topsecret"]"#,
-            r#"[{"channel":"webhook","url":"https://x.test","secret":"whsec_topsecret]"#,
-            r#""whsec_topsecret""#,
-        ] {
-            let parsed = parse(&[("contacts", json)]);
-            assert_eq!(parsed.errors.len(), 1, "{json}");
-            assert!(!parsed.errors[0].to_string().contains("topsecret"), "{}", parsed.errors[0]);
         }
     }
 
@@ -240,7 +191,6 @@ mod tests {
                 timezone: Some("Asia/Ho_Chi_Minh".to_owned()),
                 limits: [(Metric::default(), Units::new(limit).expect("in range"))].into(),
                 thresholds: Some(percents.into_iter().filter_map(Percent::new).collect()),
-                contacts: vec![Contact::email("a@b.test")],
             };
             let parsed = SubjectRecord::parse(record.to_fields());
             prop_assert_eq!(parsed, Parsed { record, errors: Vec::new() });
@@ -248,7 +198,7 @@ mod tests {
 
         /// The platform may write anything.
         #[test]
-        fn bytes_never_panic(field in "(plan|timezone|limit:[a-z]*|thresholds|contacts)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn bytes_never_panic(field in "(plan|timezone|limit:[a-z]*|thresholds)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = SubjectRecord::parse([(field.as_bytes(), value)]);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use crate::types::nonce;
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 use super::bounds::{bounded, ms};
 
@@ -45,10 +45,10 @@ impl Cooldown {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the call may have come through.
-    pub async fn pass(&self, link: &Link, key: &str) -> RedisResult<Passage> {
+    pub async fn pass(&self, client: &RedisClient, key: &str) -> RedisResult<Passage> {
         let nonce = nonce();
         let call = SCRIPT.call().key(bounded(key)).arg(ms(self.interval)).arg(&nonce);
-        let (through, left_ms): (i64, u64) = call.run(link).await?;
+        let (through, left_ms): (i64, u64) = call.run(client).await?;
         Ok(match through {
             1 => Passage::Through,
             _ => Passage::Cooling { retry_after: Duration::from_millis(left_ms) },

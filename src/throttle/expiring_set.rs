@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 use super::bounds::{MEMBERS_MAX, TooManyMembers, bounded, ms};
 
@@ -56,10 +56,10 @@ impl ExpiringSet {
     /// # Panics
     ///
     /// For a member without a name.
-    pub async fn add(&self, link: &Link, key: &str, member: &str, stays: Duration) -> RedisResult<Added> {
+    pub async fn add(&self, client: &RedisClient, key: &str, member: &str, stays: Duration) -> RedisResult<Added> {
         assert!(!member.is_empty(), "a member has a name");
         let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg(member);
-        let (added, alive, retry_ms): (i64, u64, u64) = call.run(link).await?;
+        let (added, alive, retry_ms): (i64, u64, u64) = call.run(client).await?;
         Ok(match added {
             1 => Added::Alive { remaining: self.most.saturating_sub(alive) },
             _ => Added::Full { retry_after: Duration::from_millis(retry_ms) },
@@ -72,9 +72,9 @@ impl ExpiringSet {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn wait(&self, link: &Link, key: &str, stays: Duration) -> RedisResult<Duration> {
+    pub async fn wait(&self, client: &RedisClient, key: &str, stays: Duration) -> RedisResult<Duration> {
         let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg("");
-        let (_, _, retry_ms): (i64, u64, u64) = call.run(link).await?;
+        let (_, _, retry_ms): (i64, u64, u64) = call.run(client).await?;
         Ok(Duration::from_millis(retry_ms))
     }
 }

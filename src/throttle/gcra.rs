@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use crate::types::{Rate, Units};
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 use super::bounds::{bounded, us};
 use super::{Decision, Verdict};
@@ -43,8 +43,8 @@ impl Gcra {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
-    pub async fn take(&self, link: &Link, key: &str, units: Units) -> RedisResult<Decision> {
-        self.call(link, key, units.get()).await
+    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<Decision> {
+        self.call(client, key, units.get()).await
     }
 
     /// Asks whether one unit would be admitted now, and takes nothing.
@@ -52,13 +52,13 @@ impl Gcra {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn ask(&self, link: &Link, key: &str) -> RedisResult<Decision> {
-        self.call(link, key, 0).await
+    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<Decision> {
+        self.call(client, key, 0).await
     }
 
-    async fn call(&self, link: &Link, key: &str, units: u64) -> RedisResult<Decision> {
+    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<Decision> {
         let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
-        Ok(self.decision(call.run(link).await?, units))
+        Ok(self.decision(call.run(client).await?, units))
     }
 
     /// ARGV of the script. More units than the limit cost more than the bucket holds, however many they are.

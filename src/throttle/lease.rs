@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 use super::bounds::{bounded, ms};
 
@@ -52,8 +52,8 @@ impl Lease {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the lease may be ours.
-    pub async fn hold(&self, link: &Link, key: &str) -> RedisResult<Held> {
-        self.hold_relieving(link, key, "").await
+    pub async fn hold(&self, client: &RedisClient, key: &str) -> RedisResult<Held> {
+        self.hold_relieving(client, key, "").await
     }
 
     /// As [`Self::hold`], and takes the lease also from a holder whose name begins with `dead`, which the caller knows can't live any
@@ -62,9 +62,9 @@ impl Lease {
     /// # Errors
     ///
     /// As [`Self::hold`].
-    pub async fn hold_relieving(&self, link: &Link, key: &str, dead: &str) -> RedisResult<Held> {
+    pub async fn hold_relieving(&self, client: &RedisClient, key: &str, dead: &str) -> RedisResult<Held> {
         let call = SCRIPT.call().key(bounded(key)).arg("hold").arg(&self.holder).arg(ms(self.lasts)).arg(dead);
-        let (answer, left_ms): (String, u64) = call.run(link).await?;
+        let (answer, left_ms): (String, u64) = call.run(client).await?;
         Ok(if answer == "held" { Held::Ours } else { Held::Others { left: Duration::from_millis(left_ms) } })
     }
 
@@ -73,8 +73,8 @@ impl Lease {
     /// # Errors
     ///
     /// What Redis or the connection said; the lease then ends by itself.
-    pub async fn release(&self, link: &Link, key: &str) -> RedisResult<()> {
-        let _: Vec<String> = SCRIPT.call().key(bounded(key)).arg("release").arg(&self.holder).run(link).await?;
+    pub async fn release(&self, client: &RedisClient, key: &str) -> RedisResult<()> {
+        let _: Vec<String> = SCRIPT.call().key(bounded(key)).arg("release").arg(&self.holder).run(client).await?;
         Ok(())
     }
 }

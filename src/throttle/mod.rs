@@ -7,10 +7,10 @@
 //! ```no_run
 //! use quotabell::throttle::{Gcra, Verdict};
 //! use quotabell::types::Units;
-//! use quotabell::wire::Link;
+//! use quotabell::wire::RedisClient;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let link = Link::open("redis://127.0.0.1:6379")?;
+//! let link = RedisClient::open("redis://127.0.0.1:6379")?;
 //! let limiter = Gcra::new("60/1m".parse()?);
 //! let decision = limiter.take(&link, "requests:alice", Units::ONE).await?;
 //! match decision.verdict {
@@ -33,7 +33,7 @@
 //! | [`Lease`] | one holder, for a limited time |
 //!
 //! The first three answer with a [`Decision`]. A limiter holds nothing itself: make one where it is needed, or keep it. When Redis
-//! is away a call ends with an error after a bounded time ([`link`](crate::wire::link) says which); whether the caller may proceed
+//! is away a call ends with an error after a bounded time ([`link`](crate::wire::client) says which); whether the caller may proceed
 //! then is the caller's to decide. `examples/limiters.rs` uses all of them.
 
 mod bounds;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
-use crate::wire::{Link, Script};
+use crate::wire::{RedisClient, Script};
 
 use super::bounds::{bounded, ms};
 
@@ -43,12 +43,12 @@ pub enum TokenError {
 /// # Errors
 ///
 /// [`TokenError`]
-pub async fn create(link: &Link, key: &str, metadata: &[u8], lives: Duration) -> Result<Created, TokenError> {
+pub async fn create(client: &RedisClient, key: &str, metadata: &[u8], lives: Duration) -> Result<Created, TokenError> {
     if metadata.len() > METADATA_BYTES_MAX {
         return Err(TokenError::MetadataTooLong(metadata.len()));
     }
     let call = SCRIPT.call().key(bounded(key)).arg("create").arg(ms(lives)).arg(metadata);
-    let (answer,): (String,) = call.run(link).await?;
+    let (answer,): (String,) = call.run(client).await?;
     Ok(if answer == "created" { Created::New } else { Created::Exists })
 }
 
@@ -60,7 +60,7 @@ pub async fn create(link: &Link, key: &str, metadata: &[u8], lives: Duration) ->
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn consume(link: &Link, key: &str, claim: &str) -> RedisResult<Option<Vec<u8>>> {
-    let reply: Vec<Vec<u8>> = SCRIPT.call().key(bounded(key)).arg("consume").arg(claim).run(link).await?;
+pub async fn consume(client: &RedisClient, key: &str, claim: &str) -> RedisResult<Option<Vec<u8>>> {
+    let reply: Vec<Vec<u8>> = SCRIPT.call().key(bounded(key)).arg("consume").arg(claim).run(client).await?;
     Ok(reply.into_iter().nth(1))
 }

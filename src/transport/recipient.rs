@@ -6,7 +6,7 @@
 use lettre::message::Mailbox;
 use lettre::{Address, Message};
 
-use crate::types::contact::ascii_domain;
+use crate::contacts::contact::ascii_domain;
 
 /// Why no mail can be sent to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

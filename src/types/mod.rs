@@ -4,7 +4,8 @@
 //! Read next: [`keys`], the one place where a Redis key is spelled.
 
 pub mod alert;
-pub mod contact;
+pub mod channel;
+pub mod contact_id;
 pub mod day;
 pub mod delivery;
 pub mod duration;
@@ -24,7 +25,8 @@ pub mod timestamp;
 pub mod units;
 
 pub use alert::{Alert, AlertId};
-pub use contact::{Channel, Contact, ContactId, Endpoint};
+pub use channel::Channel;
+pub use contact_id::ContactId;
 pub use day::{Day, DaySpan};
 pub use delivery::{Attempt, DeliveryId, DeliveryState};
 pub use event_id::EventId;

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 
-use super::claim::Claim;
+use super::client::RedisClient;
 use super::config::RedisConfig;
 pub use super::embedded_error::EmbeddedError;
-use super::fault::{Fault, fault_of};
+use super::endpoint::RedisEndpoint;
+use super::error_kind::{ErrorKind, error_kind};
+use super::file_lock::FileLock;
 use super::launch::{self, Record};
-use super::link::Link;
 use super::raw::{RawConnection, ReadError};
 use super::server::{InspectError, Readiness, ServerInfo, inspect};
-use super::target::Target;
 
 /// How long a server may live without a sign of being up. Loading its data is a sign.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub struct Embedded {
     /// Only of a server that this process started; to be waited for when it ends.
     child: Option<Child>,
     /// While it lives no other daemon stops the server.
-    share: Claim,
+    share: FileLock,
 }
 
 /// What became of a server that was left.
@@ -86,8 +86,8 @@ impl Embedded {
     pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
         let port = config.embedded_port;
         let data_dir = launch::prepare(&config.data_dir)?;
-        let share = Claim::share(&data_dir).await?;
-        let turn = Claim::turn(&data_dir).await?;
+        let share = FileLock::share(&data_dir).await?;
+        let turn = FileLock::turn(&data_dir).await?;
         let record = Record::read(&data_dir)?;
         match listener(port).await? {
             Listener::Nobody => {}
@@ -199,14 +199,14 @@ impl Embedded {
 
     /// Waits until its data is loaded. As long as it says that it is loading, that may take what it takes.
     async fn loaded(mut self) -> Result<Self, EmbeddedError> {
-        let link = Link::new(Target::local(self.port).client()?);
+        let client = RedisClient::new(RedisEndpoint::local(self.port).client()?);
         let mut sign_of_life = Instant::now();
         loop {
-            match inspect(&link).await {
+            match inspect(&client).await {
                 Ok(info) if info.run_id == self.info.run_id => {
                     sign_of_life = Instant::now();
                     self.info = info;
-                    if self.info.readiness() != Readiness::Loading && ping(&link).await {
+                    if self.info.readiness() != Readiness::Loading && ping(&client).await {
                         return Ok(self);
                     }
                 }
@@ -234,7 +234,7 @@ impl Embedded {
 }
 
 /// Starts the server and waits until it answers, loading or not.
-async fn start(binary: &Path, port: u16, data_dir: PathBuf, share: Claim) -> Result<Embedded, EmbeddedError> {
+async fn start(binary: &Path, port: u16, data_dir: PathBuf, share: FileLock) -> Result<Embedded, EmbeddedError> {
     let mut child = launch::spawn(binary, port, &data_dir)?;
     let pid = child.id().unwrap_or_default();
     // Written before it answers, so that a daemon killed from here on leaves a server that the next one knows.
@@ -270,7 +270,7 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf, share: Claim) -> Res
 
 /// Asks the server to end, and waits for the end of its process.
 async fn shut_down(port: u16) -> Result<(), ReadError> {
-    let mut connection = match RawConnection::connect(&Target::local(port), None).await {
+    let mut connection = match RawConnection::connect(&RedisEndpoint::local(port), None).await {
         // Somebody else has ended it.
         Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
         connected => connected?,
@@ -294,8 +294,8 @@ enum Listener {
 async fn listener(port: u16) -> Result<Listener, EmbeddedError> {
     let begun = Instant::now();
     loop {
-        let link = Link::new(Target::local(port).client()?);
-        match inspect(&link).await {
+        let client = RedisClient::new(RedisEndpoint::local(port).client()?);
+        match inspect(&client).await {
             Ok(info) => return Ok(Listener::Server(Box::new(info))),
             Err(InspectError::Redis(error)) if error.is_connection_refusal() => return Ok(Listener::Nobody),
             // The system closes the sockets of a killed process one after the other: a moment later nobody listens.
@@ -307,10 +307,10 @@ async fn listener(port: u16) -> Result<Listener, EmbeddedError> {
     }
 }
 
-async fn ping(link: &Link) -> bool {
-    match link.query::<String>(&redis::cmd("PING")).await {
+async fn ping(client: &RedisClient) -> bool {
+    match client.query::<String>(&redis::cmd("PING")).await {
         Ok(_) => true,
         // It answers; what it lacks is for others to judge.
-        Err(error) => !matches!(fault_of(&error), Fault::Away | Fault::NotReady),
+        Err(error) => !matches!(error_kind(&error), ErrorKind::Away | ErrorKind::NotReady),
     }
 }

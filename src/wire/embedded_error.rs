@@ -4,10 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use super::claim::WAIT_MAX;
 use super::embedded::{SILENCE_MAX, STOP_MAX};
+use super::endpoint::EndpointError;
+use super::file_lock::WAIT_MAX;
 use super::raw::ReadError;
-use super::target::TargetError;
 
 /// Why there is no embedded server, or why it did not stop.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +84,7 @@ pub enum EmbeddedError {
     },
     /// The connection to it can't be prepared.
     #[error("prepare the connection to the embedded server")]
-    Target(#[from] TargetError),
+    RedisEndpoint(#[from] EndpointError),
     /// It refused to end.
     #[error("stop the embedded server, process {pid}")]
     Stop {

@@ -4,34 +4,34 @@
 //! spans, and what they mean is decided elsewhere. Read next: [`target`], where Redis is, and [`link`], the shared connection.
 
 pub mod backoff;
-mod claim;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod embedded;
 pub mod embedded_error;
+pub mod endpoint;
 pub mod entries;
-pub mod fault;
+pub mod error_kind;
+mod file_lock;
 pub mod index;
 mod launch;
-pub mod link;
 pub mod raw;
 pub mod redis_url;
 pub mod resp;
 pub mod script;
 pub mod server;
-pub mod target;
 pub mod tls;
 pub mod xread;
 
+pub use client::RedisClient;
 pub use clock::ServerClock;
 pub use config::RedisConfig;
 pub use embedded::{Embedded, EmbeddedError};
+pub use endpoint::{EndpointError, RedisEndpoint};
 pub use entries::{Entry, EntryId, Field};
-pub use fault::{Fault, fault_of};
-pub use link::Link;
+pub use error_kind::{ErrorKind, error_kind};
 pub use raw::ReadError;
 pub use script::{Function, Script};
 pub use server::{ServerInfo, inspect};
-pub use target::{Target, TargetError};
 pub use tls::install_crypto;
 pub use xread::{Received, StreamReader};

@@ -1,7 +1,7 @@
 //! A connection whose replies are read where they arrive: a socket, a buffer that grows, and the login.
 //!
 //! For the reader of streams and for the few places that need to see a connection end; everything else goes through
-//! [`Link`](super::link::Link). Never retries and never reconnects: after an error, drop it. Read next:
+//! [`RedisClient`](super::client::RedisClient). Never retries and never reconnects: after an error, drop it. Read next:
 //! [`xread`](super::xread).
 
 use std::fmt;
@@ -13,10 +13,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::fault::{Fault, fault_of_reply};
-use super::link::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::client::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::endpoint::{Address, RedisEndpoint};
+use super::error_kind::{ErrorKind, fault_of_reply};
 use super::resp::{self, Malformed};
-use super::target::{Address, Target};
 
 /// Room for one read at least, so that a large reply is not read in small bites.
 const READ_MIN: usize = 64 * 1024;
@@ -78,11 +78,13 @@ pub enum ReadError {
 impl ReadError {
     /// What the failure means for the caller.
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> ErrorKind {
         match self {
-            Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::OutOfStep => Fault::Away,
+            Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::OutOfStep => {
+                ErrorKind::Away
+            }
             Self::Refused { code, text, .. } => fault_of_reply(code, text),
-            Self::Malformed(_) | Self::TooLong { .. } => Fault::Other,
+            Self::Malformed(_) | Self::TooLong { .. } => ErrorKind::Other,
         }
     }
 
@@ -118,7 +120,7 @@ impl RawConnection {
     /// # Errors
     ///
     /// No connection, or the server refused the login or the database.
-    pub async fn connect(target: &Target, name: Option<&str>) -> Result<Self, ReadError> {
+    pub async fn connect(target: &RedisEndpoint, name: Option<&str>) -> Result<Self, ReadError> {
         let made = async {
             let stream =
                 dial(target).await.map_err(|source| ReadError::Connect { target: target.describe(), source })?;
@@ -219,7 +221,7 @@ impl RawConnection {
         self.buffer.capacity()
     }
 
-    async fn greet(&mut self, target: &Target, name: Option<&str>) -> Result<(), ReadError> {
+    async fn greet(&mut self, target: &RedisEndpoint, name: Option<&str>) -> Result<(), ReadError> {
         if let Some(login) = target.login() {
             match &login.username {
                 Some(user) => self.call("AUTH", &[b"AUTH", user.as_bytes(), login.password.as_bytes()]).await?,
@@ -239,7 +241,7 @@ impl RawConnection {
     }
 }
 
-async fn dial(target: &Target) -> io::Result<Box<dyn Duplex>> {
+async fn dial(target: &RedisEndpoint) -> io::Result<Box<dyn Duplex>> {
     let (host, port) = match &target.address {
         Address::Unix { path } => return Ok(Box::new(UnixStream::connect(path).await?)),
         Address::Tcp { host, port } => (host.as_str(), *port),

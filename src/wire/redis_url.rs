@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use url::Url;
 
-use super::target::{Address, Login};
+use super::endpoint::{Address, Login};
 
 /// The port where the URL names none.
 const DEFAULT_PORT: u16 = 6379;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 
-use super::link::Link;
+use super::client::RedisClient;
 
 /// As many digits as a number of keys has at most.
 const COUNT_BYTES: usize = 20;
@@ -84,8 +84,8 @@ impl Call<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Link::query`]. After a broken connection the script may or may not have run; each of ours is safe to run again.
-    pub async fn run<T: FromRedisValue>(self, link: &Link) -> RedisResult<T> {
+    /// As [`RedisClient::query`]. After a broken connection the script may or may not have run; each of ours is safe to run again.
+    pub async fn run<T: FromRedisValue>(self, client: &RedisClient) -> RedisResult<T> {
         let words = self.keys.args_iter().chain(self.arguments.args_iter()).filter_map(|word| match word {
             Arg::Simple(bytes) => Some(bytes),
             _ => None,
@@ -98,7 +98,7 @@ impl Call<'_> {
         for word in words {
             command.arg(word);
         }
-        run(link, self.script, &command).await
+        run(client, self.script, &command).await
     }
 }
 
@@ -121,11 +121,11 @@ impl Script {
 /// # Errors
 ///
 /// As [`Call::run`].
-pub async fn run<T: FromRedisValue>(link: &Link, script: &Script, command: &Cmd) -> RedisResult<T> {
-    match link.query(command).await {
+pub async fn run<T: FromRedisValue>(client: &RedisClient, script: &Script, command: &Cmd) -> RedisResult<T> {
+    match client.query(command).await {
         Err(error) if error.code() == Some("NOSCRIPT") => {
-            let () = link.query(redis::cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await?;
-            link.query(command).await
+            let () = client.query(redis::cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await?;
+            client.query(command).await
         }
         reply => reply,
     }

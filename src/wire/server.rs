@@ -5,7 +5,7 @@ use std::fmt;
 
 use redis::RedisError;
 
-use super::link::Link;
+use super::client::RedisClient;
 
 /// The server software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -213,9 +213,9 @@ impl ServerInfo {
 /// # Errors
 ///
 /// INFO failed or lacks something.
-pub async fn inspect(link: &Link) -> Result<ServerInfo, InspectError> {
+pub async fn inspect(client: &RedisClient) -> Result<ServerInfo, InspectError> {
     // Without sections: servers before 7.0, which are to be named as too old, take only one.
-    let info: Vec<u8> = link.query(&redis::cmd("INFO")).await?;
+    let info: Vec<u8> = client.query(&redis::cmd("INFO")).await?;
     ServerInfo::parse(&String::from_utf8_lossy(&info))
 }
 

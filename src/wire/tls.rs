@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::target::TargetError;
+use super::endpoint::EndpointError;
 
 /// Makes ring the crypto provider of the process. To be called first in `main` and by tests that use TLS; once or many times.
 pub fn install_crypto() {
@@ -38,12 +38,12 @@ impl Tls {
     /// # Errors
     ///
     /// No usable authority.
-    pub fn new(server_name: ServerName<'static>, ca_file: Option<&Path>) -> Result<Self, TargetError> {
+    pub fn new(server_name: ServerName<'static>, ca_file: Option<&Path>) -> Result<Self, EndpointError> {
         let (roots, roots_pem) = match ca_file {
             Some(path) => {
                 let pem =
-                    std::fs::read(path).map_err(|source| TargetError::CaFile { path: path.to_path_buf(), source })?;
-                let roots = roots_of(&pem).ok_or_else(|| TargetError::NoCertificate { path: path.to_path_buf() })?;
+                    std::fs::read(path).map_err(|source| EndpointError::CaFile { path: path.to_path_buf(), source })?;
+                let roots = roots_of(&pem).ok_or_else(|| EndpointError::NoCertificate { path: path.to_path_buf() })?;
                 (roots, Some(pem))
             }
             None => (system_roots()?, None),
@@ -52,7 +52,7 @@ impl Tls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(TargetError::Tls)?
+            .map_err(EndpointError::Tls)?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config), server_name, roots_pem })
@@ -87,8 +87,8 @@ fn roots_of(pem: &[u8]) -> Option<RootCertStore> {
 }
 
 /// The system's authorities. Single broken ones are left out, as browsers do.
-fn system_roots() -> Result<RootCertStore, TargetError> {
+fn system_roots() -> Result<RootCertStore, EndpointError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() { Err(TargetError::NoSystemRoots) } else { Ok(roots) }
+    if roots.is_empty() { Err(EndpointError::NoSystemRoots) } else { Ok(roots) }
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::client::RESPONSE_TIMEOUT;
+use super::endpoint::RedisEndpoint;
 use super::entries::{Entries, EntryId};
 use super::index::{Index, Progress};
-use super::link::RESPONSE_TIMEOUT;
 use super::raw::{Duplex, RawConnection, ReadError};
 use super::resp;
-use super::target::Target;
 
 /// What `CLIENT LIST` shows for the connection.
 const NAME: &str = "quotabell-reader";
@@ -60,7 +60,7 @@ impl StreamReader {
     /// # Errors
     ///
     /// As [`RawConnection::connect`].
-    pub async fn connect(target: &Target, stream: &str) -> Result<Self, ReadError> {
+    pub async fn connect(target: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         Ok(Self::on(RawConnection::connect(target, Some(NAME)).await?, stream))
     }
 
@@ -117,7 +117,7 @@ impl StreamReader {
     /// # Errors
     ///
     /// An error reply, or the connection is of no more use. After an error reply the next request may be made; where the server
-    /// hung up behind it, that fails with [`ReadError::OutOfStep`], as [`Fault::Away`](super::fault::Fault::Away).
+    /// hung up behind it, that fails with [`ReadError::OutOfStep`], as [`ErrorKind::Away`](super::error_kind::ErrorKind::Away).
     pub async fn receive(&mut self) -> Result<Received, ReadError> {
         let block = match self.state {
             State::Asked { block } => {

@@ -13,8 +13,9 @@ use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use quotabell::cli::catcher::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
-use quotabell::types::{Contact, keys};
+use quotabell::contacts::Contact;
+use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::types::keys;
 use serde_json::{Value, json};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -99,8 +100,9 @@ impl Desk {
         let text = parsed.parts[0].content.clone();
         let line = |is: &dyn Fn(&str) -> bool| text.lines().map(str::trim).find(|line| is(line)).map(str::to_owned);
         let code = line(&|line| line.len() == 6 && line.bytes().all(|byte| byte.is_ascii_digit())).expect("a code");
-        let link = line(&|line| line.starts_with("https://"));
-        let path = link.map(|link| link.strip_prefix("https://quota.example.com/base").expect("the URL").to_owned());
+        let client = line(&|line| line.starts_with("https://"));
+        let path =
+            client.map(|client| client.strip_prefix("https://quota.example.com/base").expect("the URL").to_owned());
         Asked { to: mail.to[0].clone(), code, path, text, html: parsed.parts[1].content.clone() }
     }
 
@@ -597,8 +599,8 @@ async fn a_confirm_link_that_met_a_stall_can_be_pressed_again() {
     desk.signal_redis(Signal::SIGCONT);
     // Redis reads what was sent while it stood still.
     eventually("it is consumed", || async {
-        let link: Vec<String> = desk.outbox.run("KEYS", "quota_verify_link:*").await;
-        let claim: Option<String> = desk.outbox.run("HGET", &[link[0].as_str(), "claim"]).await;
+        let client: Vec<String> = desk.outbox.run("KEYS", "quota_verify_link:*").await;
+        let claim: Option<String> = desk.outbox.run("HGET", &[client[0].as_str(), "claim"]).await;
         claim
     })
     .await;

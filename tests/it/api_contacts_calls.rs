@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::support::outbox::{Outbox, subject};
-use quotabell::api::verification::{Candidate, Desk, DeskParts, Guessed, VerificationConfig};
-use quotabell::types::{Contact, ContactId, Secret};
+use quotabell::contacts::Contact;
+use quotabell::types::{ContactId, Secret};
+use quotabell::verification::{Candidate, Desk, DeskParts, Guessed, VerificationConfig};
 
 /// A desk on a server that nobody else asks.
 struct Counted {
@@ -21,8 +22,8 @@ impl Counted {
         let outbox = Outbox::start();
         let config =
             VerificationConfig { requests: "100/1h".parse().expect("a rate"), lifetime: Duration::from_secs(600) };
-        let link = Arc::new(OnceLock::from(Arc::clone(&outbox.link)));
-        let parts = DeskParts { link, keys: outbox.keys.clone(), config };
+        let client = Arc::new(OnceLock::from(Arc::clone(&outbox.client)));
+        let parts = DeskParts { client, keys: outbox.keys.clone(), config };
         let (desk, waiting) = Desk::new(parts).expect("few requests");
         // Nobody sends: what waits only has to find room.
         std::mem::forget(waiting);

@@ -11,7 +11,7 @@ use proptest::string::string_regex;
 use proptest::test_runner::TestRunner;
 use quotabell::api::openapi::DOCUMENT;
 use quotabell::api::routes::{Access, ROUTES};
-use quotabell::subjects::contact_check::check_secret;
+use quotabell::contacts::check::check_secret;
 use quotabell::types::Subject;
 use serde_json::Value;
 

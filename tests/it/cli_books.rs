@@ -9,10 +9,10 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::{Settlement, settle};
 use quotabell::types::{Alert, AlertId, Class, Day, DaySpan, DeliveryId, Keys, UnixMs, keys};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use serde_json::{Value, json};
 
 /// 24 bytes, the fewest that a secret may have.
@@ -54,8 +54,8 @@ fn ids(listed: &[Value]) -> Vec<&str> {
     listed.iter().map(|thing| thing["id"].as_str().expect("an id")).collect()
 }
 
-async fn server_time(link: &Link) -> UnixMs {
-    let (seconds, micros): (i64, i64) = link.query(&redis::cmd("TIME")).await.expect("TIME works");
+async fn server_time(client: &RedisClient) -> UnixMs {
+    let (seconds, micros): (i64, i64) = client.query(&redis::cmd("TIME")).await.expect("TIME works");
     UnixMs(seconds * 1000 + micros / 1000)
 }
 
@@ -97,7 +97,7 @@ async fn what_the_daemon_did_is_shown() {
     })
     .await;
 
-    let day = Day::in_utc(server_time(&outbox.link).await).expect("a day");
+    let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
     let mut shown = Table::default();
     for line in ["usage alice", "usage bob", "alerts", "deliveries list"] {
         for line in [line.to_owned(), format!("{line} --json")] {
@@ -137,13 +137,13 @@ async fn an_unknown_subject_has_the_default_plan_and_0() {
 #[tokio::test]
 async fn today_is_the_subjects_own() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for zone in ["Pacific/Kiritimati", "Etc/GMT+12"] {
         run(&server, &format!("subject set alice --timezone {zone}")).expect_done();
         let day = |now: UnixMs| DaySpan::containing(zone.parse().expect("a zone"), now).expect("a day").day.to_string();
-        let before = day(server_time(&link).await);
+        let before = day(server_time(&client).await);
         let shown = run(&server, "usage alice --json").expect_json();
-        let after = day(server_time(&link).await);
+        let after = day(server_time(&client).await);
         assert_eq!(shown[0]["timezone"], zone);
         assert!([json!(before), json!(after)].contains(&shown[0]["day"]), "{zone}: {}", shown[0]["day"]);
     }
@@ -154,7 +154,7 @@ async fn today_is_the_subjects_own() {
 async fn unreadable_fields_are_named_and_not_replaced() {
     let server = RedisServer::start();
     let () = server
-        .link()
+        .client()
         .query(redis::cmd("HSET").arg("quota_subject:alice").arg(&[
             "plan",
             "gold",
@@ -174,22 +174,22 @@ async fn unreadable_fields_are_named_and_not_replaced() {
 }
 
 /// Puts an alert into the books as a commit does.
-async fn record(link: &Link, alert: &Alert) {
+async fn record(client: &RedisClient, alert: &Alert) {
     let keys = Keys::new("usage");
     let raised = keys.raised(&alert.metric, alert.day, keys::bucket(alert.subject.as_str()));
     let field = Keys::raised_field(alert.threshold_percent, &alert.subject);
     let mut pipeline = redis::pipe();
     pipeline.cmd("SADD").arg(keys.metrics(alert.day)).arg(alert.metric.as_str()).ignore();
     pipeline.cmd("HSET").arg(raised).arg(field).arg(serde_json::to_string(alert).expect("JSON")).ignore();
-    let () = link.pipe(&pipeline).await.expect("written");
+    let () = client.pipe(&pipeline).await.expect("written");
 }
 
 /// In Auckland it is tomorrow already: an operator in UTC must see that alert today.
 #[tokio::test]
 async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     let server = RedisServer::start();
-    let link = server.link();
-    let now = server_time(&link).await;
+    let client = server.client();
+    let now = server_time(&client).await;
     let today = Day::in_utc(now).expect("a day");
     let days = [today.before(2), today.before(1), Some(today), today.next()].map(|day| day.expect("a day"));
     let mut recorded = Vec::new();
@@ -200,7 +200,7 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
             // The newest day first: the order is that of time, not that of days.
             let raised_at_ms = now.plus(-1000 * n as i64 - i64::from(name == "alice"));
             recorded.push(Alert { id, day, raised_at_ms, ..facts });
-            record(&link, recorded.last().expect("just added")).await;
+            record(&client, recorded.last().expect("just added")).await;
         }
     }
     let id = |n: usize| recorded[n].id.as_str();
@@ -239,14 +239,14 @@ fn an_empty_list_is_told_to_a_terminal() {
 #[tokio::test]
 async fn alerts_of_one_moment_are_in_the_order_of_their_thresholds() {
     let server = RedisServer::start();
-    let link = server.link();
-    let now = server_time(&link).await;
+    let client = server.client();
+    let now = server_time(&client).await;
     let day = Day::in_utc(now).expect("a day");
     for name in ["alice", "bob"] {
         for percent in [100, 80, 90, 50] {
             let facts = alert(&subject(name), percent);
             let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
-            record(&link, &Alert { id, day, raised_at_ms: now, ..facts }).await;
+            record(&client, &Alert { id, day, raised_at_ms: now, ..facts }).await;
         }
     }
     let listed = run(&server, "alerts --json").expect_json();
@@ -270,7 +270,7 @@ async fn the_list_of_deliveries_is_complete_and_in_order() {
     for (n, id) in made.iter().enumerate() {
         pipeline.cmd("ZADD").arg(outbox.keys.deliveries()).arg(n).arg(id.as_str()).ignore();
     }
-    let () = outbox.link.pipe(&pipeline).await.expect("written");
+    let () = outbox.client.pipe(&pipeline).await.expect("written");
     let listed = |line: &str| -> Vec<String> {
         let printed = run(&outbox.server, &format!("deliveries list --json {line}")).expect_json();
         ids(&printed).into_iter().map(str::to_owned).collect()
@@ -293,7 +293,7 @@ async fn with_dead(names: &[&str]) -> (Outbox, Vec<DeliveryId>) {
         outbox.fan_out_new(&alert(&subject(name), 80), &[webhook("a")]).await;
         let leased = outbox.lease_one("t", LONG).await;
         let end = Settlement::Dead(outcome(Class::Permanent));
-        settle(&outbox.link, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
         dead.push(leased.id);
     }
     (outbox, dead)
@@ -369,7 +369,7 @@ async fn failures_have_their_codes_and_hints() {
         assert_eq!(quotabell(line.split(' ')).run().code, 2, "{line}");
     }
     let server = RedisServer::start();
-    let () = server.link().query(redis::cmd("SET").arg("quota_subject:alice").arg("x")).await.expect("set");
+    let () = server.client().query(redis::cmd("SET").arg("quota_subject:alice").arg("x")).await.expect("set");
     let wrong = run(&server, "usage alice");
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
 }

@@ -6,7 +6,7 @@ use crate::support::certificates::Certificates;
 use crate::support::outbox::Outbox;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::cli::catcher::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use redis::{Commands as _, Connection};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -30,7 +30,7 @@ fn snapshot<const N: usize>(name: &str, cases: [(&str, Finished); N]) {
 }
 
 fn connection(server: &RedisServer) -> Connection {
-    server.client().get_connection().expect("it runs")
+    server.sync_client().get_connection().expect("it runs")
 }
 
 fn acl(connection: &mut Connection, rules: &str) {

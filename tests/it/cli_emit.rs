@@ -12,7 +12,7 @@ fn emit(server: &RedisServer, arguments: &[&str]) -> Finished {
 
 /// Every entry's fields, as the server has them.
 fn entries(server: &RedisServer, stream: &str) -> Vec<(String, Vec<String>)> {
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     redis::cmd("XRANGE").arg(stream).arg("-").arg("+").query(&mut connection).expect("a stream")
 }
 

@@ -5,7 +5,7 @@ use crate::support::redis_server::RedisServer;
 use serde_json::json;
 
 fn refuse(server: &RedisServer, fields: &[&[u8]]) {
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     let mut command = redis::cmd("XADD");
     command.arg("quota_refused:{usage}").arg("*");
     for field in fields {
@@ -71,7 +71,7 @@ fn the_table_shows_control_characters_and_does_not_obey_them() {
 #[test]
 fn the_list_is_complete_and_the_limit_takes_the_newest() {
     let server = RedisServer::start();
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     let mut pipeline = redis::pipe();
     for number in 1..=1001 {
         let entry = format!("{number}-0");

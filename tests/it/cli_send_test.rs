@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::support::binary::{Quotabell, quotabell};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::cli::catcher::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
@@ -109,23 +109,25 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let broken = json!({"id": "c_old", "channel": "sms"});
     let contacts = json!([own[0], own[1], broken]).to_string();
     let mut command = redis::cmd("HSET");
-    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
+    let () =
+        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
     told.add("several contacts", run(&["--subject", "alice"]).run().told());
     told.add("an unknown contact", run(&["--subject", "alice", "--contact", "c_three"]).run().told());
     let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
     let mut command = redis::cmd("HSET");
-    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
+    let () =
+        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
     let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
     assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
     told.add("an unverified contact", run(&["--subject", "alice"]).run().told());
     snapshot("contact_of_a_subject", told);
     let mut command = redis::cmd("HSET");
-    let () = redis.link().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
+    let () = redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
     let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
     assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
     assert_eq!(receiver.next().await.uri.path(), "/two");
     assert!(receiver.try_next().is_none(), "a refused choice sends nothing");
-    let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works");
+    let keys: Vec<String> = redis.client().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works");
     let (cooldowns, others): (Vec<String>, Vec<String>) =
         keys.into_iter().partition(|key| key.starts_with("quota_cooldown:{usage}:send-test:c_"));
     assert_eq!((cooldowns.len(), others), (2, vec!["quota_subject:alice".to_owned()]), "nothing else is written");
@@ -140,11 +142,11 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     let fields = ["timezone", "Asia/Tokyo", "limit:tokens", "7", "contacts", &contacts];
     let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
     let mut command = redis::cmd("HSET");
-    let () = redis.link().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
+    let () = redis.client().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
     let cooled = async || {
         let keys: Vec<String> =
-            redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
-        let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+            redis.client().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+        let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
     };
     run().run().expect_done();
     cooled().await;
@@ -155,7 +157,7 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
 
     // What can't be read is told, as `usage` tells it, and the message goes out.
     let mut command = redis::cmd("HSET");
-    let () = redis.link().query(command.arg("quota_subject:alice").arg(&["plan", "gold"])).await.expect("set");
+    let () = redis.client().query(command.arg("quota_subject:alice").arg(&["plan", "gold"])).await.expect("set");
     let unknown = run().run();
     assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
@@ -171,7 +173,7 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
         let contact = json!([{"id": "w", "channel": "webhook", "url": receiver.url(path), "secret": SECRET}]);
         let mut command = redis::cmd("HSET");
         command.arg(format!("quota_subject:{subject}")).arg("contacts").arg(contact.to_string());
-        let () = redis.link().query(&command).await.expect("set");
+        let () = redis.client().query(&command).await.expect("set");
     }
     let run = |subject| send(&["--subject", subject]).redis(&redis.url()).run();
     // One that did not arrive left all the same.
@@ -192,17 +194,17 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     assert_eq!(receiver.next().await.uri.path(), "/own");
     assert!(receiver.try_next().is_none(), "what cools down is not sent");
 
-    let keys: Vec<String> = redis.link().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
+    let keys: Vec<String> = redis.client().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
     for key in &keys {
-        let left_ms: i64 = redis.link().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
+        let left_ms: i64 = redis.client().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
         assert!((1..=10_000).contains(&left_ms), "{key}: {left_ms}");
     }
-    let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
     assert_eq!(run("alice").code, 0);
     // Somebody else's key is no leave to send.
-    let () = redis.link().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
+    let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
     for key in &keys {
-        let () = redis.link().query(redis::cmd("SADD").arg(key).arg("x")).await.expect("a key of another type");
+        let () = redis.client().query(redis::cmd("SADD").arg(key).arg("x")).await.expect("a key of another type");
     }
     let broken = run("alice");
     assert!(broken.code == 1 && broken.stderr.contains("\nhint: a key of quotabell's holds"), "{}", broken.told());

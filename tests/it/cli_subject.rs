@@ -15,12 +15,12 @@ fn subject(server: &RedisServer, arguments: &[&str]) -> Finished {
 }
 
 fn hash(server: &RedisServer, subject: &str) -> BTreeMap<String, String> {
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     redis::cmd("HGETALL").arg(format!("quota_subject:{subject}")).query(&mut connection).expect("a hash")
 }
 
 fn hset(server: &RedisServer, subject: &str, fields: &[(&str, &[u8])]) {
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     let mut command = redis::cmd("HSET");
     command.arg(format!("quota_subject:{subject}"));
     for (name, value) in fields {
@@ -173,17 +173,17 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
 #[tokio::test]
 async fn contacts_that_change_meanwhile_are_read_again() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
     let mut change = Change::of("alice".parse().expect("legal"));
     change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
-    let prepared = store::prepare(&link, [&change]).await.expect("read");
+    let prepared = store::prepare(&client, [&change]).await.expect("read");
     let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
     hset(&server, "alice", &[("contacts", stored.as_bytes())]);
-    assert_eq!(store::write(&link, prepared).await.expect("answered"), [Stored::Changed]);
+    assert_eq!(store::write(&client, prepared).await.expect("answered"), [Stored::Changed]);
     assert_eq!(hash(&server, "alice")["contacts"], stored);
     // Read again, it is there to be kept.
-    assert_eq!(store::one(&link, &change).await.expect("written"), Stored::Written(Vec::new()));
+    assert_eq!(store::one(&client, &change).await.expect("written"), Stored::Written(Vec::new()));
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
 }
 
@@ -191,12 +191,12 @@ async fn contacts_that_change_meanwhile_are_read_again() {
 #[tokio::test]
 async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
     let mut change = Change::of("alice".parse().expect("legal"));
     change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
     for _ in 0..2 {
-        let stored = store::one(&link, &change).await.expect("written");
+        let stored = store::one(&client, &change).await.expect("written");
         assert_eq!(stored, Stored::Written(change.generated.clone()));
     }
 }
@@ -357,7 +357,7 @@ fn show_and_list_warn_about_what_no_alert_can_use() {
 #[test]
 fn list_names_a_key_of_another_type_and_shows_the_rest() {
     let server = RedisServer::start();
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
     for name in ["alice", "carol"] {
         hset(&server, name, &[("plan", b"free")]);
@@ -388,7 +388,7 @@ fn show_of_an_unknown_subject_fails() {
 #[test]
 fn list_is_complete_and_the_limit_cuts_it() {
     let server = RedisServer::start();
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     let mut pipeline = redis::pipe();
     for number in 0..2500 {
         pipeline.cmd("HSET").arg(format!("quota_subject:s{number:04}")).arg("plan").arg("free").ignore();

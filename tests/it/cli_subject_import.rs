@@ -7,12 +7,12 @@ use crate::support::binary::{Quotabell, quotabell};
 use crate::support::redis_server::RedisServer;
 
 fn field(server: &RedisServer, subject: &str, field: &str) -> Option<String> {
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     redis::cmd("HGET").arg(format!("quota_subject:{subject}")).arg(field).query(&mut connection).expect("a hash")
 }
 
 fn subjects(server: &RedisServer) -> u64 {
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     redis::cmd("DBSIZE").query(&mut connection).expect("a number")
 }
 
@@ -99,7 +99,7 @@ fn importing_again_keeps_the_secrets_of_webhooks() {
     assert_eq!(again, "");
     assert_eq!([field(&server, "alice", "contacts"), field(&server, "carol", "contacts")], before);
     // Also where a broken key makes each line be written by itself.
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     let () = redis::cmd("SET").arg("quota_subject:dave").arg("x").query(&mut connection).expect("set");
     let more = format!("{text}dave,,https://d.test,\nerin,,https://e.test,\n");
     let broken = import(&server, folder.path(), &more, &[]).run();
@@ -125,7 +125,7 @@ fn a_subject_twice_in_a_file_has_the_secret_that_is_printed() {
 fn a_key_of_another_type_spoils_only_its_line() {
     let server = RedisServer::start();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut connection = server.client().get_connection().expect("it runs");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
     let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
     let text = "subject,plan\nalice,free\nbob,free\ncarol,free\n";
     let finished = import(&server, folder.path(), text, &[]).run();

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use quotabell::cli::catcher::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::config::DEFAULTS;
+use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::meters::{self, Kind};
 use quotabell::types::{Keys, Reason};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -196,7 +196,7 @@ impl Served {
         for user in ["quotabell", "operator", "producer", "platform"] {
             let mut command = redis::cmd("ACL");
             command.arg("SETUSER").arg(documented_user(user));
-            let () = server.link().query(&command).await.expect("a user that the server understands");
+            let () = server.client().query(&command).await.expect("a user that the server understands");
         }
         Self { server }
     }
@@ -205,8 +205,8 @@ impl Served {
         format!("redis://{user}:{PASSWORD}@127.0.0.1:{}", self.server.port())
     }
 
-    fn link(&self, user: &str) -> Link {
-        Link::new(redis::Client::open(self.url(user)).expect("a URL"))
+    fn client(&self, user: &str) -> RedisClient {
+        RedisClient::new(redis::Client::open(self.url(user)).expect("a URL"))
     }
 
     fn quotabell(&self, user: &str, arguments: &[&str]) -> Command {
@@ -230,29 +230,29 @@ impl Served {
     async fn set_contacts(&self, subject: &str, contacts: &str) {
         let mut command = redis::cmd("HSET");
         command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX)).arg("contacts").arg(contacts);
-        let () = self.link("platform").query(&command).await.expect("the platform may set subjects");
+        let () = self.client("platform").query(&command).await.expect("the platform may set subjects");
     }
 
     async fn append(&self, subject: &str) {
         let mut command = redis::cmd("XADD");
         command.arg("usage").arg("*").arg("subject").arg(subject).arg("units").arg(4000).arg("id").arg(subject);
-        let _: String = self.link("producer").query(&command).await.expect("a producer may append");
+        let _: String = self.client("producer").query(&command).await.expect("a producer may append");
     }
 
     /// Waits until a total stands at `count`.
     async fn total(&self, name: &str, count: u64) {
-        let link = self.server.link();
+        let client = self.server.client();
         let mut command = redis::cmd("HGET");
         command.arg(Keys::new("usage").totals()).arg(name);
         eventually(&format!("{count} {name}"), || async {
-            (link.query::<Option<u64>>(&command).await == Ok(Some(count))).then_some(())
+            (client.query::<Option<u64>>(&command).await == Ok(Some(count))).then_some(())
         })
         .await;
     }
 
     /// Fails when the server has refused anything to anybody.
     async fn expect_nothing_refused(&self) {
-        let refused: Vec<redis::Value> = self.server.link().query(redis::cmd("ACL").arg("LOG")).await.expect("a log");
+        let refused: Vec<redis::Value> = self.server.client().query(redis::cmd("ACL").arg("LOG")).await.expect("a log");
         assert!(refused.is_empty(), "{refused:#?}");
     }
 }
@@ -283,7 +283,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
 
     // Another group with an entry that it has not acknowledged: trimming has to ask about it.
-    let admin = served.server.link();
+    let admin = served.server.client();
     let mut group = redis::cmd("XGROUP");
     group.arg("CREATE").arg("usage").arg("others").arg("0").arg("MKSTREAM");
     let () = admin.query(&group).await.expect("a group");
@@ -362,7 +362,7 @@ async fn check_config_is_to_be_run_as_the_daemons_user() {
     assert!(code == Some(0) && told.contains("its rights could not be checked"), "{told}");
     let mut command = redis::cmd("ACL");
     let () =
-        served.server.link().query(command.arg(&["SETUSER", "quotabell", "+multi", "+discard"])).await.expect("set");
+        served.server.client().query(command.arg(&["SETUSER", "quotabell", "+multi", "+discard"])).await.expect("set");
     let (code, told) = checked("quotabell").await;
     assert!(code == Some(0) && told.contains("may do what the daemon does"), "{told}");
 }
@@ -373,7 +373,7 @@ async fn a_refused_command_is_noticed() {
     let served = Served::start().await;
     let mut command = redis::cmd("XLEN");
     command.arg("usage");
-    assert!(served.link("producer").query::<u64>(&command).await.is_err());
-    let refused: Vec<redis::Value> = served.server.link().query(redis::cmd("ACL").arg("LOG")).await.expect("a log");
+    assert!(served.client("producer").query::<u64>(&command).await.is_err());
+    let refused: Vec<redis::Value> = served.server.client().query(redis::cmd("ACL").arg("LOG")).await.expect("a log");
     assert_eq!(refused.len(), 1);
 }

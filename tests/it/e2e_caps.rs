@@ -7,7 +7,7 @@ use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{secret, verify};
-use quotabell::cli::catcher::{HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::{DeliveryId, meters};
 
 /// A Redis and a daemon that is to be started on it.
@@ -74,7 +74,7 @@ impl Town {
     }
 
     async fn server_ms(&self) -> i64 {
-        let (seconds, micros): (i64, i64) = self.outbox.link.query(&redis::cmd("TIME")).await.expect("TIME works");
+        let (seconds, micros): (i64, i64) = self.outbox.client.query(&redis::cmd("TIME")).await.expect("TIME works");
         seconds * 1000 + micros / 1000
     }
 }

@@ -9,7 +9,7 @@ use crate::support::mail_server::ParsedMail;
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
-use quotabell::cli::catcher::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{DeliveryDetail, ReplayAnswer, replay, show};
 use quotabell::types::DeliveryId;
 use tokio_util::sync::CancellationToken;
@@ -71,7 +71,7 @@ impl Town {
     /// Waits until this delivery has this state, and reads it with its attempts.
     async fn ended(&self, id: &DeliveryId, state: &str) -> DeliveryDetail {
         eventually(state, || async { (self.outbox.state(id).await == state).then_some(()) }).await;
-        show(&self.outbox.link, &self.outbox.keys, id).await.expect("redis answers").expect("it is there")
+        show(&self.outbox.client, &self.outbox.keys, id).await.expect("redis answers").expect("it is there")
     }
 }
 
@@ -187,7 +187,8 @@ async fn a_receiver_that_is_gone_ends_dead_and_a_replay_delivers_the_same_id() {
     assert_eq!(log_of(&dead), [(Some(410), "permanent")]);
     assert_eq!(town.outbox.assert_balanced().await.dead, 1);
 
-    let answers = replay(&town.outbox.link, &town.outbox.keys, std::slice::from_ref(&id)).await.expect("redis answers");
+    let answers =
+        replay(&town.outbox.client, &town.outbox.keys, std::slice::from_ref(&id)).await.expect("redis answers");
     assert_eq!(answers[0].answer, ReplayAnswer::Replayed);
     let second = town.request().await;
     assert_eq!((&second.id, &second.body), (&first.id, &first.body));

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quotabell::types::Keys;
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use tempfile::TempDir;
 
 /// A folder and a port for an embedded server, which is killed when dropped, whoever left it behind.
@@ -30,8 +30,8 @@ impl Place {
             .env("QUOTABELL__REDIS__DATA_DIR", self.folder.path().to_str().expect("UTF-8"))
     }
 
-    fn link(&self) -> Link {
-        Link::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL"))
+    fn client(&self) -> RedisClient {
+        RedisClient::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL"))
     }
 
     fn record(&self) -> PathBuf {
@@ -54,21 +54,21 @@ impl Drop for Place {
     }
 }
 
-async fn counted(link: &Link) -> u64 {
+async fn counted(client: &RedisClient) -> u64 {
     let counted: Option<u64> =
-        link.query(redis::cmd("HGET").arg(Keys::new("usage").totals()).arg("counted")).await.expect("it answers");
+        client.query(redis::cmd("HGET").arg(Keys::new("usage").totals()).arg("counted")).await.expect("it answers");
     counted.unwrap_or(0)
 }
 
-async fn add(link: &Link, events: u64) {
+async fn add(client: &RedisClient, events: u64) {
     for _ in 0..events {
         let _: String =
-            link.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await.expect("added");
+            client.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await.expect("added");
     }
 }
 
-async fn all_counted(link: &Link, events: u64) {
-    eventually("everything is counted", || async { (counted(link).await == events).then_some(()) }).await;
+async fn all_counted(client: &RedisClient, events: u64) {
+    eventually("everything is counted", || async { (counted(client).await == events).then_some(()) }).await;
 }
 
 /// Producers go on writing to the embedded server while the daemon is dead; it must outlive a kill and end with a drain.
@@ -79,17 +79,17 @@ async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
     let setup = place.setup().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
     let mut daemon = setup.start().await;
     daemon.says("embedded redis started").await;
-    let link = place.link();
-    add(&link, 20).await;
-    all_counted(&link, 20).await;
+    let client = place.client();
+    add(&client, 20).await;
+    all_counted(&client, 20).await;
     let pid = place.pid().expect("the record names it");
     daemon.kill().await;
 
-    add(&link, 7).await;
+    add(&client, 7).await;
     let mut daemon = setup.start().await;
     daemon.says("embedded redis adopted").await;
     assert_eq!(place.pid(), Some(pid));
-    all_counted(&link, 27).await;
+    all_counted(&client, 27).await;
     daemon.signal(Signal::SIGTERM);
     daemon.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);
     // The kernel keeps the entry of an adopted process until its new parent has waited for it.
@@ -99,10 +99,10 @@ async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
 
     let mut daemon = place.setup().start().await;
     daemon.says("embedded redis started").await;
-    let link = place.link();
-    assert_eq!(counted(&link).await, 27, "its data was kept");
-    add(&link, 1).await;
-    all_counted(&link, 28).await;
+    let client = place.client();
+    assert_eq!(counted(&client).await, 27, "its data was kept");
+    add(&client, 1).await;
+    all_counted(&client, 28).await;
     let child = place.pid().expect("the record names it");
     daemon.signal(Signal::SIGTERM);
     daemon.ended().await.expect_code(0, &["the embedded redis has stopped"]);
@@ -137,14 +137,14 @@ async fn the_embedded_redis_is_stopped_by_the_last_daemon_only() {
     new.says(READY).await;
     let started = [&old, &new].map(|daemon| daemon.has_said("embedded redis started"));
     assert!(started[0] != started[1], "one starts it, one adopts it: {started:?}");
-    let link = place.link();
-    add(&link, 5).await;
-    all_counted(&link, 5).await;
+    let client = place.client();
+    add(&client, 5).await;
+    all_counted(&client, 5).await;
     let pid = place.pid().expect("the record names it");
     old.signal(Signal::SIGTERM);
     old.ended().await.expect_code(0, &["the embedded redis goes on: another quotabell uses it", "drained"]);
-    add(&link, 5).await;
-    all_counted(&link, 10).await;
+    add(&client, 5).await;
+    all_counted(&client, 10).await;
     assert_eq!(place.pid(), Some(pid));
     new.signal(Signal::SIGTERM);
     new.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);
@@ -158,21 +158,21 @@ async fn an_embedded_redis_that_dies_is_started_again_and_counting_goes_on() {
     let (mut one, mut other) = (place.setup().spawn(), place.setup().spawn());
     one.says(READY).await;
     other.says(READY).await;
-    let link = place.link();
-    let () = link.query(redis::cmd("CONFIG").arg("SET").arg("appendfsync").arg("always")).await.expect("set");
-    add(&link, 5).await;
-    all_counted(&link, 5).await;
+    let client = place.client();
+    let () = client.query(redis::cmd("CONFIG").arg("SET").arg("appendfsync").arg("always")).await.expect("set");
+    add(&client, 5).await;
+    all_counted(&client, 5).await;
     let first = place.pid().expect("the record names it");
     kill(first, Signal::SIGKILL).expect("it runs");
     one.says("the embedded redis has ended: starting it again").await;
     other.says("the embedded redis has ended: starting it again").await;
     let again = || async {
-        let answers = link.query::<String>(&redis::cmd("PING")).await.is_ok();
+        let answers = client.query::<String>(&redis::cmd("PING")).await.is_ok();
         place.pid().filter(|pid| answers && *pid != first)
     };
     eventually("another one runs", again).await;
-    add(&link, 5).await;
-    all_counted(&link, 10).await;
+    add(&client, 5).await;
+    all_counted(&client, 10).await;
     one.drain().await;
     other.signal(Signal::SIGTERM);
     other.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);

@@ -8,7 +8,7 @@ use crate::support::eventually::eventually;
 use crate::support::redis_server::RedisServer;
 use crate::support::switch::Switch;
 use quotabell::types::Keys;
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use redis::streams::StreamRangeReply;
 use redis::{FromRedisValue, Value};
 
@@ -19,30 +19,30 @@ const ROUNDS: u64 = 4;
 /// So many entries at least are committed on the old primary and lost with it.
 const TAIL: u64 = 40;
 
-async fn run<T: FromRedisValue>(link: &Link, words: &[&str]) -> T {
+async fn run<T: FromRedisValue>(client: &RedisClient, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
-    link.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
 /// Adds one event on this server; the number tells whose.
-async fn add(link: &Link, number: u64) {
+async fn add(client: &RedisClient, number: u64) {
     let subject = format!("s-{}", number % SUBJECTS);
-    let _: String = run(link, &["XADD", "usage", "*", "subject", &subject]).await;
+    let _: String = run(client, &["XADD", "usage", "*", "subject", &subject]).await;
 }
 
 /// What all commits counted that this server knows of.
-async fn counted(link: &Link) -> u64 {
-    run::<Option<u64>>(link, &["HGET", &Keys::new("usage").totals(), "counted"]).await.unwrap_or(0)
+async fn counted(client: &RedisClient) -> u64 {
+    run::<Option<u64>>(client, &["HGET", &Keys::new("usage").totals(), "counted"]).await.unwrap_or(0)
 }
 
-async fn length(link: &Link) -> u64 {
-    run(link, &["XLEN", "usage"]).await
+async fn length(client: &RedisClient) -> u64 {
+    run(client, &["XLEN", "usage"]).await
 }
 
 /// Everything that this server's stream holds is counted.
-async fn all_counted(link: &Link) {
-    eventually("what survived is counted", || async { (counted(link).await == length(link).await).then_some(()) })
+async fn all_counted(client: &RedisClient) {
+    eventually("what survived is counted", || async { (counted(client).await == length(client).await).then_some(()) })
         .await;
 }
 
@@ -60,7 +60,7 @@ async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
         .await;
     let mut lost = 0;
     for round in 0..ROUNDS {
-        let [primary, replica] = [0, 1].map(|at| servers[at].link());
+        let [primary, replica] = [0, 1].map(|at| servers[at].client());
         let port = servers[0].port().to_string();
         let _: String = run(&replica, &["REPLICAOF", "127.0.0.1", &port]).await;
         eventually("the replica follows", || async {
@@ -89,26 +89,26 @@ async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
         agrees(&replica).await;
         servers.swap(0, 1);
     }
-    println!("{ROUNDS} failovers, {lost} entries lost with them, {} survived", length(&servers[0].link()).await);
+    println!("{ROUNDS} failovers, {lost} entries lost with them, {} survived", length(&servers[0].client()).await);
     assert!(lost > ROUNDS * TAIL, "a tail is lost each time");
     still_works(&mut daemon).await;
     daemon.drain().await;
 }
 
 /// Counters, records, flags and deliveries of this server are those of its own stream.
-async fn agrees(link: &Link) {
-    let entries: StreamRangeReply = run(link, &["XRANGE", "usage", "-", "+"]).await;
+async fn agrees(client: &RedisClient) {
+    let entries: StreamRangeReply = run(client, &["XRANGE", "usage", "-", "+"]).await;
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();
     for entry in &entries.ids {
         *expected.entry(entry.get("subject").expect("a subject")).or_default() += 1;
     }
     let names = Keys::new("usage");
     let (mut counts, mut records, mut flags) = (BTreeMap::new(), Vec::new(), 0);
-    for key in run::<Vec<String>>(link, &["KEYS", "quota_*"]).await {
+    for key in run::<Vec<String>>(client, &["KEYS", "quota_*"]).await {
         if key.starts_with("quota_usage:") {
-            counts.extend(run::<HashMap<String, u64>>(link, &["HGETALL", &key]).await);
+            counts.extend(run::<HashMap<String, u64>>(client, &["HGETALL", &key]).await);
         } else if key.starts_with("quota_raised:") {
-            records.extend(run::<Vec<String>>(link, &["HKEYS", &key]).await);
+            records.extend(run::<Vec<String>>(client, &["HKEYS", &key]).await);
         } else if key.starts_with(&names.flag_prefix()) {
             flags += 1;
         }
@@ -124,13 +124,13 @@ async fn agrees(link: &Link) {
     assert_eq!(flags, due.len(), "a flag for each record, on one day");
     // Nobody has a contact: each alert becomes one delivery that waits.
     eventually("every alert has its delivery, once", || async {
-        let totals: HashMap<String, Value> = run(link, &["HGETALL", &names.totals()]).await;
+        let totals: HashMap<String, Value> = run(client, &["HGETALL", &names.totals()]).await;
         let total = |name: &str| totals.get(name).and_then(|value| u64::from_redis_value_ref(value).ok()).unwrap_or(0);
         assert!(total("made") <= due.len() as u64);
         (total("raised") == due.len() as u64 && total("made") == due.len() as u64).then_some(())
     })
     .await;
-    let deliveries: u64 = run(link, &["ZCARD", &names.deliveries()]).await;
+    let deliveries: u64 = run(client, &["ZCARD", &names.deliveries()]).await;
     assert_eq!(deliveries, due.len() as u64);
 }
 

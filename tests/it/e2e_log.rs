@@ -6,7 +6,7 @@ use crate::support::outbox::Outbox;
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
-use quotabell::cli::catcher::HttpCatcher;
+use quotabell::demo::receivers::HttpCatcher;
 use serde_json::Value;
 
 fn fields(line: &str) -> Value {

@@ -8,7 +8,7 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::meters;
 
 /// A page of metrics, read as Prometheus reads it.

@@ -6,33 +6,33 @@ use crate::support::eventually::eventually;
 use crate::support::redis_server::{RedisServer, free_port};
 use nix::sys::signal::Signal;
 use quotabell::types::Keys;
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use redis::FromRedisValue;
 
 /// Runs a command: all words at once.
-async fn run<T: FromRedisValue>(link: &Link, words: &[&str]) -> T {
+async fn run<T: FromRedisValue>(client: &RedisClient, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
-    link.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
 /// What all daemons counted, from the totals.
-async fn counted(link: &Link) -> u64 {
+async fn counted(client: &RedisClient) -> u64 {
     let mut command = redis::cmd("HGET");
     command.arg(Keys::new("usage").totals()).arg("counted");
-    link.query::<Option<u64>>(&command).await.expect("redis answers").unwrap_or(0)
+    client.query::<Option<u64>>(&command).await.expect("redis answers").unwrap_or(0)
 }
 
-async fn add(link: &Link, events: u32) {
+async fn add(client: &RedisClient, events: u32) {
     let mut pipeline = redis::pipe();
     for _ in 0..events {
         pipeline.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
     }
-    let () = link.pipe(&pipeline).await.expect("they are added");
+    let () = client.pipe(&pipeline).await.expect("they are added");
 }
 
-async fn all_counted(link: &Link, events: u64) {
-    eventually("everything is counted", || async { (counted(link).await == events).then_some(()) }).await;
+async fn all_counted(client: &RedisClient, events: u64) {
+    eventually("everything is counted", || async { (counted(client).await == events).then_some(()) }).await;
 }
 
 async fn is_ready(daemon: &mut Daemon) {
@@ -58,14 +58,14 @@ async fn is_not_ready(daemon: &mut Daemon, why: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_killed_and_restarted_in_the_middle_of_traffic_loses_and_doubles_nothing() {
     let mut server = RedisServer::start_durable();
-    let link = server.link();
+    let client = server.client();
     let mut daemon = DaemonSetup::on(&server.url()).start().await;
     for round in 0..3_u32 {
         // Added one by one, so that the crash falls between two of them; the last may or may not have survived.
         let traffic = async {
             for sent in 1_u32.. {
                 let xadd: Result<String, _> =
-                    link.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await;
+                    client.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await;
                 if xadd.is_err() {
                     return sent;
                 }
@@ -73,7 +73,7 @@ async fn redis_killed_and_restarted_in_the_middle_of_traffic_loses_and_doubles_n
             0
         };
         let pid = nix::unistd::Pid::from_raw(i32::try_from(server.pid()).expect("a process id"));
-        let watcher = server.link();
+        let watcher = server.client();
         let before = counted(&watcher).await;
         let crash = async {
             eventually("some are counted", || async { (counted(&watcher).await > before + 100).then_some(()) }).await;
@@ -87,25 +87,25 @@ async fn redis_killed_and_restarted_in_the_middle_of_traffic_loses_and_doubles_n
         is_ready(&mut daemon).await;
         let read = Keys::new("usage").checkpoint();
         eventually("the backlog is gone", || async {
-            let added = entries_added(&link).await?;
-            let read: u64 = link.query(redis::cmd("HGET").arg(&read).arg("entries_read")).await.ok()?;
-            (read == added && counted(&link).await == added).then_some(())
+            let added = entries_added(&client).await?;
+            let read: u64 = client.query(redis::cmd("HGET").arg(&read).arg("entries_read")).await.ok()?;
+            (read == added && counted(&client).await == added).then_some(())
         })
         .await;
     }
-    let survived = entries_added(&link).await.expect("the stream is there");
-    let keys: Vec<String> = run(&link, &["KEYS", "quota_usage:{usage}:*"]).await;
+    let survived = entries_added(&client).await.expect("the stream is there");
+    let keys: Vec<String> = run(&client, &["KEYS", "quota_usage:{usage}:*"]).await;
     let mut sum = 0;
     for key in keys {
-        sum += run::<Option<u64>>(&link, &["HGET", &key, "alice"]).await.unwrap_or(0);
+        sum += run::<Option<u64>>(&client, &["HGET", &key, "alice"]).await.unwrap_or(0);
     }
     assert_eq!(sum, survived);
     daemon.drain().await;
 }
 
-async fn entries_added(link: &Link) -> Option<u64> {
+async fn entries_added(client: &RedisClient) -> Option<u64> {
     let info: std::collections::HashMap<String, redis::Value> =
-        link.query(redis::cmd("XINFO").arg("STREAM").arg("usage")).await.ok()?;
+        client.query(redis::cmd("XINFO").arg("STREAM").arg("usage")).await.ok()?;
     redis::from_redis_value_ref(&info["entries-added"]).ok()
 }
 
@@ -119,8 +119,8 @@ async fn a_redis_that_appears_later_is_waited_for() {
     let server = RedisServer::start_on(port);
     daemon.says(READY).await;
     is_ready(&mut daemon).await;
-    add(&server.link(), 3).await;
-    all_counted(&server.link(), 3).await;
+    add(&server.client(), 3).await;
+    all_counted(&server.client(), 3).await;
     daemon.drain().await;
 }
 
@@ -150,13 +150,13 @@ async fn an_evicting_redis_is_refused_and_shows_in_readiness() {
             "hint: set it with `redis-cli config set maxmemory-policy noeviction`",
         ],
     );
-    let link = server.link();
-    let () = run(&link, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    let client = server.client();
+    let () = run(&client, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
     let mut daemon = setup.start().await;
     is_ready(&mut daemon).await;
-    let () = run(&link, &["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).await;
+    let () = run(&client, &["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).await;
     is_not_ready(&mut daemon, "maxmemory-policy is volatile-ttl").await;
-    let () = run(&link, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    let () = run(&client, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
     is_ready(&mut daemon).await;
     daemon.drain().await;
 }
@@ -165,18 +165,18 @@ async fn an_evicting_redis_is_refused_and_shows_in_readiness() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_redis_recovers_once_the_daemon_counts() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     // With a fallback, so that the start also looks for alerts that wait for one.
     let setup = DaemonSetup::on(&server.url())
         .env("QUOTABELL__FALLBACK__CONTACTS", r#"[{"channel":"email","address":"ops@b.test"}]"#);
     // The stream outgrows the memory while no daemon runs.
-    let () = run(&link, &["CONFIG", "SET", "maxmemory", "6mb"]).await;
+    let () = run(&client, &["CONFIG", "SET", "maxmemory", "6mb"]).await;
     let padding = "x".repeat(2_000);
     let mut sent = 0_u64;
     let full = loop {
         let mut xadd = redis::cmd("XADD");
         xadd.arg("usage").arg("*").arg("subject").arg("alice").arg("note").arg(&padding);
-        match link.query::<String>(&xadd).await {
+        match client.query::<String>(&xadd).await {
             Ok(_) => sent += 1,
             Err(error) => break error,
         }
@@ -185,14 +185,14 @@ async fn a_full_redis_recovers_once_the_daemon_counts() {
     assert!(sent > 500, "the stream holds most of the memory");
     // A daemon that is running counts and trims; one that starts on the full server has to get there too.
     let daemon = setup.start().await;
-    all_counted(&link, sent).await;
+    all_counted(&client, sent).await;
     eventually("XADD works again", || async {
         let added: Result<String, _> =
-            link.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await;
+            client.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await;
         added.ok().map(|_| ())
     })
     .await;
-    all_counted(&link, sent + 1).await;
+    all_counted(&client, sent + 1).await;
     daemon.drain().await;
 }
 
@@ -200,24 +200,24 @@ async fn a_full_redis_recovers_once_the_daemon_counts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_fills_up_while_the_daemon_is_away_for_a_moment_recovers() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let daemon = DaemonSetup::on(&server.url()).start().await;
-    let () = run(&link, &["CONFIG", "SET", "maxmemory", "6mb"]).await;
+    let () = run(&client, &["CONFIG", "SET", "maxmemory", "6mb"]).await;
     daemon.signal(Signal::SIGSTOP);
     let padding = "x".repeat(2_000);
     let mut sent = 0_u64;
     loop {
         let mut xadd = redis::cmd("XADD");
         xadd.arg("usage").arg("*").arg("subject").arg("alice").arg("note").arg(&padding);
-        if link.query::<String>(&xadd).await.is_err() {
+        if client.query::<String>(&xadd).await.is_err() {
             break;
         }
         sent += 1;
     }
     daemon.signal(Signal::SIGCONT);
-    all_counted(&link, sent).await;
-    add(&link, 1).await;
-    all_counted(&link, sent + 1).await;
+    all_counted(&client, sent).await;
+    add(&client, 1).await;
+    all_counted(&client, sent + 1).await;
     daemon.drain().await;
 }
 
@@ -225,19 +225,19 @@ async fn a_redis_that_fills_up_while_the_daemon_is_away_for_a_moment_recovers() 
 #[tokio::test]
 async fn a_user_who_may_not_trim_is_refused_by_name() {
     let server = RedisServer::start();
-    let link = server.link();
-    let () = run(&link, &["ACL", "SETUSER", "bell", "on", ">pass", "~*", "&*", "+@all", "-xtrim"]).await;
+    let client = server.client();
+    let () = run(&client, &["ACL", "SETUSER", "bell", "on", ">pass", "~*", "&*", "+@all", "-xtrim"]).await;
     let url = format!("redis://bell:pass@127.0.0.1:{}", server.port());
     let ended = DaemonSetup::on(&url).run_to_its_end().await;
     ended.expect_code(1, &["error: ", "trim", "hint: grant the user this command"]);
-    let left: Vec<String> = run(&link, &["KEYS", "*"]).await;
+    let left: Vec<String> = run(&client, &["KEYS", "*"]).await;
     assert_eq!(left, Vec::<String>::new(), "a rehearsal leaves nothing behind");
     // The way out that the hint names.
     let mut daemon = DaemonSetup::on(&url).env("QUOTABELL__STREAM__TRIM", "never").start().await;
     is_ready(&mut daemon).await;
-    add(&link, 2).await;
-    all_counted(&link, 2).await;
-    assert_eq!(run::<u64>(&link, &["XLEN", "usage"]).await, 2);
+    add(&client, 2).await;
+    all_counted(&client, 2).await;
+    assert_eq!(run::<u64>(&client, &["XLEN", "usage"]).await, 2);
     daemon.drain().await;
 }
 
@@ -245,14 +245,14 @@ async fn a_user_who_may_not_trim_is_refused_by_name() {
 #[tokio::test]
 async fn what_a_rehearsal_leaves_behind_goes_by_itself() {
     let server = RedisServer::start();
-    let link = server.link();
-    let () = run(&link, &["ACL", "SETUSER", "bell", "on", ">pass", "~*", "&*", "+@all", "-unlink"]).await;
+    let client = server.client();
+    let () = run(&client, &["ACL", "SETUSER", "bell", "on", ">pass", "~*", "&*", "+@all", "-unlink"]).await;
     let url = format!("redis://bell:pass@127.0.0.1:{}", server.port());
     DaemonSetup::on(&url).run_to_its_end().await.expect_code(1, &["error: ", "unlink", "hint: "]);
-    let left: Vec<String> = run(&link, &["KEYS", "*"]).await;
+    let left: Vec<String> = run(&client, &["KEYS", "*"]).await;
     assert!(!left.is_empty(), "it could not clean up");
     for key in left {
-        assert!(run::<i64>(&link, &["TTL", &key]).await > 0, "{key} has no time to live");
+        assert!(run::<i64>(&client, &["TTL", &key]).await > 0, "{key} has no time to live");
     }
 }
 
@@ -262,24 +262,24 @@ async fn a_replica_is_waited_for_until_it_is_promoted() {
     let primary = RedisServer::start();
     let replica = RedisServer::start();
     let port = primary.port().to_string();
-    let link = replica.link();
-    let () = run(&link, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let client = replica.client();
+    let () = run(&client, &["REPLICAOF", "127.0.0.1", &port]).await;
     let mut daemon = DaemonSetup::on(&replica.url()).spawn();
     daemon.says("waiting for Redis").await;
     is_not_ready(&mut daemon, "starting").await;
     assert!(!daemon.has_said(READY));
-    let () = run(&link, &["REPLICAOF", "NO", "ONE"]).await;
+    let () = run(&client, &["REPLICAOF", "NO", "ONE"]).await;
     daemon.says(READY).await;
-    add(&link, 2).await;
-    all_counted(&link, 2).await;
+    add(&client, 2).await;
+    all_counted(&client, 2).await;
     // Demoted again, and promoted again, while it runs.
-    let () = run(&link, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let () = run(&client, &["REPLICAOF", "127.0.0.1", &port]).await;
     is_not_ready(&mut daemon, "replica").await;
-    let () = run(&link, &["REPLICAOF", "NO", "ONE"]).await;
+    let () = run(&client, &["REPLICAOF", "NO", "ONE"]).await;
     is_ready(&mut daemon).await;
-    let before = counted(&link).await;
-    add(&link, 1).await;
-    all_counted(&link, before + 1).await;
+    let before = counted(&client).await;
+    add(&client, 1).await;
+    all_counted(&client, before + 1).await;
     daemon.drain().await;
 }
 
@@ -287,8 +287,8 @@ async fn a_replica_is_waited_for_until_it_is_promoted() {
 #[tokio::test]
 async fn an_http_address_in_use_ends_the_start_before_anything_is_read() {
     let server = RedisServer::start();
-    let link = server.link();
-    add(&link, 1).await;
+    let client = server.client();
+    add(&client, 1).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address").to_string();
     let ended = DaemonSetup::on(&server.url()).env("QUOTABELL__HTTP__LISTEN", &address).run_to_its_end().await;
@@ -296,7 +296,7 @@ async fn an_http_address_in_use_ends_the_start_before_anything_is_read() {
         1,
         &[&format!("error: listen on {address} (http.listen)"), "hint: another program has the address"],
     );
-    let keys: Vec<String> = run(&link, &["KEYS", "*"]).await;
+    let keys: Vec<String> = run(&client, &["KEYS", "*"]).await;
     assert_eq!(keys, ["usage"], "nothing was read or written");
 }
 
@@ -304,19 +304,19 @@ async fn an_http_address_in_use_ends_the_start_before_anything_is_read() {
 #[tokio::test]
 async fn a_checkpoint_of_another_type_ends_the_start_and_is_named() {
     let server = RedisServer::start();
-    let link = server.link();
-    let () = run(&link, &["SET", "quota_checkpoint:{usage}", "mine"]).await;
-    add(&link, 1).await;
+    let client = server.client();
+    let () = run(&client, &["SET", "quota_checkpoint:{usage}", "mine"]).await;
+    add(&client, 1).await;
     let ended = DaemonSetup::on(&server.url()).run_to_its_end().await;
     ended.expect_code(1, &["error: ", "quota_checkpoint:{usage}", "hint: a key of quotabell's holds something else"]);
-    assert_eq!(run::<String>(&link, &["GET", "quota_checkpoint:{usage}"]).await, "mine");
+    assert_eq!(run::<String>(&client, &["GET", "quota_checkpoint:{usage}"]).await, "mine");
 }
 
 /// A stream key that holds something else would leave a daemon that says it is ready and counts nothing.
 #[tokio::test]
 async fn a_stream_of_another_type_ends_the_start_and_is_named() {
     let server = RedisServer::start();
-    let () = run(&server.link(), &["SET", "usage", "mine"]).await;
+    let () = run(&server.client(), &["SET", "usage", "mine"]).await;
     let ended = DaemonSetup::on(&server.url()).run_to_its_end().await;
     ended.expect_code(1, &["error: usage is a string, it is to be a stream", "hint: "]);
 }
@@ -325,17 +325,17 @@ async fn a_stream_of_another_type_ends_the_start_and_is_named() {
 #[tokio::test]
 async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let mut daemon = DaemonSetup::on(&server.url()).start().await;
     let mut events = 0;
     for key in ["quota_refused:{usage}", "quota_checkpoint:{usage}", "quota_totals:{usage}"] {
-        let _: u64 = run(&link, &["DEL", "kept"]).await;
-        let kept: Option<String> = link.query(redis::cmd("RENAME").arg(key).arg("kept")).await.ok();
-        let () = run(&link, &["SET", key, "mine"]).await;
+        let _: u64 = run(&client, &["DEL", "kept"]).await;
+        let kept: Option<String> = client.query(redis::cmd("RENAME").arg(key).arg("kept")).await.ok();
+        let () = run(&client, &["SET", key, "mine"]).await;
         let said = daemon.lines();
         // One that is counted and one that is refused.
-        add(&link, 1).await;
-        let _: String = run(&link, &["XADD", "usage", "*", "units", "1"]).await;
+        add(&client, 1).await;
+        let _: String = run(&client, &["XADD", "usage", "*", "units", "1"]).await;
         events += 1;
         let line = daemon.says_again("counting has stopped until this is mended", said).await;
         assert!(line.contains(key) || line.contains("read the checkpoint"), "{line}");
@@ -345,11 +345,11 @@ async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
             page.body.contains("quotabell_counting_stopped 1").then_some(())
         })
         .await;
-        let _: u64 = run(&link, &["DEL", key]).await;
+        let _: u64 = run(&client, &["DEL", key]).await;
         if kept.is_some() {
-            let () = run(&link, &["RENAME", "kept", key]).await;
+            let () = run(&client, &["RENAME", "kept", key]).await;
         }
-        all_counted(&link, events).await;
+        all_counted(&client, events).await;
         daemon.says_again("counting goes on", said).await;
         let again = daemon.lines_after(said).iter().filter(|line| line.contains("counting goes on")).count();
         assert_eq!(again, 1, "{key}");
@@ -362,14 +362,14 @@ async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
 #[tokio::test]
 async fn a_flushed_redis_is_said_aloud() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let mut daemon = DaemonSetup::on(&server.url()).start().await;
-    add(&link, 3).await;
-    all_counted(&link, 3).await;
-    let _: String = run(&link, &["FLUSHALL"]).await;
+    add(&client, 3).await;
+    all_counted(&client, 3).await;
+    let _: String = run(&client, &["FLUSHALL"]).await;
     daemon.says("the checkpoint has gone").await;
-    add(&link, 2).await;
-    all_counted(&link, 2).await;
+    add(&client, 2).await;
+    all_counted(&client, 2).await;
     daemon.drain().await;
 }
 
@@ -377,19 +377,19 @@ async fn a_flushed_redis_is_said_aloud() {
 #[tokio::test]
 async fn a_counter_of_another_type_stops_counting_loudly_until_it_is_mended() {
     let server = RedisServer::start();
-    let link = server.link();
-    let time: (i64, i64) = run(&link, &["TIME"]).await;
+    let client = server.client();
+    let time: (i64, i64) = run(&client, &["TIME"]).await;
     // An instant of a day that cannot end while the test runs.
     let noon_ms = (time.0 / 86_400 * 86_400 - 43_200) * 1000;
     let day = chrono::DateTime::from_timestamp_millis(noon_ms).expect("a time").format("%Y-%m-%d").to_string();
     let key = format!("quota_usage:{{usage}}:requests:{day}:{:02x}", quotabell::types::keys::bucket("alice"));
-    let () = run(&link, &["SET", &key, "mine"]).await;
+    let () = run(&client, &["SET", &key, "mine"]).await;
     let mut daemon = DaemonSetup::on(&server.url()).env("QUOTABELL__STREAM__LATE_MAX", "7d").start().await;
-    let _: String = run(&link, &["XADD", "usage", "*", "subject", "alice", "ts", &noon_ms.to_string()]).await;
+    let _: String = run(&client, &["XADD", "usage", "*", "subject", "alice", "ts", &noon_ms.to_string()]).await;
     let line = daemon.says("counting has stopped until this is mended").await;
     assert!(line.contains(&key), "{line}");
-    assert_eq!(counted(&link).await, 0);
-    let () = run(&link, &["DEL", &key]).await;
-    all_counted(&link, 1).await;
+    assert_eq!(counted(&client).await, 0);
+    let () = run(&client, &["DEL", &key]).await;
+    all_counted(&client, 1).await;
     daemon.drain().await;
 }

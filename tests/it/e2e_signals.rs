@@ -7,7 +7,7 @@ use crate::support::outbox::Outbox;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::{secret, verify};
 use nix::sys::signal::Signal;
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use tokio::net::UnixDatagram;
 use tokio_util::sync::CancellationToken;
 

@@ -199,7 +199,7 @@ async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     let key = house.outbox.keys.lease();
     let mut spoil = redis::pipe();
     spoil.atomic().cmd("DEL").arg(&key).ignore().cmd("RPUSH").arg(&key).arg("mine").ignore();
-    let () = house.outbox.link.pipe(&spoil).await.expect("done");
+    let () = house.outbox.client.pipe(&spoil).await.expect("done");
     for daemon in [&mut reader, &mut standby] {
         let line = daemon.says("counting has stopped until this is mended").await;
         assert!(line.contains(&key), "{line}");
@@ -214,7 +214,7 @@ async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     reader.drain().await;
     standby.drain().await;
 
-    let () = house.outbox.link.pipe(&spoil).await.expect("done");
+    let () = house.outbox.client.pipe(&spoil).await.expect("done");
     let told = format!("error: {key} is a list, it is to be a string");
     house.setup.run_to_its_end().await.expect_code(1, &[&told, "hint: "]);
 }

@@ -15,7 +15,7 @@ use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{Changes, Watch};
 use quotabell::types::{Day, Keys, Metric, Percent, Units, UnixMs, keys};
-use quotabell::wire::{Link, RedisConfig, Target};
+use quotabell::wire::{RedisClient, RedisConfig, RedisEndpoint};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// A worker at work on a server of its own.
 struct Desk {
     server: RedisServer,
-    link: Arc<Link>,
+    client: Arc<RedisClient>,
     keys: Keys,
     stop: CancellationToken,
 }
@@ -48,8 +48,8 @@ impl Desk {
 
     fn closed() -> Self {
         let server = RedisServer::start();
-        let link = Arc::new(server.link());
-        Self { link, server, keys: Keys::new("usage"), stop: CancellationToken::new() }
+        let client = Arc::new(server.client());
+        Self { client, server, keys: Keys::new("usage"), stop: CancellationToken::new() }
     }
 
     /// Starts one more worker, which asks nobody whether it may read.
@@ -65,7 +65,7 @@ impl Desk {
             embedded_port: 0,
             ca_file: None,
         };
-        let target = Target::from_config(&config).expect("a target");
+        let target = RedisEndpoint::from_config(&config).expect("a target");
         let limits = [("requests", 5000), ("tokens", 100)];
         let limits = limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range")));
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
@@ -79,7 +79,7 @@ impl Desk {
         eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
         let worker = Worker::new(Parts {
             target,
-            link: Arc::new(self.server.link()),
+            client: Arc::new(self.server.client()),
             lease: contract.lease,
             keys: self.keys.clone(),
             config: StreamConfig {
@@ -101,7 +101,7 @@ impl Desk {
     async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
-        self.link.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        self.client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     async fn add(&self, fields: &[Pair<'_>]) -> String {
@@ -110,7 +110,7 @@ impl Desk {
         for (name, value) in fields {
             command.arg(*name).arg(*value);
         }
-        self.link.query(&command).await.expect("added")
+        self.client.query(&command).await.expect("added")
     }
 
     async fn now(&self) -> UnixMs {
@@ -329,14 +329,14 @@ async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
 #[tokio::test]
 async fn a_subject_that_is_written_all_the_time_is_counted() {
     let desk = Desk::open().await;
-    let (stop, link) = (desk.stop.clone(), desk.server.link());
+    let (stop, client) = (desk.stop.clone(), desk.server.client());
     tokio::spawn(async move {
         let mut writes = redis::pipe();
         for n in 0..2000 {
             writes.cmd("HSET").arg("quota_subject:alice").arg("last_seen").arg(n).ignore();
         }
         while !stop.is_cancelled() {
-            let () = link.pipe(&writes).await.expect("written");
+            let () = client.pipe(&writes).await.expect("written");
         }
     });
     for n in 1..=20 {
@@ -483,7 +483,7 @@ async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
     for _ in 0..2 {
         desk.hire_for(Contract { lease: None, batch_entries: 5 }).await;
     }
-    let () = desk.link.pipe(&pipeline).await.expect("they are added");
+    let () = desk.client.pipe(&pipeline).await.expect("they are added");
     desk.caught_up().await;
     let today = desk.today().await;
     for (subject, units) in &counts {
@@ -531,7 +531,7 @@ async fn entries_trimmed_before_they_were_read_are_noticed() {
     let mut both = redis::pipe();
     both.atomic().cmd("XADD").arg("usage").arg("*").arg("subject").arg("lost").ignore();
     both.cmd("XTRIM").arg("usage").arg("MAXLEN").arg(0).ignore();
-    let () = desk.link.pipe(&both).await.expect("done");
+    let () = desk.client.pipe(&both).await.expect("done");
     eventually("the gap is booked", || async {
         let read: u64 = desk.run(&["HGET", &desk.keys.checkpoint(), "entries_read"]).await;
         (read == 2).then_some(())
@@ -564,7 +564,7 @@ async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() 
     again.atomic().cmd("DEL").arg("usage").ignore();
     again.cmd("XADD").arg("usage").arg("1700000000000-0").arg("subject").arg("alice").ignore();
     again.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
-    let () = desk.link.pipe(&again).await.expect("done");
+    let () = desk.client.pipe(&again).await.expect("done");
     desk.caught_up().await;
     assert_eq!(desk.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
     assert_eq!(desk.count("alice", "requests", desk.today().await).await, Some(2));
@@ -599,7 +599,7 @@ async fn entries_trimmed_from_a_busy_stream_are_noticed() {
     let mut both = redis::pipe();
     both.atomic().cmd("XADD").arg("usage").arg("*").arg("subject").arg("lost").ignore();
     both.cmd("XTRIM").arg("usage").arg("MAXLEN").arg(0).ignore();
-    let () = desk.link.pipe(&both).await.expect("done");
+    let () = desk.client.pipe(&both).await.expect("done");
     let mut added = 2;
     eventually("the gap is booked", || {
         added += 1;

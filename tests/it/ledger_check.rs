@@ -12,7 +12,7 @@ use quotabell::subjects::{Plans, Profile};
 use quotabell::throttle::{Algorithm, STORED_KEY_BYTES_MAX, Verdict};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{DaySpan, EventId, Metric, Subject, Units, UnixMs, keys};
-use quotabell::wire::{Fault, fault_of};
+use quotabell::wire::{ErrorKind, error_kind};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
 
@@ -47,7 +47,7 @@ impl Gate {
     }
 
     async fn judge(&self, question: &Question, profile: &Profile) -> Judgement {
-        self.check.judge(&self.books.link, question, profile).await.expect("it is judged")
+        self.check.judge(&self.books.client, question, profile).await.expect("it is judged")
     }
 
     async fn now(&self) -> UnixMs {
@@ -237,8 +237,10 @@ async fn a_key_of_another_type_is_an_error() {
         let profile = profile("UTC", Some(100), algorithm, Some("60/1m"));
         let _: u64 = gate.books.run("LPUSH", &[gate.window(algorithm, &who).as_str(), "x"]).await;
         let ask = Question { record: Some(EventId::numbered(1)), ..question(&who, 1) };
-        match gate.check.judge(&gate.books.link, &ask, &profile).await {
-            Err(CheckError::Redis(error)) => assert_eq!(fault_of(&error), Fault::WrongType, "{algorithm:?}: {error}"),
+        match gate.check.judge(&gate.books.client, &ask, &profile).await {
+            Err(CheckError::Redis(error)) => {
+                assert_eq!(error_kind(&error), ErrorKind::WrongType, "{algorithm:?}: {error}")
+            }
             other => panic!("{algorithm:?}: {other:?}"),
         }
     }
@@ -247,8 +249,10 @@ async fn a_key_of_another_type_is_an_error() {
     let day = DaySpan::containing(chrono_tz::Tz::UTC, gate.now().await).expect("in range").day;
     let key = gate.books.keys.usage(&Metric::default(), day, keys::bucket(who.as_str()));
     let _: u64 = gate.books.run("HSET", &[key.as_str(), who.as_str(), "many"]).await;
-    let judged =
-        gate.check.judge(&gate.books.link, &question(&who, 1), &profile("UTC", Some(1), Algorithm::Fixed, None)).await;
+    let judged = gate
+        .check
+        .judge(&gate.books.client, &question(&who, 1), &profile("UTC", Some(1), Algorithm::Fixed, None))
+        .await;
     assert!(judged.is_err_and(|error| error.to_string().contains("no number")));
 }
 
@@ -294,8 +298,8 @@ async fn a_full_server_is_a_fault_and_not_a_yes() {
     let books = Outbox::on(server);
     let check = Check::new(books.keys.clone());
     let profile = profile("UTC", Some(10), Algorithm::Fixed, Some("5/1m"));
-    match check.judge(&books.link, &question(&subject("alice"), 1), &profile).await {
-        Err(CheckError::Redis(error)) => assert_eq!(fault_of(&error), Fault::Full, "{error}"),
+    match check.judge(&books.client, &question(&subject("alice"), 1), &profile).await {
+        Err(CheckError::Redis(error)) => assert_eq!(error_kind(&error), ErrorKind::Full, "{error}"),
         other => panic!("{other:?}"),
     }
 }

@@ -6,12 +6,12 @@ use quotabell::ledger::batch::LadderOf;
 use quotabell::ledger::commit::{Committed, Note, Terms, Trimming};
 use quotabell::ledger::{Answer, Batch, Committer, Ladder, Refused, Row, SeenId, probe};
 use quotabell::types::{Alert, Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
-use quotabell::wire::{Fault, Link, fault_of};
+use quotabell::wire::{ErrorKind, RedisClient, error_kind};
 
 /// A partition on a server of its own, with what a test does to it.
 struct Books {
     server: RedisServer,
-    link: Link,
+    client: RedisClient,
     keys: Keys,
     committer: Committer,
 }
@@ -28,13 +28,13 @@ impl Books {
     fn open_with(options: &[&str]) -> Self {
         let server = RedisServer::start_with(options);
         let keys = Keys::new("usage");
-        Self { link: server.link(), server, committer: Committer::new(keys.clone(), terms()), keys }
+        Self { client: server.client(), server, committer: Committer::new(keys.clone(), terms()), keys }
     }
 
     async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
-        self.link.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        self.client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     async fn add(&self, subject: &str) -> StreamId {
@@ -77,7 +77,7 @@ impl Books {
     }
 
     async fn commit(&self, batch: &Batch) -> Answer {
-        self.committer.commit(&self.link, batch).await.expect("the server answers")
+        self.committer.commit(&self.client, batch).await.expect("the server answers")
     }
 
     async fn committed(&self, batch: &Batch) -> Committed {
@@ -153,7 +153,7 @@ async fn two_racing_workers_count_once() {
     let batch = books.batch(StreamId::ZERO, "alice", 3).await;
     let other = Committer::new(books.keys.clone(), terms());
     let (a, b) =
-        tokio::join!(books.commit(&batch), async { other.commit(&books.link, &batch).await.expect("answers") });
+        tokio::join!(books.commit(&batch), async { other.commit(&books.client, &batch).await.expect("answers") });
     assert_eq!([&a, &b].iter().filter(|answer| matches!(answer, Answer::Committed(_))).count(), 1, "{a:?} {b:?}");
     assert_eq!(books.count(&batch).await, Some(3));
 }
@@ -283,15 +283,15 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
     ] {
         books.run::<String>(&["SET", &key, "mine"]).await;
         let before = books.dump().await;
-        let error = books.committer.commit(&books.link, &batch).await.expect_err("refused");
-        assert_eq!(fault_of(&error), Fault::WrongType, "{key}: {error}");
+        let error = books.committer.commit(&books.client, &batch).await.expect_err("refused");
+        assert_eq!(error_kind(&error), ErrorKind::WrongType, "{key}: {error}");
         assert_eq!(books.dump().await, before, "{key}");
         books.run::<u64>(&["DEL", &key]).await;
     }
     let counter = books.keys.usage(&metric, day, bucket);
     for value in ["abc", "1.5", "-1", "nan", "9007199254740993"] {
         books.run::<u64>(&["HSET", &counter, "alice", value]).await;
-        let error = books.committer.commit(&books.link, &batch).await.expect_err("refused");
+        let error = books.committer.commit(&books.client, &batch).await.expect_err("refused");
         assert!(error.to_string().contains(&counter), "{value}: {error}");
     }
     books.run::<u64>(&["DEL", &counter]).await;
@@ -312,8 +312,8 @@ async fn a_total_that_is_no_number_is_named_and_nothing_is_counted() {
         for value in ["", "abc", "1.5", "007", "-0", "99999999999999999999", "9223372036854775807"] {
             books.run::<u64>(&["HSET", &totals, field, value]).await;
             let before = books.dump().await;
-            let error = books.committer.commit(&books.link, &batch).await.expect_err("refused");
-            assert_eq!(fault_of(&error), Fault::WrongType, "{field} {value:?}: {error}");
+            let error = books.committer.commit(&books.client, &batch).await.expect_err("refused");
+            assert_eq!(error_kind(&error), ErrorKind::WrongType, "{field} {value:?}: {error}");
             assert!(books.dump().await == before, "{field} {value:?}");
         }
         books.run::<u64>(&["DEL", &totals]).await;
@@ -401,18 +401,18 @@ async fn a_full_server_still_commits() {
 #[tokio::test]
 async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
     let books = Books::open();
-    probe::rehearse(&books.link, &books.keys, &terms(), "t1").await.expect("healthy");
+    probe::rehearse(&books.client, &books.keys, &terms(), "t1").await.expect("healthy");
     assert_eq!(books.dump().await, []);
 
     books.run::<String>(&["ACL", "SETUSER", "default", "-xtrim"]).await;
-    let error = probe::rehearse(&books.link, &books.keys, &terms(), "t2").await.expect_err("no xtrim");
+    let error = probe::rehearse(&books.client, &books.keys, &terms(), "t2").await.expect_err("no xtrim");
     assert!(error.to_string().contains("trim was refused"), "{error}");
     books.run::<String>(&["ACL", "SETUSER", "default", "+xtrim", "-hset"]).await;
-    let error = probe::rehearse(&books.link, &books.keys, &terms(), "t3").await.expect_err("no hset");
+    let error = probe::rehearse(&books.client, &books.keys, &terms(), "t3").await.expect_err("no hset");
     assert!(matches!(error, probe::ProbeError::Redis { .. }), "{error}");
     for command in ["get", "set", "pttl", "del"] {
         books.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
-        let error = probe::rehearse(&books.link, &books.keys, &terms(), command).await.expect_err(command);
+        let error = probe::rehearse(&books.client, &books.keys, &terms(), command).await.expect_err(command);
         assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
     }
 }
@@ -422,7 +422,7 @@ async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
 async fn the_rehearsal_passes_on_a_full_server() {
     let books = Books::open();
     books.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    probe::rehearse(&books.link, &books.keys, &terms(), "full").await.expect("flags=allow-oom");
+    probe::rehearse(&books.client, &books.keys, &terms(), "full").await.expect("flags=allow-oom");
 }
 
 /// Where a counter stood is only a guess of the reader, who may have begun in the middle of the day or counted a batch twice.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::redis_server::RedisServer;
 use quotabell::ledger::retention::Retention;
 use quotabell::types::{Day, Keys, Metric, StreamId, UnixMs};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 const LATE_MAX: Duration = Duration::from_secs(5 * 3600);
 const BUCKET: u8 = 7;
@@ -14,14 +14,14 @@ const CLOSED_TTL_S: i64 = 48 * 3600 + 10 * BUCKET as i64;
 
 struct Books {
     _server: RedisServer,
-    link: Link,
+    client: RedisClient,
     keys: Keys,
 }
 
 impl Books {
     fn open() -> Self {
         let server = RedisServer::start();
-        Self { link: server.link(), _server: server, keys: Keys::new("usage") }
+        Self { client: server.client(), _server: server, keys: Keys::new("usage") }
     }
 
     fn counter(&self, day: Day) -> String {
@@ -36,11 +36,11 @@ impl Books {
         for key in [self.counter(day), self.keys.raised(&Metric::default(), day, BUCKET)] {
             pipeline.hset(&key, "alice", 1).ignore().expire(&key, COUNTER_TTL_S).ignore();
         }
-        let () = self.link.pipe(&pipeline).await.expect("they are written");
+        let () = self.client.pipe(&pipeline).await.expect("they are written");
     }
 
     async fn life(&self, key: &str) -> i64 {
-        self.link.query(redis::cmd("TTL").arg(key)).await.expect("redis answers")
+        self.client.query(redis::cmd("TTL").arg(key)).await.expect("redis answers")
     }
 
     /// Closes all that can be closed at this time.
@@ -49,7 +49,7 @@ impl Books {
         let checkpoint = StreamId { ms: u64::try_from(at).expect("after 1970"), seq: 0 };
         let mut closed = Vec::new();
         loop {
-            let days = retention.close_days(&self.link, checkpoint, UnixMs(at)).await.expect("redis answers");
+            let days = retention.close_days(&self.client, checkpoint, UnixMs(at)).await.expect("redis answers");
             if days.is_empty() {
                 return closed;
             }
@@ -101,7 +101,7 @@ async fn closing_again_prolongs_nothing() {
     let books = Books::open();
     let over = day("2026-11-20");
     books.write(over).await;
-    let () = books.link.query(redis::cmd("EXPIRE").arg(books.counter(over)).arg(100)).await.expect("set");
+    let () = books.client.query(redis::cmd("EXPIRE").arg(books.counter(over)).arg(100)).await.expect("set");
     books.close(&mut Retention::new(books.keys.clone(), LATE_MAX), "2026-11-21T17:00:00Z").await;
     assert!(books.life(&books.counter(over)).await <= 100);
 }

@@ -1,13 +1,14 @@
 //! Where subjects are reached, read from a real server.
 
 use crate::support::outbox::{Outbox, email, json, subject, webhook};
-use quotabell::subjects::contacts::{ContactBook, Contacts, Found};
-use quotabell::types::{Contact, ContactId, keys};
+use quotabell::contacts::Contact;
+use quotabell::contacts::book::{ContactBook, Contacts, Found};
+use quotabell::types::{ContactId, keys};
 
 async fn contacts(outbox: &Outbox, field: &str) -> Contacts {
     let alice = subject("alice");
     outbox.set_contacts(&alice, field).await;
-    ContactBook::new(vec![email("ops")]).contacts_of(&outbox.link, &alice).await.expect("readable")
+    ContactBook::new(vec![email("ops")]).contacts_of(&outbox.client, &alice).await.expect("readable")
 }
 
 /// The fallback is for subjects without contacts, and for no others.
@@ -15,7 +16,7 @@ async fn contacts(outbox: &Outbox, field: &str) -> Contacts {
 async fn the_fallback_serves_subjects_without_contacts() {
     let outbox = Outbox::start();
     let book = ContactBook::new(vec![email("ops")]);
-    let unknown = book.contacts_of(&outbox.link, &subject("alice")).await.expect("readable");
+    let unknown = book.contacts_of(&outbox.client, &subject("alice")).await.expect("readable");
     assert_eq!(unknown.readable, [email("ops")]);
     for empty in ["", "[]", " [ ] "] {
         assert_eq!(contacts(&outbox, empty).await.readable, [email("ops")], "{empty:?}");
@@ -38,7 +39,7 @@ async fn an_unreadable_field_is_no_contact_and_not_the_fallback() {
     // The subject's key is of another type.
     let bob = subject("bob");
     let () = outbox.run("SET", &[keys::subject(&bob).as_str(), "x"]).await;
-    let read = ContactBook::new(vec![email("ops")]).contacts_of(&outbox.link, &bob).await.expect("readable");
+    let read = ContactBook::new(vec![email("ops")]).contacts_of(&outbox.client, &bob).await.expect("readable");
     assert_eq!((read.readable.len(), read.unreadable.len()), (0, 1));
 }
 
@@ -63,7 +64,7 @@ async fn a_contact_is_found_again_or_known_to_be_removed() {
     let (alice, book) = (subject("alice"), ContactBook::new(vec![email("ops")]));
     let find = |contact: Contact| {
         let (book, outbox, alice) = (&book, &outbox, &alice);
-        async move { book.find(&outbox.link, alice, &contact.id).await.expect("readable") }
+        async move { book.find(&outbox.client, alice, &contact.id).await.expect("readable") }
     };
     assert_eq!(find(email("ops")).await, Found::Contact(email("ops")));
     outbox.set_contacts(&alice, &json(&[email("a")])).await;

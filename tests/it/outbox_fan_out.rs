@@ -5,7 +5,7 @@ use crate::support::outbox::{
 };
 use quotabell::outbox::{FannedOut, Source, SourceEnd, fan_out, wake_all, wake_subject};
 use quotabell::types::{Channel, Class};
-use quotabell::wire::{Fault, fault_of};
+use quotabell::wire::{ErrorKind, error_kind};
 
 fn fanned(answer: FannedOut) -> quotabell::outbox::Fanned {
     match answer {
@@ -68,7 +68,7 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     assert_eq!(outbox.lease("early", LONG).await.leased.len(), 0);
 
     // Woken, still without contact: rescheduled, nothing made, no attempt counted.
-    assert_eq!(wake_subject(&outbox.link, &outbox.keys, &alice).await.expect("wake works"), 1);
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("wake works"), 1);
     let leased = outbox.lease_one("t1", LONG).await;
     let source = Source::Delivery { id: &leased.id, token: &leased.token };
     let still = fanned(outbox.fan_out(source, &alert, &[]).await);
@@ -78,7 +78,7 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     assert_eq!(outbox.fan_out(source, &alert, &[]).await, FannedOut::Stale);
 
     // Woken with one: it gets the alert, and the waiting delivery ends.
-    assert_eq!(wake_all(&outbox.link, &outbox.keys).await.expect("wake works"), 1);
+    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), 1);
     let leased = outbox.lease_one("t2", LONG).await;
     let source = Source::Delivery { id: &leased.id, token: &leased.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
@@ -128,7 +128,7 @@ async fn a_removed_contact_is_replaced_by_those_present() {
     let to_b = leased.iter().find(|leased| leased.id == delivery(&alert, &email("b"))).expect("b's");
     let to_a = leased.iter().find(|leased| leased.id == delivery(&alert, &email("a"))).expect("a's");
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
-    quotabell::outbox::settle(&outbox.link, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
+    quotabell::outbox::settle(&outbox.client, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
     let source = Source::Delivery { id: &to_a.id, token: &to_a.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("b"), webhook("c")]).await);
     assert_eq!(done.source, SourceEnd::Cancelled);
@@ -180,16 +180,16 @@ async fn waking_finds_one_subject_and_overrides_a_lease() {
     for name in names {
         fanned(outbox.fan_out_new(&alert(&subject(name), 80), &[]).await);
     }
-    assert_eq!(wake_subject(&outbox.link, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
     let early = outbox.lease_one("early", LONG).await;
     assert_eq!(early.subject, "a");
-    assert_eq!(wake_subject(&outbox.link, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
     let source = Source::Delivery { id: &early.id, token: &early.token };
     assert_eq!(outbox.fan_out(source, &alert(&subject("a"), 80), &[]).await, FannedOut::Stale);
     assert_eq!(outbox.lease_one("again", LONG).await.id, early.id);
-    assert_eq!(wake_all(&outbox.link, &outbox.keys).await.expect("wake works"), names.len() as u64);
+    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), names.len() as u64);
     assert_eq!(outbox.lease("all", LONG).await.leased.len(), names.len());
-    assert_eq!(wake_subject(&outbox.link, &outbox.keys, &subject("nobody")).await.expect("wake works"), 0);
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("nobody")).await.expect("wake works"), 0);
 }
 
 /// More deliveries than one call wakes must all be woken, and a leftover without delivery must go.
@@ -200,7 +200,7 @@ async fn waking_works_through_any_number_in_bounded_calls() {
         fanned(outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[]).await);
     }
     let () = outbox.run("ZADD", &[outbox.keys.waiting().as_str(), "0", "x\0delivery_gone"]).await;
-    assert_eq!(wake_all(&outbox.link, &outbox.keys).await.expect("wake works"), 1203);
+    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), 1203);
     assert_eq!(outbox.totals().await.waiting, 1203, "the leftover is gone, the others still wait");
 }
 
@@ -216,8 +216,8 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         let () = outbox.run("SET", &[name.as_str(), "x"]).await;
         let before = outbox.dump().await;
         let source = Source::Outbox { entry: &entry };
-        let error = fan_out(&outbox.link, keys, source, &alert, &[email("a")]).await.expect_err("a wrong type");
-        assert_eq!(error.fault(), Fault::WrongType, "{name}");
+        let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong type");
+        assert_eq!(error.fault(), ErrorKind::WrongType, "{name}");
         assert!(error.is_fatal());
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
@@ -229,8 +229,8 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         let () = outbox.run("HSET", &[name.as_str(), field, value]).await;
         let before = outbox.dump().await;
         let source = Source::Outbox { entry: &entry };
-        let error = fan_out(&outbox.link, keys, source, &alert, &[email("a")]).await.expect_err("a wrong value");
-        assert_eq!(error.fault(), Fault::WrongType, "{name}");
+        let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong value");
+        assert_eq!(error.fault(), ErrorKind::WrongType, "{name}");
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
     }
@@ -247,16 +247,16 @@ async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
     let entry = outbox.raise(&second).await;
     let () = outbox.run("CONFIG", &["SET", "maxmemory", "1"]).await;
     until("writes are refused", || async {
-        let refused = outbox.link.query::<()>(redis::cmd("SET").arg("x").arg("y")).await;
-        refused.is_err_and(|error| fault_of(&error) == Fault::Full)
+        let refused = outbox.client.query::<()>(redis::cmd("SET").arg("x").arg("y")).await;
+        refused.is_err_and(|error| error_kind(&error) == ErrorKind::Full)
     })
     .await;
     fanned(outbox.fan_out(Source::Outbox { entry: &entry }, &second, &[email("a")]).await);
     let request = quotabell::outbox::LeaseRequest { deliveries_max: 1, token: "full", times: LONG };
-    let error = quotabell::outbox::lease(&outbox.link, &outbox.keys, request).await.expect_err("full");
-    assert_eq!(error.fault(), Fault::Full);
+    let error = quotabell::outbox::lease(&outbox.client, &outbox.keys, request).await.expect_err("full");
+    assert_eq!(error.fault(), ErrorKind::Full);
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
-    let settled = quotabell::outbox::settle(&outbox.link, &outbox.keys, &leased.id, &leased.token, &delivered).await;
+    let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
     assert!(matches!(settled, Ok(quotabell::outbox::Settled::Done(_))));
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.pending, totals.outbox), (1, 1, 0));

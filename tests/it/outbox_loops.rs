@@ -9,13 +9,14 @@ use crate::support::outbox::{
     LONG, Outbox, SHORT, alert, delivery, email, json, outcome, subject, until, waiting_delivery, webhook,
 };
 use crate::support::redis_server::RedisServer;
+use quotabell::contacts::Contact;
+use quotabell::contacts::book::ContactBook;
 use quotabell::outbox::{
     Attempting, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, OutboxError, slots, wake_subject,
 };
 use quotabell::sender::{Due, Verdict};
-use quotabell::subjects::contacts::ContactBook;
-use quotabell::types::{Alert, Channel, Class, Contact, DeliveryId};
-use quotabell::wire::Fault;
+use quotabell::types::{Alert, Channel, Class, DeliveryId};
+use quotabell::wire::ErrorKind;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -129,16 +130,16 @@ impl Loops {
         let contacts = Arc::new(ContactBook::new(setting.fallback));
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
         // Each process has a link of its own.
-        let link = Arc::new(outbox.server.link());
+        let client = Arc::new(outbox.server.client());
         let fan_out = FanOutLoop::new(FanOutParts {
-            link: Arc::clone(&link),
+            client: Arc::clone(&client),
             keys: outbox.keys.clone(),
             contacts: Arc::clone(&contacts),
             new_alerts: Arc::clone(&new_alerts),
             new_deliveries: Arc::clone(&new_deliveries),
         });
         let dispatcher = Dispatcher::new(DispatcherParts {
-            link,
+            client,
             keys: outbox.keys.clone(),
             contacts,
             sender: Arc::clone(sender),
@@ -392,7 +393,7 @@ async fn a_contact_added_later_gets_the_alert_that_waited() {
     let loops = Loops::start(&outbox, &sender, Setting::default());
     until("it waits", || async { outbox.totals().await.waiting == 1 }).await;
     outbox.set_contacts(&alice, &json(&[email("new")])).await;
-    assert_eq!(wake_subject(&outbox.link, &outbox.keys, &alice).await.expect("wake works"), 1);
+    assert_eq!(wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("wake works"), 1);
     loops.new_deliveries.notify_one();
     until_ended(&outbox, 2).await;
     loops.drain().await;
@@ -460,7 +461,7 @@ async fn an_outcome_survives_an_outage_longer_than_its_lease() {
     sender.open();
     until("the leases ran out", || async { std::time::Instant::now() > leases_end }).await;
     outbox.server.restart();
-    until("redis is back", || async { outbox.link.query::<()>(&redis::cmd("PING")).await.is_ok() }).await;
+    until("redis is back", || async { outbox.client.query::<()>(&redis::cmd("PING")).await.is_ok() }).await;
     until_ended(&outbox, 2).await;
     raised(&outbox, "after", &[email("a")]).await;
     sender.open();
@@ -530,7 +531,7 @@ async fn a_wrong_type_ends_the_loops_with_an_error() {
     for ended in [loops.fan_out, loops.dispatcher] {
         let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends");
         let error = ended.expect("no panic").expect_err("a fatal error");
-        assert_eq!(error.fault(), Fault::WrongType);
+        assert_eq!(error.fault(), ErrorKind::WrongType);
     }
     assert_eq!(outbox.run::<i64>("XLEN", outbox.keys.outbox()).await, 1, "the alert is still there");
 }

@@ -12,7 +12,7 @@ async fn listed(outbox: &Outbox, filter: &DeliveryFilter) -> Vec<DeliveryView> {
     let mut all = Vec::new();
     let mut from = None;
     loop {
-        let page = list(&outbox.link, &outbox.keys, filter, from).await.expect("readable");
+        let page = list(&outbox.client, &outbox.keys, filter, from).await.expect("readable");
         all.extend(page.deliveries);
         from = page.next;
         if from.is_none() {
@@ -36,7 +36,7 @@ async fn a_list_is_complete_and_repeats_nothing_also_within_one_millisecond() {
         for id in &ids {
             command.arg(1_700_000_000_000_i64).arg(id);
         }
-        let () = outbox.link.query(&command).await.expect("ZADD works");
+        let () = outbox.client.query(&command).await.expect("ZADD works");
     }
     for state in [None, Some(DeliveryState::Pending)] {
         let all = listed(&outbox, &DeliveryFilter { state, subject: None }).await;
@@ -55,7 +55,7 @@ async fn a_list_shows_state_due_time_and_error() {
     outbox.fan_out_new(&alert(&alice, 80), &[email("a")]).await;
     let leased = outbox.lease_one("t", LONG).await;
     let dead = Settlement::Dead(outcome(Class::Permanent));
-    settle(&outbox.link, &outbox.keys, &leased.id, &leased.token, &dead).await.expect("settles");
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await.expect("settles");
     outbox.fan_out_new(&alert(&alice, 100), &[email("a")]).await;
     outbox.fan_out_new(&alert(&bob, 80), &[]).await;
 
@@ -87,14 +87,14 @@ async fn show_lists_the_attempts_in_order() {
         let mut failed = outcome(Class::Transient);
         failed.took = Duration::from_millis(n);
         let retry = Settlement::Retry(failed, Duration::ZERO);
-        settle(&outbox.link, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
     }
     let id = delivery(&alert, &email("a"));
-    let detail = show(&outbox.link, &outbox.keys, &id).await.expect("readable").expect("there");
+    let detail = show(&outbox.client, &outbox.keys, &id).await.expect("readable").expect("there");
     let took: Vec<u64> = detail.attempt_log.iter().map(|attempt| attempt.duration_ms).collect();
     assert_eq!(took, (0..12).collect::<Vec<_>>());
     assert_eq!(detail.view.attempts, 12);
-    assert!(show(&outbox.link, &outbox.keys, &DeliveryId::from_stored("x")).await.expect("readable").is_none());
+    assert!(show(&outbox.client, &outbox.keys, &DeliveryId::from_stored("x")).await.expect("readable").is_none());
 }
 
 /// The oldest pending delivery is what an operator is woken by.

@@ -7,10 +7,10 @@ use quotabell::outbox::{
     LeaseRequest, Leased, ReplayAnswer, Settled, Settlement, lease, replay, replay_all, settle, show,
 };
 use quotabell::types::{Alert, Class, DeliveryId, DeliveryState};
-use quotabell::wire::Fault;
+use quotabell::wire::ErrorKind;
 
 async fn settled(outbox: &Outbox, leased: &Leased, settlement: &Settlement) -> Settled {
-    settle(&outbox.link, &outbox.keys, &leased.id, &leased.token, settlement).await.expect("settling works")
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, settlement).await.expect("settling works")
 }
 
 /// One alert with one pending delivery that is due.
@@ -95,7 +95,7 @@ async fn every_end_is_recorded_once() {
 
         let totals = outbox.assert_balanced().await;
         assert_eq!((totals.made, totals.pending, totals.oldest_pending), (1, 0, None), "{end:?}");
-        let detail = show(&outbox.link, &outbox.keys, &leased.id).await.expect("readable").expect("there");
+        let detail = show(&outbox.client, &outbox.keys, &leased.id).await.expect("readable").expect("there");
         assert_eq!((detail.view.state, detail.view.next_due), (end.state(), None));
         let attempts = u32::from(end.outcome().is_some());
         assert_eq!((detail.view.attempts, detail.attempt_log.len() as u32), (attempts, attempts), "{end:?}");
@@ -119,7 +119,7 @@ async fn a_retry_records_the_attempt_and_schedules_the_next() {
     outbox.let_time_pass(&leased.id).await;
     let second = outbox.lease_one("t2", LONG).await;
     assert_eq!((second.attempts, second.first_attempt), (2, leased.first_attempt));
-    let detail = show(&outbox.link, &outbox.keys, &leased.id).await.expect("readable").expect("there");
+    let detail = show(&outbox.client, &outbox.keys, &leased.id).await.expect("readable").expect("there");
     assert_eq!(detail.view.last_error.as_deref(), Some("receiver answered 503"));
     let [attempt] = detail.attempt_log.as_slice() else { panic!("one attempt: {detail:?}") };
     assert_eq!((attempt.at_ms, attempt.outcome.as_str(), attempt.status), (now.0, "transient", Some(503)));
@@ -229,21 +229,22 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     let leased = outbox.lease_one("t", LONG).await;
     for name in [keys.due(), keys.pending(), keys.totals()] {
         let request = LeaseRequest { deliveries_max: 1, token: "u", times: LONG };
-        let error = with_wrong_type(&outbox, &name, lease(&outbox.link, keys, request)).await;
-        assert_eq!(error, Some(Fault::WrongType), "lease, {name}");
+        let error = with_wrong_type(&outbox, &name, lease(&outbox.client, keys, request)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "lease, {name}");
     }
     let settle_keys = [keys.due(), keys.pending(), keys.waiting(), keys.dead(), keys.deliveries(), keys.totals()];
     for name in settle_keys.iter().chain([&keys.delivery(&leased.id)]) {
         let dead = Settlement::Dead(outcome(Class::Permanent));
-        let error = with_wrong_type(&outbox, name, settle(&outbox.link, keys, &leased.id, &leased.token, &dead)).await;
-        assert_eq!(error, Some(Fault::WrongType), "settle, {name}");
+        let error =
+            with_wrong_type(&outbox, name, settle(&outbox.client, keys, &leased.id, &leased.token, &dead)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "settle, {name}");
         let ids = [leased.id.clone()];
-        let error = with_wrong_type(&outbox, name, replay(&outbox.link, keys, &ids)).await;
-        assert_eq!(error, Some(Fault::WrongType), "replay, {name}");
+        let error = with_wrong_type(&outbox, name, replay(&outbox.client, keys, &ids)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "replay, {name}");
     }
     for name in [keys.due(), keys.waiting()] {
-        let error = with_wrong_type(&outbox, &name, quotabell::outbox::wake_all(&outbox.link, keys)).await;
-        assert_eq!(error, Some(Fault::WrongType), "wake, {name}");
+        let error = with_wrong_type(&outbox, &name, quotabell::outbox::wake_all(&outbox.client, keys)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "wake, {name}");
     }
     assert!(
         matches!(settled(&outbox, &leased, &Settlement::Muted).await, Settled::Done(_)),
@@ -262,16 +263,16 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     for value in ["", "many", "007", "99999999999999999999"] {
         let () = outbox.run("HSET", &[totals.as_str(), "dead", value]).await;
         let before = outbox.dump().await;
-        let call = settle(&outbox.link, &outbox.keys, &leased.id, &leased.token, &dead).await;
-        assert_eq!(call.expect_err("refused").fault(), Fault::WrongType, "{value:?}");
+        let call = settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await;
+        assert_eq!(call.expect_err("refused").fault(), ErrorKind::WrongType, "{value:?}");
         assert_eq!(outbox.dump().await, before, "{value:?}");
     }
     let () = outbox.run("HDEL", &[totals.as_str(), "dead"]).await;
     assert!(matches!(settled(&outbox, &leased, &dead).await, Settled::Done(_)));
     let () = outbox.run("HSET", &[totals.as_str(), "dead", "007"]).await;
     let before = outbox.dump().await;
-    let call = replay(&outbox.link, &outbox.keys, std::slice::from_ref(&leased.id)).await;
-    assert_eq!(call.expect_err("refused").fault(), Fault::WrongType);
+    let call = replay(&outbox.client, &outbox.keys, std::slice::from_ref(&leased.id)).await;
+    assert_eq!(call.expect_err("refused").fault(), ErrorKind::WrongType);
     assert_eq!(outbox.dump().await, before);
 }
 
@@ -280,7 +281,7 @@ async fn with_wrong_type<T>(
     outbox: &Outbox,
     name: &str,
     call: impl Future<Output = Result<T, quotabell::outbox::OutboxError>>,
-) -> Option<Fault> {
+) -> Option<ErrorKind> {
     let aside = format!("{name}.aside");
     let there: i64 = outbox.run("EXISTS", name).await;
     if there == 1 {
@@ -314,7 +315,7 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     assert_eq!(outbox.assert_balanced().await.dead, 1);
 
     let ids = [id.clone(), delivery(&live, &email("a")), DeliveryId::from_stored("delivery_x"), id.clone()];
-    let answers: Vec<ReplayAnswer> = replay(&outbox.link, &outbox.keys, &ids)
+    let answers: Vec<ReplayAnswer> = replay(&outbox.client, &outbox.keys, &ids)
         .await
         .expect("replay works")
         .into_iter()
@@ -337,7 +338,7 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     );
     let again = outbox.lease_one("more", LONG).await;
     settled(&outbox, &again, &Settlement::Delivered(outcome(Class::Delivered))).await;
-    let detail = show(&outbox.link, &outbox.keys, &id).await.expect("readable").expect("there");
+    let detail = show(&outbox.client, &outbox.keys, &id).await.expect("readable").expect("there");
     assert_eq!((detail.view.attempts, detail.attempt_log.len()), (4, 4), "the attempts before are still there");
     outbox.assert_balanced().await;
 }
@@ -361,11 +362,11 @@ async fn replaying_all_goes_through_everything_that_is_dead() {
         }
     }
     let () = outbox.run("ZADD", &[outbox.keys.dead().as_str(), "1", "delivery_gone"]).await;
-    let all = replay_all(&outbox.link, &outbox.keys).await.expect("replay works");
+    let all = replay_all(&outbox.client, &outbox.keys).await.expect("replay works");
     assert_eq!((all.replayed, all.missing), (620, 1));
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.dead, totals.pending, totals.dead_kept), (0, 620, 0));
-    assert_eq!(replay_all(&outbox.link, &outbox.keys).await.expect("replay works").replayed, 0);
+    assert_eq!(replay_all(&outbox.client, &outbox.keys).await.expect("replay works").replayed, 0);
 }
 
 /// The lists of ids must shrink with the hashes they name, also behind old ones that are still pending.

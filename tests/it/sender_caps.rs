@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
-use quotabell::cli::catcher::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::config::Config;
+use quotabell::contacts::Contact;
+use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::sender::{Due, Sample, Sender, Throttle, Verdict, sample_alert};
 use quotabell::transport::{EmailConfig, WebhookConfig};
-use quotabell::types::{Class, Contact, DeliveryId, Keys, Percent, Secret, UnixMs};
-use quotabell::wire::Link;
+use quotabell::types::{Class, DeliveryId, Keys, Percent, Secret, UnixMs};
+use quotabell::wire::RedisClient;
 use tokio::time::Instant;
 
 /// 2026-11-21T08:37:00.123Z.
@@ -38,7 +39,7 @@ impl Default for Caps {
     }
 }
 
-fn sender(link: Arc<Link>, caps: Caps) -> Sender {
+fn sender(client: Arc<RedisClient>, caps: Caps) -> Sender {
     let defaults = Config::defaults().expect("valid");
     let webhook = WebhookConfig {
         allow_http: true,
@@ -48,14 +49,14 @@ fn sender(link: Arc<Link>, caps: Caps) -> Sender {
     };
     let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
     let email = EmailConfig { smtp_url: caps.smtp_url, per_minute, ..defaults.email };
-    let throttle = Throttle::new(link, Keys::new("usage"), &webhook, &email).expect("few members");
+    let throttle = Throttle::new(client, Keys::new("usage"), &webhook, &email).expect("few members");
     Sender::new(&webhook, &email, defaults.retry).expect("a sender").throttled_by(throttle)
 }
 
 impl Capped {
     fn start(caps: Caps) -> Self {
         let redis = RedisServer::start();
-        let sender = sender(Arc::new(redis.link()), caps);
+        let sender = sender(Arc::new(redis.client()), caps);
         Self { redis, sender, keys: Keys::new("usage") }
     }
 
@@ -65,7 +66,7 @@ impl Capped {
 
     /// Every key of the server.
     async fn stored(&self) -> Vec<String> {
-        self.redis.link().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works")
+        self.redis.client().query(redis::cmd("KEYS").arg("*")).await.expect("KEYS works")
     }
 }
 
@@ -124,7 +125,7 @@ async fn contacts_of_one_origin_share_its_cap_and_no_other() {
     expected.sort();
     assert_eq!(stored, expected);
     for key in &stored {
-        let ttl_ms: i64 = capped.redis.link().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
+        let ttl_ms: i64 = capped.redis.client().query(redis::cmd("PTTL").arg(key)).await.expect("PTTL works");
         assert!((1..=3_600_000).contains(&ttl_ms), "{ttl_ms}");
     }
 }
@@ -183,7 +184,7 @@ async fn a_test_message_is_neither_capped_nor_counted() {
 #[tokio::test]
 async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
     let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
-    let sender = sender(Arc::new(Link::new(nobody)), Caps { per_minute: Some(1000), ..Caps::default() });
+    let sender = sender(Arc::new(RedisClient::new(nobody)), Caps { per_minute: Some(1000), ..Caps::default() });
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     match send(&sender, &Contact::email("a@b.test"), Attempt::default()).await {
         Verdict::Postponed(again) => assert_eq!(again, Duration::from_secs(5)),
@@ -199,15 +200,15 @@ async fn nothing_leaves_under_a_cap_whose_key_holds_something_else() {
     let caps = Caps { per_destination: Some("9/1s"), per_minute: Some(9), ..Caps::default() };
     let capped = Capped::start(caps);
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
-    let link = capped.redis.link();
+    let client = capped.redis.client();
     let key = capped.keys.webhook_cap(receiver.url("").trim_end_matches('/'));
-    let () = link.query(redis::cmd("SET").arg(&key).arg("1")).await.expect("SET works");
-    let () = link.query(redis::cmd("SADD").arg(capped.keys.email_cap()).arg("1")).await.expect("SADD works");
+    let () = client.query(redis::cmd("SET").arg(&key).arg("1")).await.expect("SET works");
+    let () = client.query(redis::cmd("SADD").arg(capped.keys.email_cap()).arg("1")).await.expect("SADD works");
     for contact in [webhook(&receiver.url("/")), Contact::email("a@b.test")] {
         assert!(matches!(capped.send(&contact).await, Verdict::Postponed(_)), "{}", contact.channel().as_str());
     }
     assert!(receiver.try_next().is_none());
-    let () = link.query(redis::cmd("DEL").arg(&key)).await.expect("DEL works");
+    let () = client.query(redis::cmd("DEL").arg(&key)).await.expect("DEL works");
     assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Verdict::Delivered(_)));
 }
 

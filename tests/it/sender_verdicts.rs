@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::support::mail_server::ParsedMail;
-use quotabell::cli::catcher::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::contacts::Contact;
+use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::sender::{Due, RetryConfig, Sample, Sender, Verdict, sample_alert};
 use quotabell::transport::{EmailConfig, WebhookConfig};
-use quotabell::types::{Alert, Channel, Class, Contact, DeliveryId, Percent, Secret, UnixMs};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";

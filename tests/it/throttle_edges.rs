@@ -12,7 +12,7 @@ use quotabell::throttle::{
 };
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Long enough to be noticed, short enough to be waited for.
@@ -43,35 +43,35 @@ impl Limiter {
         [Self::Fixed, Self::Sliding, Self::Gcra, Self::Set, Self::Token, Self::Cooldown, Self::Lease];
 
     /// Takes what there is to take, once, for so long; whether it was there.
-    async fn take(self, link: &Link, key: &str, lasts: Duration) -> redis::RedisResult<bool> {
+    async fn take(self, client: &RedisClient, key: &str, lasts: Duration) -> redis::RedisResult<bool> {
         let someone = rand::random::<u64>().to_string();
         Ok(match self {
-            Self::Fixed => FixedWindow::new(rate(1, lasts)).take(link, key, Units::ONE).await?.is_admitted(),
-            Self::Sliding => sliding(1, lasts).take(link, key, Units::ONE).await?.is_admitted(),
-            Self::Gcra => Gcra::new(rate(1, lasts)).take(link, key, Units::ONE).await?.is_admitted(),
+            Self::Fixed => FixedWindow::new(rate(1, lasts)).take(client, key, Units::ONE).await?.is_admitted(),
+            Self::Sliding => sliding(1, lasts).take(client, key, Units::ONE).await?.is_admitted(),
+            Self::Gcra => Gcra::new(rate(1, lasts)).take(client, key, Units::ONE).await?.is_admitted(),
             Self::Set => {
                 let set = ExpiringSet::new(1).expect("one");
-                matches!(set.add(link, key, &someone, lasts).await?, Added::Alive { .. })
+                matches!(set.add(client, key, &someone, lasts).await?, Added::Alive { .. })
             }
-            Self::Token => match one_time_token::create(link, key, someone.as_bytes(), lasts).await {
+            Self::Token => match one_time_token::create(client, key, someone.as_bytes(), lasts).await {
                 Ok(created) => created == Created::New,
                 Err(TokenError::Redis(error)) => return Err(error),
                 Err(error) => panic!("{error}"),
             },
-            Self::Cooldown => Cooldown::new(lasts).pass(link, key).await? == Passage::Through,
-            Self::Lease => Lease::new(someone, lasts).hold(link, key).await? == Held::Ours,
+            Self::Cooldown => Cooldown::new(lasts).pass(client, key).await? == Passage::Through,
+            Self::Lease => Lease::new(someone, lasts).hold(client, key).await? == Held::Ours,
         })
     }
 
     /// Asks or lets go, where that is another call.
-    async fn ask(self, link: &Link, key: &str) -> redis::RedisResult<()> {
+    async fn ask(self, client: &RedisClient, key: &str) -> redis::RedisResult<()> {
         match self {
-            Self::Fixed => FixedWindow::new(rate(1, MINUTE)).ask(link, key).await.map(drop),
-            Self::Sliding => sliding(1, MINUTE).ask(link, key).await.map(drop),
-            Self::Gcra => Gcra::new(rate(1, MINUTE)).ask(link, key).await.map(drop),
-            Self::Token => one_time_token::consume(link, key, "a claim").await.map(drop),
-            Self::Lease => Lease::new("a holder", MINUTE).release(link, key).await,
-            Self::Set | Self::Cooldown => self.take(link, key, MINUTE).await.map(drop),
+            Self::Fixed => FixedWindow::new(rate(1, MINUTE)).ask(client, key).await.map(drop),
+            Self::Sliding => sliding(1, MINUTE).ask(client, key).await.map(drop),
+            Self::Gcra => Gcra::new(rate(1, MINUTE)).ask(client, key).await.map(drop),
+            Self::Token => one_time_token::consume(client, key, "a claim").await.map(drop),
+            Self::Lease => Lease::new("a holder", MINUTE).release(client, key).await,
+            Self::Set | Self::Cooldown => self.take(client, key, MINUTE).await.map(drop),
         }
     }
 
@@ -108,31 +108,31 @@ impl Limiter {
     }
 }
 
-async fn run<T: redis::FromRedisValue>(link: &Link, words: &[&str]) -> T {
+async fn run<T: redis::FromRedisValue>(client: &RedisClient, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
-    link.query(&command).await.expect("the command runs")
+    client.query(&command).await.expect("the command runs")
 }
 
 /// What stands under the key, and for how long; -1 for ever.
-async fn state(link: &Link, key: &str) -> (Option<Vec<u8>>, i64) {
-    (run(link, &["DUMP", key]).await, run(link, &["PTTL", key]).await)
+async fn state(client: &RedisClient, key: &str) -> (Option<Vec<u8>>, i64) {
+    (run(client, &["DUMP", key]).await, run(client, &["PTTL", key]).await)
 }
 
 /// A limiter that takes over somebody else's key destroys data, and one that guesses what it means admits anything.
 #[tokio::test]
 async fn foreign_keys_are_errors_and_stay_as_they_are() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for limiter in Limiter::ALL {
         for words in limiter.foreign() {
-            let _: redis::Value = run(&link, &words).await;
-            let before = state(&link, "k").await;
-            let taken = limiter.take(&link, "k", MINUTE).await;
-            let asked = limiter.ask(&link, "k").await;
+            let _: redis::Value = run(&client, &words).await;
+            let before = state(&client, "k").await;
+            let taken = limiter.take(&client, "k", MINUTE).await;
+            let asked = limiter.ask(&client, "k").await;
             assert!(taken.is_err() && asked.is_err(), "{limiter:?} after {words:?}: {taken:?}, {asked:?}");
-            assert_eq!(state(&link, "k").await, before, "{limiter:?} after {words:?}");
-            let _: u64 = run(&link, &["DEL", "k"]).await;
+            assert_eq!(state(&client, "k").await, before, "{limiter:?} after {words:?}");
+            let _: u64 = run(&client, &["DEL", "k"]).await;
         }
     }
 }
@@ -141,14 +141,14 @@ async fn foreign_keys_are_errors_and_stay_as_they_are() {
 #[tokio::test]
 async fn every_key_ends_from_its_first_write() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for limiter in Limiter::ALL {
         let key = format!("{limiter:?}");
-        assert!(limiter.take(&link, &key, MINUTE).await.expect("an answer"));
+        assert!(limiter.take(&client, &key, MINUTE).await.expect("an answer"));
         for _ in 0..3 {
-            let (_, ends_ms) = state(&link, &key).await;
+            let (_, ends_ms) = state(&client, &key).await;
             assert!((50_000..=60_001).contains(&ends_ms), "{limiter:?}: {ends_ms} ms");
-            assert!(!limiter.take(&link, &key, MINUTE).await.expect("an answer"), "{limiter:?}");
+            assert!(!limiter.take(&client, &key, MINUTE).await.expect("an answer"), "{limiter:?}");
         }
     }
 }
@@ -157,33 +157,33 @@ async fn every_key_ends_from_its_first_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_used_up_comes_back_in_its_time() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for limiter in Limiter::ALL {
         let key = format!("{limiter:?}");
-        assert!(limiter.take(&link, &key, SHORT).await.expect("an answer"));
+        assert!(limiter.take(&client, &key, SHORT).await.expect("an answer"));
         let taken = Instant::now();
-        let again = || async { limiter.take(&link, &key, SHORT).await.expect("an answer").then_some(()) };
+        let again = || async { limiter.take(&client, &key, SHORT).await.expect("an answer").then_some(()) };
         eventually("it comes back", again).await;
         // Since the first answer a little less has passed than since the server's decision.
         let since = taken.elapsed();
         assert!(since + Duration::from_millis(5) > SHORT, "{limiter:?} came back after {since:?}");
     }
     // In the end nothing is left of it.
-    eventually("every key has ended", || async { (run::<u64>(&link, &["DBSIZE"]).await == 0).then_some(()) }).await;
+    eventually("every key has ended", || async { (run::<u64>(&client, &["DBSIZE"]).await == 0).then_some(()) }).await;
 }
 
 /// Waits that a caller is told are by the clock that judges them.
 #[tokio::test]
 async fn answers_tell_what_is_left_and_how_long_to_wait() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let three = Units::new(3).expect("in range");
     let (fixed, sliding, gcra) = (FixedWindow::new(rate(5, MINUTE)), sliding(5, MINUTE), Gcra::new(rate(5, MINUTE)));
     let nearly = |wait: Duration, most: Duration| wait <= most && wait + Duration::from_secs(5) > most;
     let first = [
-        fixed.take(&link, "fixed", three).await,
-        sliding.take(&link, "sliding", three).await,
-        gcra.take(&link, "gcra", three).await,
+        fixed.take(&client, "fixed", three).await,
+        sliding.take(&client, "sliding", three).await,
+        gcra.take(&client, "gcra", three).await,
     ];
     let resets = [MINUTE, MINUTE, MINUTE * 3 / 5];
     for (answer, reset) in first.into_iter().zip(resets) {
@@ -192,9 +192,9 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
         assert!(nearly(answer.reset, reset), "{answer:?}");
     }
     let second = [
-        fixed.take(&link, "fixed", three).await,
-        sliding.take(&link, "sliding", three).await,
-        gcra.take(&link, "gcra", three).await,
+        fixed.take(&client, "fixed", three).await,
+        sliding.take(&client, "sliding", three).await,
+        gcra.take(&client, "gcra", three).await,
     ];
     // GCRA frees a unit each 12 s.
     let waits = [MINUTE, MINUTE, MINUTE / 5];
@@ -205,10 +205,11 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
     }
     let never = Verdict::Rejected { retry_after: None };
     let six = Units::new(6).expect("in range");
-    assert_eq!(fixed.take(&link, "fixed", six).await.expect("an answer").verdict, never);
-    assert_eq!(sliding.take(&link, "sliding", six).await.expect("an answer").verdict, never);
-    assert_eq!(gcra.take(&link, "gcra", six).await.expect("an answer").verdict, never);
-    for answer in [fixed.ask(&link, "fixed").await, sliding.ask(&link, "sliding").await, gcra.ask(&link, "gcra").await]
+    assert_eq!(fixed.take(&client, "fixed", six).await.expect("an answer").verdict, never);
+    assert_eq!(sliding.take(&client, "sliding", six).await.expect("an answer").verdict, never);
+    assert_eq!(gcra.take(&client, "gcra", six).await.expect("an answer").verdict, never);
+    for answer in
+        [fixed.ask(&client, "fixed").await, sliding.ask(&client, "sliding").await, gcra.ask(&client, "gcra").await]
     {
         let answer = answer.expect("an answer");
         assert!(answer.is_admitted() && answer.remaining == 2, "asking takes nothing: {answer:?}");
@@ -219,15 +220,15 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
 #[tokio::test]
 async fn long_keys_stay_apart_and_are_stored_short() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for limiter in Limiter::ALL {
         let long = format!("{limiter:?}:{}", "é".repeat(4000));
         for key in [format!("{long}a"), format!("{long}b")] {
-            assert!(limiter.take(&link, &key, MINUTE).await.expect("an answer"), "{limiter:?}");
-            assert!(!limiter.take(&link, &key, MINUTE).await.expect("an answer"), "{limiter:?}");
+            assert!(limiter.take(&client, &key, MINUTE).await.expect("an answer"), "{limiter:?}");
+            assert!(!limiter.take(&client, &key, MINUTE).await.expect("an answer"), "{limiter:?}");
         }
     }
-    let keys: Vec<String> = run(&link, &["KEYS", "*"]).await;
+    let keys: Vec<String> = run(&client, &["KEYS", "*"]).await;
     assert_eq!(keys.len(), 2 * Limiter::ALL.len());
     assert!(keys.iter().all(|key| key.len() <= STORED_KEY_BYTES_MAX), "{keys:?}");
 }
@@ -236,14 +237,14 @@ async fn long_keys_stay_apart_and_are_stored_short() {
 #[tokio::test]
 async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for limiter in [Limiter::Fixed, Limiter::Cooldown, Limiter::Lease] {
-        assert!(limiter.take(&link, "k", MINUTE).await.expect("an answer"));
-        let _: u64 = run(&link, &["PERSIST", "k"]).await;
-        assert!(!limiter.take(&link, "k", MINUTE).await.expect("an answer"), "{limiter:?}");
-        let (_, ends_ms) = state(&link, "k").await;
+        assert!(limiter.take(&client, "k", MINUTE).await.expect("an answer"));
+        let _: u64 = run(&client, &["PERSIST", "k"]).await;
+        assert!(!limiter.take(&client, "k", MINUTE).await.expect("an answer"), "{limiter:?}");
+        let (_, ends_ms) = state(&client, "k").await;
         assert!(ends_ms > 0, "{limiter:?}: {ends_ms}");
-        let _: u64 = run(&link, &["DEL", "k"]).await;
+        let _: u64 = run(&client, &["DEL", "k"]).await;
     }
 }
 
@@ -251,11 +252,11 @@ async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
 #[tokio::test]
 async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
     let clockwork = Clockwork::start();
-    let (link, direct) = (clockwork.link(), clockwork.direct());
+    let (client, direct) = (clockwork.client(), clockwork.direct());
     let limiter = sliding(5000, MINUTE);
     let take = async |units: u64| {
         let units = Units::new(units).expect("in range");
-        limiter.take(&link, "k", units).await.expect("an answer")
+        limiter.take(&client, "k", units).await.expect("an answer")
     };
     let members = async || run::<u64>(&direct, &["ZCARD", "k"]).await;
     let seconds_later = |seconds: u64| clockwork.turn_to(MORNING_US + seconds * 1_000_000);
@@ -284,21 +285,21 @@ async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
 #[tokio::test]
 async fn the_largest_limits_are_exact() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let month = Duration::from_secs(31 * 24 * 3600);
     let all_but_one = Units::new(UNITS_MAX - 1).expect("in range");
     let fixed = FixedWindow::new(rate(UNITS_MAX, month));
-    assert_eq!(fixed.take(&link, "fixed", all_but_one).await.expect("an answer").remaining, 1);
-    assert!(!fixed.take(&link, "fixed", Units::new(2).expect("in range")).await.expect("an answer").is_admitted());
-    assert_eq!(fixed.take(&link, "fixed", Units::ONE).await.expect("an answer").remaining, 0);
-    assert!(!fixed.take(&link, "fixed", Units::ONE).await.expect("an answer").is_admitted());
+    assert_eq!(fixed.take(&client, "fixed", all_but_one).await.expect("an answer").remaining, 1);
+    assert!(!fixed.take(&client, "fixed", Units::new(2).expect("in range")).await.expect("an answer").is_admitted());
+    assert_eq!(fixed.take(&client, "fixed", Units::ONE).await.expect("an answer").remaining, 0);
+    assert!(!fixed.take(&client, "fixed", Units::ONE).await.expect("an answer").is_admitted());
     // A unit of this bucket drains in a third of a nanosecond: only whole buckets can be told apart.
     let gcra = Gcra::new(rate(UNITS_MAX, month));
     let whole = Units::new(UNITS_MAX).expect("in range");
-    assert!(gcra.take(&link, "gcra", whole).await.expect("an answer").is_admitted());
-    assert!(!gcra.take(&link, "gcra", whole).await.expect("an answer").is_admitted());
+    assert!(gcra.take(&client, "gcra", whole).await.expect("an answer").is_admitted());
+    assert!(!gcra.take(&client, "gcra", whole).await.expect("an answer").is_admitted());
     let most = SlidingWindow::new(rate(MEMBERS_MAX, MINUTE)).expect("as many as may be");
-    assert_eq!(most.take(&link, "sliding", Units::ONE).await.expect("an answer").remaining, MEMBERS_MAX - 1);
+    assert_eq!(most.take(&client, "sliding", Units::ONE).await.expect("an answer").remaining, MEMBERS_MAX - 1);
 }
 
 /// A limit that fills the memory is a setting to be refused, with what to take instead.
@@ -314,7 +315,7 @@ fn more_members_than_a_set_may_have_are_refused() {
 async fn a_set_of_none_is_always_full() {
     let server = RedisServer::start();
     let set = ExpiringSet::new(0).expect("few enough");
-    let added = set.add(&server.link(), "k", "a", MINUTE).await.expect("an answer");
+    let added = set.add(&server.client(), "k", "a", MINUTE).await.expect("an answer");
     assert_eq!(added, Added::Full { retry_after: MINUTE });
 }
 
@@ -322,43 +323,43 @@ async fn a_set_of_none_is_always_full() {
 #[tokio::test]
 async fn asking_how_long_a_set_is_full_adds_nobody() {
     let server = RedisServer::start();
-    let (link, set) = (server.link(), ExpiringSet::new(2).expect("few enough"));
-    let wait = || async { set.wait(&link, "k", MINUTE).await.expect("an answer") };
+    let (client, set) = (server.client(), ExpiringSet::new(2).expect("few enough"));
+    let wait = || async { set.wait(&client, "k", MINUTE).await.expect("an answer") };
     for member in ["a", "b"] {
         assert_eq!(wait().await, Duration::ZERO);
-        let added = set.add(&link, "k", member, MINUTE).await.expect("an answer");
+        let added = set.add(&client, "k", member, MINUTE).await.expect("an answer");
         assert!(matches!(added, Added::Alive { .. }), "{added:?}");
     }
     let full = wait().await;
     assert!(full > MINUTE / 2 && full <= MINUTE, "{full:?}");
-    assert_eq!(run::<u64>(&link, &["ZCARD", "k"]).await, 2);
+    assert_eq!(run::<u64>(&client, &["ZCARD", "k"]).await, 2);
     // Where none may be, waiting won't help: it is told as a member's stay.
     let none = ExpiringSet::new(0).expect("few enough");
-    assert_eq!(none.wait(&link, "l", MINUTE).await.expect("an answer"), MINUTE);
+    assert_eq!(none.wait(&client, "l", MINUTE).await.expect("an answer"), MINUTE);
 }
 
 /// What a token stands for is stored elsewhere.
 #[tokio::test]
 async fn metadata_of_a_token_is_bounded_and_may_be_any_bytes() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let long = vec![0xff; METADATA_BYTES_MAX];
     let hour = Duration::from_secs(3600);
-    assert_eq!(one_time_token::create(&link, "k", &long, hour).await.expect("created"), Created::New);
-    assert_eq!(one_time_token::consume(&link, "k", "claim").await.expect("an answer"), Some(long.clone()));
-    let too_long = one_time_token::create(&link, "l", &[long, vec![0]].concat(), hour).await;
+    assert_eq!(one_time_token::create(&client, "k", &long, hour).await.expect("created"), Created::New);
+    assert_eq!(one_time_token::consume(&client, "k", "claim").await.expect("an answer"), Some(long.clone()));
+    let too_long = one_time_token::create(&client, "l", &[long, vec![0]].concat(), hour).await;
     assert!(matches!(too_long, Err(TokenError::MetadataTooLong(bytes)) if bytes == METADATA_BYTES_MAX + 1));
-    assert_eq!(one_time_token::create(&link, "m", b"", hour).await.expect("created"), Created::New);
-    assert_eq!(one_time_token::consume(&link, "m", "claim").await.expect("an answer"), Some(Vec::new()));
+    assert_eq!(one_time_token::create(&client, "m", b"", hour).await.expect("created"), Created::New);
+    assert_eq!(one_time_token::consume(&client, "m", "claim").await.expect("an answer"), Some(Vec::new()));
 }
 
 /// A server that was restarted knows no scripts.
 #[tokio::test]
 async fn scripts_that_the_server_forgot_are_sent_again() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for limiter in Limiter::ALL {
-        let _: String = run(&link, &["SCRIPT", "FLUSH"]).await;
-        assert!(limiter.take(&link, &format!("{limiter:?}"), MINUTE).await.expect("an answer"), "{limiter:?}");
+        let _: String = run(&client, &["SCRIPT", "FLUSH"]).await;
+        assert!(limiter.take(&client, &format!("{limiter:?}"), MINUTE).await.expect("an answer"), "{limiter:?}");
     }
 }

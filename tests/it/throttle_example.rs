@@ -10,12 +10,12 @@ use crate::support::redis_server::RedisServer;
 #[tokio::test]
 async fn the_example_runs_and_leaves_only_what_ends() {
     let server = RedisServer::start();
-    let link = server.link();
-    limiters::tour(&link, "example").await.expect("it does what it shows");
-    let keys: Vec<String> = link.query(redis::cmd("KEYS").arg("*")).await.expect("keys");
+    let client = server.client();
+    limiters::tour(&client, "example").await.expect("it does what it shows");
+    let keys: Vec<String> = client.query(redis::cmd("KEYS").arg("*")).await.expect("keys");
     assert!(keys.len() >= 6, "{keys:?}");
     for key in keys {
-        let ends_ms: i64 = link.query(redis::cmd("PTTL").arg(&key)).await.expect("a time to live");
+        let ends_ms: i64 = client.query(redis::cmd("PTTL").arg(&key)).await.expect("a time to live");
         assert!(ends_ms > 0, "{key} stays");
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
-use quotabell::cli::catcher::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
+use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use quotabell::transport::{EmailConfig, Mail, Mailer};
 use quotabell::types::{Class, Outcome};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::http_receiver::{Manner, OddReceiver};
 use crate::support::redis_server::free_port;
-use quotabell::cli::catcher::{Answer, HttpCatcher};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::transport::{Webhook, WebhookConfig, WebhookRequest};
 use quotabell::types::{Class, Outcome, Secret};
 use tokio_util::sync::CancellationToken;

@@ -10,7 +10,9 @@ use std::time::Duration;
 use crate::support::redis_server::{RedisServer, free_port};
 use quotabell::wire::config::RedisConfig;
 use quotabell::wire::server::{Readiness, Role};
-use quotabell::wire::{Fault, Link, Script, StreamReader, Target, fault_of, inspect, install_crypto};
+use quotabell::wire::{
+    ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind, inspect, install_crypto,
+};
 use redis::RedisError;
 use tokio::io::AsyncReadExt as _;
 
@@ -18,23 +20,23 @@ fn config(url: &str) -> RedisConfig {
     RedisConfig { url: url.to_owned(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None }
 }
 
-fn target(url: &str) -> Target {
-    Target::from_config(&config(url)).expect("a valid URL")
+fn target(url: &str) -> RedisEndpoint {
+    RedisEndpoint::from_config(&config(url)).expect("a valid URL")
 }
 
-fn link(target: &Target) -> Link {
-    Link::new(target.client().expect("a client"))
+fn client(target: &RedisEndpoint) -> RedisClient {
+    RedisClient::new(target.client().expect("a client"))
 }
 
-async fn set(link: &Link) -> Result<(), RedisError> {
-    link.query(redis::cmd("SET").arg("key").arg("value")).await
+async fn set(client: &RedisClient) -> Result<(), RedisError> {
+    client.query(redis::cmd("SET").arg("key").arg("value")).await
 }
 
 /// Both kinds of connection reach the target: one writes an entry, the other reads it.
-async fn assert_both_reach(target: &Target) {
-    let link = link(target);
-    let () = link.query(redis::cmd("DEL").arg("usage")).await.expect("the link");
-    let id: String = link.query(redis::cmd("XADD").arg("usage").arg("*").arg("a").arg("b")).await.expect("the link");
+async fn assert_both_reach(target: &RedisEndpoint) {
+    let client = client(target);
+    let () = client.query(redis::cmd("DEL").arg("usage")).await.expect("the link");
+    let id: String = client.query(redis::cmd("XADD").arg("usage").arg("*").arg("a").arg("b")).await.expect("the link");
     let mut reader = StreamReader::connect(target, "usage").await.expect("the reader");
     reader.request("0-0", 1, None).await.expect("the request is written");
     let received = reader.receive().await.expect("a reply");
@@ -42,8 +44,8 @@ async fn assert_both_reach(target: &Target) {
 }
 
 /// What both kinds of connection make of a target that refuses them.
-async fn faults(target: &Target) -> [Fault; 2] {
-    let by_link = fault_of(&set(&link(target)).await.expect_err("the link is refused"));
+async fn faults(target: &RedisEndpoint) -> [ErrorKind; 2] {
+    let by_link = error_kind(&set(&client(target)).await.expect_err("the link is refused"));
     let by_reader = match StreamReader::connect(target, "usage").await {
         Err(error) => error.fault(),
         Ok(mut reader) => match reader.request("0-0", 1, None).await {
@@ -81,7 +83,7 @@ async fn a_server_is_reached_with_password_user_and_database_over_tcp_and_unix_s
     ] {
         let target = target(&url);
         assert_both_reach(&target).await;
-        let keyspace: String = link(&target).query(redis::cmd("INFO").arg("keyspace")).await.expect("INFO");
+        let keyspace: String = client(&target).query(redis::cmd("INFO").arg("keyspace")).await.expect("INFO");
         assert!(keyspace.contains(&format!("db{db}:keys=1")), "{url}: {keyspace}");
         let resp3 = target.client_resp3().expect("a client");
         let mut resp3 = resp3.get_multiplexed_async_connection().await.expect("a RESP3 connection");
@@ -144,7 +146,7 @@ async fn tls_reaches_the_server_that_the_authority_vouches_for_and_no_other() {
     for host in ["127.0.0.1", "localhost"] {
         let mut trusted = config(&format!("rediss://:s3cret@{host}:{tls_port}/1"));
         trusted.ca_file = Some(folder.path().join("ca.pem"));
-        let target = Target::from_config(&trusted).expect("a valid URL");
+        let target = RedisEndpoint::from_config(&trusted).expect("a valid URL");
         assert!(target.describe().starts_with("rediss://"));
         assert_both_reach(&target).await;
     }
@@ -153,8 +155,8 @@ async fn tls_reaches_the_server_that_the_authority_vouches_for_and_no_other() {
     certificates(other.path());
     let mut untrusted = config(&format!("rediss://:s3cret@localhost:{tls_port}/1"));
     untrusted.ca_file = Some(other.path().join("ca.pem"));
-    let target = Target::from_config(&untrusted).expect("a valid URL");
-    let error = set(&link(&target)).await.expect_err("another authority");
+    let target = RedisEndpoint::from_config(&untrusted).expect("a valid URL");
+    let error = set(&client(&target)).await.expect_err("another authority");
     assert!(error.to_string().contains("certificate"), "{error}");
     StreamReader::connect(&target, "usage").await.expect_err("another authority");
 }
@@ -183,10 +185,10 @@ async fn a_wrong_missing_or_needless_login_is_a_login_fault() {
         format!("redis://{at}"),
         format!("redis://{at}/1"),
     ] {
-        assert_eq!(faults(&target(&url)).await, [Fault::Login; 2], "{url}");
+        assert_eq!(faults(&target(&url)).await, [ErrorKind::Login; 2], "{url}");
     }
-    assert_eq!(faults(&target(&format!("redis://alice:a@{at}/1"))).await, [Fault::Denied; 2]);
-    assert_eq!(faults(&target(&format!("redis://:s3cret@{at}/99"))).await, [Fault::Database; 2]);
+    assert_eq!(faults(&target(&format!("redis://alice:a@{at}/1"))).await, [ErrorKind::Denied; 2]);
+    assert_eq!(faults(&target(&format!("redis://:s3cret@{at}/99"))).await, [ErrorKind::Database; 2]);
     let error = StreamReader::connect(&target(&format!("redis://:wr0ng@{at}")), "usage").await.expect_err("wrong");
     assert!(!format!("{error} {error:?}").contains("wr0ng"), "{error:?}");
 }
@@ -195,43 +197,43 @@ async fn a_wrong_missing_or_needless_login_is_a_login_fault() {
 #[tokio::test]
 async fn missing_permissions_are_denied_in_commands_pipelines_and_scripts() {
     let server = RedisServer::start_with(&["--save", "", "--user", "bob", "on", ">b", "~usage*", "+@all", "-set"]);
-    let link = link(&target(&server.url().replace("redis://", "redis://bob:b@")));
-    let error = set(&link).await.expect_err("bob may not SET");
-    assert_eq!(fault_of(&error), Fault::Denied, "{error}");
-    let error = link.query::<()>(redis::cmd("GET").arg("other")).await.expect_err("not bob's key");
-    assert_eq!(fault_of(&error), Fault::Denied, "{error}");
+    let client = client(&target(&server.url().replace("redis://", "redis://bob:b@")));
+    let error = set(&client).await.expect_err("bob may not SET");
+    assert_eq!(error_kind(&error), ErrorKind::Denied, "{error}");
+    let error = client.query::<()>(redis::cmd("GET").arg("other")).await.expect_err("not bob's key");
+    assert_eq!(error_kind(&error), ErrorKind::Denied, "{error}");
     let mut pipeline = redis::pipe();
     pipeline.cmd("PING").cmd("SET").arg("usage").arg("x");
-    let error = link.pipe::<Vec<String>>(&pipeline).await.expect_err("bob may not SET");
-    assert_eq!(fault_of(&error), Fault::Denied, "{error}");
+    let error = client.pipe::<Vec<String>>(&pipeline).await.expect_err("bob may not SET");
+    assert_eq!(error_kind(&error), ErrorKind::Denied, "{error}");
     let script = Script::new("#!lua\nreturn redis.call('SET', KEYS[1], 'x')");
-    let error = script.call().key("usage").run::<()>(&link).await.expect_err("bob may not SET");
-    assert_eq!(fault_of(&error), Fault::Denied, "{error}");
+    let error = script.call().key("usage").run::<()>(&client).await.expect_err("bob may not SET");
+    assert_eq!(error_kind(&error), ErrorKind::Denied, "{error}");
 }
 
 /// A key of ours with a wrong type stops its partition; a full server is waited for.
 #[tokio::test]
 async fn wrong_types_and_full_memory_are_told_apart_in_commands_pipelines_and_scripts() {
     let server = RedisServer::start();
-    let link = server.link();
-    set(&link).await.expect("set");
-    let error = link.query::<()>(redis::cmd("XLEN").arg("key")).await.expect_err("no stream");
-    assert_eq!(fault_of(&error), Fault::WrongType, "{error}");
+    let client = server.client();
+    set(&client).await.expect("set");
+    let error = client.query::<()>(redis::cmd("XLEN").arg("key")).await.expect_err("no stream");
+    assert_eq!(error_kind(&error), ErrorKind::WrongType, "{error}");
     let script = Script::new("#!lua\nreturn redis.call('HGETALL', KEYS[1])");
-    let error = script.call().key("key").run::<()>(&link).await.expect_err("no hash");
-    assert_eq!(fault_of(&error), Fault::WrongType, "{error}");
+    let error = script.call().key("key").run::<()>(&client).await.expect_err("no hash");
+    assert_eq!(error_kind(&error), ErrorKind::WrongType, "{error}");
 
-    let () = link.query(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1")).await.expect("set");
-    let error = set(&link).await.expect_err("memory is full");
-    assert_eq!(fault_of(&error), Fault::Full, "{error}");
+    let () = client.query(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1")).await.expect("set");
+    let error = set(&client).await.expect_err("memory is full");
+    assert_eq!(error_kind(&error), ErrorKind::Full, "{error}");
     let mut pipeline = redis::pipe();
     pipeline.cmd("PING").cmd("SET").arg("key").arg("x");
     for pipeline in [pipeline.clone(), pipeline.atomic().clone()] {
-        let error = link.pipe::<redis::Value>(&pipeline).await.expect_err("memory is full");
-        assert_eq!(fault_of(&error), Fault::Full, "{error}");
+        let error = client.pipe::<redis::Value>(&pipeline).await.expect_err("memory is full");
+        assert_eq!(error_kind(&error), ErrorKind::Full, "{error}");
     }
-    let error = script.call().key("key").run::<()>(&link).await.expect_err("memory is full");
-    assert_eq!(fault_of(&error), Fault::Full, "{error}");
+    let error = script.call().key("key").run::<()>(&client).await.expect_err("memory is full");
+    assert_eq!(error_kind(&error), ErrorKind::Full, "{error}");
 }
 
 /// After a failover the old primary refuses writes; the link must connect anew instead of staying with it.
@@ -239,18 +241,18 @@ async fn wrong_types_and_full_memory_are_told_apart_in_commands_pipelines_and_sc
 async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let primary = RedisServer::start();
     let replica = RedisServer::start();
-    let link = replica.link();
-    let before: i64 = link.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
+    let client = replica.client();
+    let before: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
     let follow = ["REPLICAOF", "127.0.0.1", &primary.port().to_string()].map(str::to_owned);
-    let () = link.query(redis::cmd(&follow[0]).arg(&follow[1..])).await.expect("a replica");
-    assert_eq!(inspect(&link).await.expect("INFO").readiness(), Readiness::Replica);
-    let error = set(&link).await.expect_err("a replica takes no writes");
-    assert_eq!(fault_of(&error), Fault::ReadOnly, "{error}");
-    let after: i64 = link.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
+    let () = client.query(redis::cmd(&follow[0]).arg(&follow[1..])).await.expect("a replica");
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Replica);
+    let error = set(&client).await.expect_err("a replica takes no writes");
+    assert_eq!(error_kind(&error), ErrorKind::ReadOnly, "{error}");
+    let after: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
     assert_ne!(before, after, "the connection is another one");
-    let () = link.query(redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await.expect("a primary");
-    set(&link).await.expect("a primary takes writes");
-    let info = inspect(&link).await.expect("INFO");
+    let () = client.query(redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await.expect("a primary");
+    set(&client).await.expect("a primary takes writes");
+    let info = inspect(&client).await.expect("INFO");
     assert_eq!((info.role, info.readiness(), info.judge()), (Role::Primary, Readiness::Ready, Ok(())));
 }
 
@@ -259,11 +261,11 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
 async fn a_blocked_read_on_a_server_that_is_demoted_is_read_only() {
     let primary = RedisServer::start();
     let demoted = RedisServer::start();
-    let link = demoted.link();
+    let client = demoted.client();
     let mut reader = StreamReader::connect(&target(&demoted.url()), "usage").await.expect("a connection");
     reader.request("0-0", 1, Some(Duration::from_secs(60))).await.expect("the request is written");
     let blocked = async {
-        while !link
+        while !client
             .query::<String>(redis::cmd("INFO").arg("clients"))
             .await
             .expect("INFO")
@@ -271,23 +273,23 @@ async fn a_blocked_read_on_a_server_that_is_demoted_is_read_only() {
         {}
     };
     tokio::time::timeout(Duration::from_secs(20), blocked).await.expect("the reader blocks");
-    let () = link.query(redis::cmd("REPLICAOF").arg("127.0.0.1").arg(primary.port())).await.expect("a replica");
+    let () = client.query(redis::cmd("REPLICAOF").arg("127.0.0.1").arg(primary.port())).await.expect("a replica");
     let ended = tokio::time::timeout(Duration::from_secs(10), reader.receive()).await.expect("no wait for the block");
     let error = ended.expect_err("unblocked");
-    assert_eq!(error.fault(), Fault::ReadOnly, "{error:?}");
+    assert_eq!(error.fault(), ErrorKind::ReadOnly, "{error:?}");
 }
 
 /// A server that restarts is away for a while; the link has to come back by itself, and so must a login.
 #[tokio::test]
 async fn a_link_comes_back_after_its_server_was_killed_in_the_middle_of_a_call() {
     let mut server = RedisServer::start_with(&["--save", "", "--requirepass", "s3cret"]);
-    let link = link(&target(&server.url().replace("redis://", "redis://:s3cret@")));
-    set(&link).await.expect("set");
+    let client = client(&target(&server.url().replace("redis://", "redis://:s3cret@")));
+    set(&client).await.expect("set");
     let mut block = redis::cmd("BLPOP");
     block.arg("list").arg(0);
-    let asked = link.query::<redis::Value>(&block);
+    let asked = client.query::<redis::Value>(&block);
     let killed = async {
-        let other = Link::new(server.client());
+        let other = RedisClient::new(server.sync_client());
         let () = other.query(redis::cmd("AUTH").arg("s3cret")).await.expect("a login");
         while !other
             .query::<String>(redis::cmd("INFO").arg("clients"))
@@ -298,28 +300,28 @@ async fn a_link_comes_back_after_its_server_was_killed_in_the_middle_of_a_call()
         server.kill();
     };
     let (answer, ()) = tokio::join!(asked, killed);
-    assert_eq!(fault_of(&answer.expect_err("it is gone")), Fault::Away);
-    let refused = set(&link).await.expect_err("nobody listens");
+    assert_eq!(error_kind(&answer.expect_err("it is gone")), ErrorKind::Away);
+    let refused = set(&client).await.expect_err("nobody listens");
     assert!(refused.is_connection_refusal(), "{refused}");
-    assert_eq!(fault_of(&refused), Fault::Away);
+    assert_eq!(error_kind(&refused), ErrorKind::Away);
     server.restart();
-    set(&link).await.expect("it is back");
+    set(&client).await.expect("it is back");
 }
 
 /// A server that hangs must not hold a caller for ever.
 #[tokio::test]
 async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_link_connects_anew() {
     let server = RedisServer::start();
-    let link = server.link();
-    set(&link).await.expect("set");
+    let client = server.client();
+    set(&client).await.expect("set");
     let pid = nix::unistd::Pid::from_raw(i32::try_from(server.pid()).expect("a process id"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
-    let hung = set(&link).await.expect_err("it hangs");
-    assert_eq!(fault_of(&hung), Fault::Away, "{hung}");
+    let hung = set(&client).await.expect_err("it hangs");
+    assert_eq!(error_kind(&hung), ErrorKind::Away, "{hung}");
     let reader = StreamReader::connect(&target(&server.url()), "usage").await;
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
-    assert_eq!(reader.expect_err("it hangs").fault(), Fault::Away);
-    set(&link).await.expect("it is back");
+    assert_eq!(reader.expect_err("it hangs").fault(), ErrorKind::Away);
+    set(&client).await.expect("it is back");
 }
 
 /// A hundred callers of a server that hangs must not fail one after another, each after an attempt of its own.
@@ -327,11 +329,11 @@ async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_link_connects_anew()
 async fn callers_that_wait_for_a_connection_share_its_failure() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("an address").port();
-    let link = Arc::new(link(&target(&format!("redis://:s3cret@127.0.0.1:{port}"))));
+    let client = Arc::new(client(&target(&format!("redis://:s3cret@127.0.0.1:{port}"))));
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..16 {
-        let link = Arc::clone(&link);
-        callers.spawn(async move { set(&link).await });
+        let client = Arc::clone(&client);
+        callers.spawn(async move { set(&client).await });
     }
     let mut connections = 0;
     let mut failures = 0;
@@ -346,7 +348,7 @@ async fn callers_that_wait_for_a_connection_share_its_failure() {
             }
             failed = callers.join_next() => {
                 let failed = failed.expect("callers are left").expect("no caller panicked");
-                assert_eq!(fault_of(&failed.expect_err("nobody answers")), Fault::Away);
+                assert_eq!(error_kind(&failed.expect_err("nobody answers")), ErrorKind::Away);
                 failures += 1;
             }
         }
@@ -359,10 +361,10 @@ async fn callers_that_wait_for_a_connection_share_its_failure() {
 async fn a_crowded_server_is_away_with_and_without_a_password() {
     let server =
         RedisServer::start_with(&["--save", "", "--maxclients", "1", "--user", "alice", "on", ">a", "~*", "+@all"]);
-    let first = server.link();
+    let first = server.client();
     set(&first).await.expect("set");
     for url in [server.url(), server.url().replace("redis://", "redis://alice:a@")] {
-        assert_eq!(faults(&target(&url)).await, [Fault::Away; 2], "{url}");
+        assert_eq!(faults(&target(&url)).await, [ErrorKind::Away; 2], "{url}");
     }
 }
 
@@ -383,13 +385,13 @@ async fn a_server_busy_with_a_script_is_not_ready() {
     ]);
     let mut busy = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
     busy.write_all(b"EVAL \"while true do end\" 0\r\n").expect("written");
-    let probe = server.link();
+    let probe = server.client();
     let begun = async { while set(&probe).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(20), begun).await.expect("the script runs");
     for url in ["redis://", "redis://alice:a@"] {
         for db in [0, 1] {
             let url = format!("{}/{db}", server.url().replace("redis://", url));
-            assert_eq!(faults(&target(&url)).await, [Fault::NotReady; 2], "{url}");
+            assert_eq!(faults(&target(&url)).await, [ErrorKind::NotReady; 2], "{url}");
         }
     }
     let () = probe.query(redis::cmd("SCRIPT").arg("KILL")).await.expect("it is killed");
@@ -438,15 +440,15 @@ impl Drop for Loading {
 async fn a_server_that_loads_its_data_is_not_ready() {
     let folder = tempfile::tempdir().expect("a folder");
     let writer = RedisServer::start_with(&["--dir", &folder.path().display().to_string()]);
-    let link = writer.link();
+    let client = writer.client();
     let fill = "for i = 1, 4000 do redis.call('SET', 'key' .. i, string.rep('x', 200)) end";
-    let () = link.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
-    let () = link.query(&redis::cmd("SAVE")).await.expect("saved");
+    let () = client.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
+    let () = client.query(&redis::cmd("SAVE")).await.expect("saved");
     let loading = Loading::start(folder.path());
     for db in [0, 1] {
         let target = target(&format!("redis://127.0.0.1:{}/{db}", loading.port));
-        assert_eq!(faults(&target).await, [Fault::NotReady; 2]);
+        assert_eq!(faults(&target).await, [ErrorKind::NotReady; 2]);
     }
-    let link = self::link(&target(&format!("redis://127.0.0.1:{}", loading.port)));
-    assert_eq!(inspect(&link).await.expect("INFO").readiness(), Readiness::Loading);
+    let client = self::client(&target(&format!("redis://127.0.0.1:{}", loading.port)));
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Loading);
 }

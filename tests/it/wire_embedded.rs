@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use quotabell::wire::config::RedisConfig;
 use quotabell::wire::embedded::How;
-use quotabell::wire::{Embedded, EmbeddedError, Link, Target};
+use quotabell::wire::{Embedded, EmbeddedError, RedisClient, RedisEndpoint};
 use tempfile::TempDir;
 
 /// No process has this id.
@@ -41,8 +41,8 @@ impl Place {
         Embedded::ensure(&self.config).await
     }
 
-    fn link(&self) -> Link {
-        Link::new(Target::from_config(&self.config).expect("embedded").client().expect("a client"))
+    fn client(&self) -> RedisClient {
+        RedisClient::new(RedisEndpoint::from_config(&self.config).expect("embedded").client().expect("a client"))
     }
 }
 
@@ -64,7 +64,7 @@ fn pid_of(server: &Embedded) -> Pid {
 }
 
 async fn get(place: &Place) -> Option<String> {
-    place.link().query(redis::cmd("GET").arg("key")).await.expect("it answers")
+    place.client().query(redis::cmd("GET").arg("key")).await.expect("it answers")
 }
 
 /// Producers write to it before anybody has configured anything; what they wrote must outlive a stop.
@@ -79,8 +79,8 @@ async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
     assert_eq!(mode & 0o777, 0o700, "readable by its owner only");
     assert!(place.config.data_dir.join("redis.log").exists());
     assert_eq!(getpgid(Some(pid_of(&server))), Ok(pid_of(&server)), "a process group of its own");
-    let link = place.link();
-    let () = link.query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
+    let client = place.client();
+    let () = client.query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
     let pid = pid_of(&server);
     server.stop().await.expect("it stops");
     assert!(kill(pid, None).is_err(), "the process is gone");
@@ -98,7 +98,7 @@ async fn a_server_left_behind_is_adopted_and_can_be_stopped() {
     let place = Place::new();
     let first = place.ensure().await.expect("it starts");
     let pid = first.pid();
-    let () = place.link().query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
+    let () = place.client().query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
     drop(first);
     let second = place.ensure().await.expect("it is adopted");
     assert_eq!((second.how(), second.pid()), (How::Adopted, pid));
@@ -123,12 +123,12 @@ async fn a_server_whose_run_id_was_not_noted_yet_is_known_by_its_process_id() {
 async fn a_server_that_was_killed_is_started_again() {
     let place = Place::new();
     let first = place.ensure().await.expect("it starts");
-    let link = place.link();
-    let () = link.query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
-    let () = link.query(redis::cmd("CONFIG").arg("SET").arg("appendfsync").arg("always")).await.expect("set");
-    let () = link.query(redis::cmd("SET").arg("other").arg("x")).await.expect("set");
+    let client = place.client();
+    let () = client.query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
+    let () = client.query(redis::cmd("CONFIG").arg("SET").arg("appendfsync").arg("always")).await.expect("set");
+    let () = client.query(redis::cmd("SET").arg("other").arg("x")).await.expect("set");
     kill(pid_of(&first), Signal::SIGKILL).expect("it runs");
-    let gone = async { while link.query::<String>(&redis::cmd("PING")).await.is_ok() {} };
+    let gone = async { while client.query::<String>(&redis::cmd("PING")).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it is gone");
     let second = place.ensure().await.expect("it starts again");
     assert_eq!(second.how(), How::Started);
@@ -163,7 +163,7 @@ async fn a_foreign_listener_on_the_port_is_refused_and_left_alone() {
         let said = error.to_string();
         assert!(said.contains(&port.to_string()) && said.contains("redis.embedded_port"), "{said}");
     }
-    let pong: String = foreign.link().query(&redis::cmd("PING")).await.expect("it still runs");
+    let pong: String = foreign.client().query(&redis::cmd("PING")).await.expect("it still runs");
     assert_eq!(pong, "PONG");
 }
 
@@ -225,9 +225,9 @@ async fn what_cannot_be_used_is_named() {
 async fn a_server_that_loads_its_data_is_waited_for_and_adopted() {
     let place = Place::new();
     let first = place.ensure().await.expect("it starts");
-    let link = place.link();
+    let client = place.client();
     let fill = "for i = 1, 3000 do redis.call('SET', 'key' .. i, 'x') end redis.call('SET', 'key', 'last')";
-    let () = link.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
+    let () = client.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
     first.stop().await.expect("it stops");
     // The real server, slowed down so that the load lasts some seconds and is seen.
     let real = which("redis-server");

@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
-use quotabell::wire::{EntryId, Fault, Link, ReadError, Received, StreamReader, Target, config::RedisConfig};
+use quotabell::wire::{
+    EntryId, ErrorKind, ReadError, Received, RedisClient, RedisEndpoint, StreamReader, config::RedisConfig,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// Entries as owned text, to compare.
 type Owned = Vec<(String, Vec<(String, String)>)>;
 
-fn target(url: &str) -> Target {
+fn target(url: &str) -> RedisEndpoint {
     let config =
         RedisConfig { url: url.to_owned(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None };
-    Target::from_config(&config).expect("a valid URL")
+    RedisEndpoint::from_config(&config).expect("a valid URL")
 }
 
 fn owned(reader: &StreamReader) -> Owned {
@@ -24,13 +26,13 @@ fn owned(reader: &StreamReader) -> Owned {
         .collect()
 }
 
-async fn add(link: &Link, stream: &str, id: &str, fields: &[(&str, &[u8])]) -> String {
+async fn add(client: &RedisClient, stream: &str, id: &str, fields: &[(&str, &[u8])]) -> String {
     let mut command = redis::cmd("XADD");
     command.arg(stream).arg(id);
     for (name, value) in fields {
         command.arg(name).arg(value);
     }
-    link.query(&command).await.expect("the entry is added")
+    client.query(&command).await.expect("the entry is added")
 }
 
 async fn read(reader: &mut StreamReader, after: &str, count: u32) -> Received {
@@ -42,18 +44,18 @@ async fn read(reader: &mut StreamReader, after: &str, count: u32) -> Received {
 #[tokio::test]
 async fn entries_are_read_in_order_and_only_after_the_given_id() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     assert_eq!(read(&mut reader, "0-0", 10).await.entries, 0);
     assert_eq!(owned(&reader), Owned::new());
 
     let binary: Vec<u8> = (0..=255).collect();
-    add(&link, "usage", "5-1", &[("subject", b"alice"), ("units", b"3")]).await;
-    add(&link, "usage", "5-2", &[("", b""), ("bytes", &binary)]).await;
-    add(&link, "usage", "7-0", &[("subject", b"bob\r\n$3\r\n")]).await;
+    add(&client, "usage", "5-1", &[("subject", b"alice"), ("units", b"3")]).await;
+    add(&client, "usage", "5-2", &[("", b""), ("bytes", &binary)]).await;
+    add(&client, "usage", "7-0", &[("subject", b"bob\r\n$3\r\n")]).await;
     let received = read(&mut reader, "0-0", 2).await;
     assert_eq!((received.entries, received.last), (2, Some(EntryId { ms: 5, seq: 2 })));
-    let now: Vec<i64> = link.query(&redis::cmd("TIME")).await.expect("the time");
+    let now: Vec<i64> = client.query(&redis::cmd("TIME")).await.expect("the time");
     assert!((now[0] * 1000 - received.server_ms).abs() < 10_000, "{received:?} at {now:?}");
     assert_eq!(owned(&reader)[0].1, [("subject", "alice"), ("units", "3")].map(|(n, v)| (n.into(), v.into())));
     let second = reader.entries().nth(1).expect("two entries");
@@ -69,9 +71,9 @@ async fn entries_are_read_in_order_and_only_after_the_given_id() {
 #[tokio::test]
 async fn entries_stay_readable_after_the_next_request_was_written() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     for id in ["1-0", "2-0", "3-0"] {
-        add(&link, "usage", id, &[("subject", id.as_bytes())]).await;
+        add(&client, "usage", id, &[("subject", id.as_bytes())]).await;
     }
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     read(&mut reader, "0-0", 2).await;
@@ -89,9 +91,9 @@ async fn entries_stay_readable_after_the_next_request_was_written() {
 #[tokio::test]
 async fn a_blocked_read_ends_with_an_entry_or_with_its_time() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
-    let begun: Vec<i64> = link.query(&redis::cmd("TIME")).await.expect("the time");
+    let begun: Vec<i64> = client.query(&redis::cmd("TIME")).await.expect("the time");
     let begun_ms = begun[0] * 1000 + begun[1] / 1000;
     reader.request("$", 10, Some(Duration::from_millis(150))).await.expect("the request is written");
     let received = reader.receive().await.expect("a reply");
@@ -99,17 +101,17 @@ async fn a_blocked_read_ends_with_an_entry_or_with_its_time() {
     assert!(received.server_ms >= begun_ms + 150, "{received:?} began at {begun_ms}");
 
     reader.request("$", 10, Some(Duration::from_secs(30))).await.expect("the request is written");
-    wait_for_blocked(&link).await;
-    let id = add(&link, "usage", "*", &[("subject", b"alice")]).await;
+    wait_for_blocked(&client).await;
+    let id = add(&client, "usage", "*", &[("subject", b"alice")]).await;
     let received = reader.receive().await.expect("a reply");
     assert_eq!(received.last.map(|id| id.to_string()), Some(id));
     assert!(received.server_ms >= i64::try_from(received.last.expect("one entry").ms).expect("a time"));
 }
 
-async fn wait_for_blocked(link: &Link) {
+async fn wait_for_blocked(client: &RedisClient) {
     let blocked = async {
         loop {
-            let info: String = link.query(redis::cmd("INFO").arg("clients")).await.expect("INFO");
+            let info: String = client.query(redis::cmd("INFO").arg("clients")).await.expect("INFO");
             if info.contains("blocked_clients:1") {
                 return;
             }
@@ -122,14 +124,14 @@ async fn wait_for_blocked(link: &Link) {
 #[tokio::test]
 async fn a_receive_that_is_given_up_goes_on_where_it_was() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     reader.request("0-0", 10, Some(Duration::from_secs(30))).await.expect("the request is written");
     for _ in 0..3 {
         tokio::time::timeout(Duration::from_millis(5), reader.receive()).await.expect_err("nothing to read yet");
         assert_eq!(reader.entries().count(), 0);
     }
-    add(&link, "usage", "1-0", &[("subject", b"alice")]).await;
+    add(&client, "usage", "1-0", &[("subject", b"alice")]).await;
     assert_eq!(reader.receive().await.expect("a reply").entries, 1);
 }
 
@@ -137,10 +139,10 @@ async fn a_receive_that_is_given_up_goes_on_where_it_was() {
 #[tokio::test]
 async fn a_huge_reply_is_read_and_its_memory_given_back() {
     let server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let value = vec![b'x'; 40 * 1024 * 1024];
-    add(&link, "usage", "1-0", &[("subject", &value)]).await;
-    add(&link, "usage", "2-0", &[("subject", b"alice")]).await;
+    add(&client, "usage", "1-0", &[("subject", &value)]).await;
+    add(&client, "usage", "2-0", &[("subject", b"alice")]).await;
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     let received = read(&mut reader, "0-0", 1).await;
     assert!(received.bytes > value.len(), "{received:?}");
@@ -158,26 +160,26 @@ async fn a_huge_reply_is_read_and_its_memory_given_back() {
 #[tokio::test]
 async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
     let server = RedisServer::start();
-    let link = server.link();
-    let () = link.query(redis::cmd("SET").arg("text").arg("x")).await.expect("set");
+    let client = server.client();
+    let () = client.query(redis::cmd("SET").arg("text").arg("x")).await.expect("set");
     let mut reader = StreamReader::connect(&target(&server.url()), "text").await.expect("a connection");
     reader.request("0-0", 1, None).await.expect("the request is written");
     let error = reader.receive().await.expect_err("the key is no stream");
-    assert_eq!(error.fault(), Fault::WrongType, "{error}");
+    assert_eq!(error.fault(), ErrorKind::WrongType, "{error}");
     assert_eq!(reader.entries().count(), 0);
-    let () = link.query(redis::cmd("DEL").arg("text")).await.expect("del");
-    add(&link, "text", "1-0", &[("subject", b"alice")]).await;
+    let () = client.query(redis::cmd("DEL").arg("text")).await.expect("del");
+    add(&client, "text", "1-0", &[("subject", b"alice")]).await;
     assert_eq!(read(&mut reader, "0-0", 1).await.entries, 1);
     reader.request("not an id", 1, None).await.expect("the request is written");
-    assert_eq!(reader.receive().await.expect_err("no id").fault(), Fault::Other);
+    assert_eq!(reader.receive().await.expect_err("no id").fault(), ErrorKind::Other);
 
     let permissions = ["reset", "on", ">s3cret", "~*", "-@all", "+xread"];
-    let () = link.query(redis::cmd("ACL").arg("SETUSER").arg("bob").arg(&permissions)).await.expect("a user");
+    let () = client.query(redis::cmd("ACL").arg("SETUSER").arg("bob").arg(&permissions)).await.expect("a user");
     let url = server.url().replace("redis://", "redis://bob:s3cret@");
     let mut bob = StreamReader::connect(&target(&url), "text").await.expect("a user without CLIENT connects");
     bob.request("0-0", 1, None).await.expect("the request is written");
     let error = bob.receive().await.expect_err("bob may not ask for the time");
-    assert_eq!(error.fault(), Fault::Denied, "{error}");
+    assert_eq!(error.fault(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("TIME"), "{error}");
 }
 
@@ -185,15 +187,15 @@ async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
 #[tokio::test]
 async fn a_server_that_dies_while_a_read_blocks_is_away() {
     let mut server = RedisServer::start();
-    let link = server.link();
+    let client = server.client();
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     reader.request("0-0", 1, Some(Duration::from_secs(60))).await.expect("the request is written");
-    wait_for_blocked(&link).await;
+    wait_for_blocked(&client).await;
     server.kill();
     let ended = tokio::time::timeout(Duration::from_secs(10), reader.receive()).await.expect("no wait for the block");
-    assert_eq!(ended.expect_err("it is gone").fault(), Fault::Away);
+    assert_eq!(ended.expect_err("it is gone").fault(), ErrorKind::Away);
     let refused = StreamReader::connect(&target(&server.url()), "usage").await.expect_err("nobody listens");
-    assert_eq!(refused.fault(), Fault::Away, "{refused}");
+    assert_eq!(refused.fault(), ErrorKind::Away, "{refused}");
 }
 
 /// Bytes that arrive, in these pieces, as the answer to one request.
@@ -265,7 +267,7 @@ fn broken_replies_are_refused() {
     ] {
         let error = run(answered(&[broken.as_bytes()])).expect_err(&broken);
         assert!(matches!(error, ReadError::Malformed(_)), "{broken:?}: {error}");
-        assert_eq!(error.fault(), Fault::Other);
+        assert_eq!(error.fault(), ErrorKind::Other);
     }
     assert!(matches!(run(answered(&[b"*1\r\n"])), Err(ReadError::Closed)));
 }

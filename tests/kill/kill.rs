@@ -19,7 +19,7 @@ use crate::support::post_office::{Box, Manners, PostOffice};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::traffic::{Books, Customer, Event, FREE_LIMIT, Reached, Traffic};
 use crate::support::webhook_receiver::secret;
-use quotabell::cli::catcher::{SmtpCatcher, SmtpSetup};
+use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use quotabell::types::{Alert, AlertId, ContactId, Day, DeliveryId, Percent};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -122,7 +122,7 @@ enum Moment {
 impl Scene {
     async fn set(seed: u64) -> Self {
         let outbox = Outbox::on(RedisServer::start());
-        let office = PostOffice::open(outbox.server.link(), outbox.keys.clone()).await;
+        let office = PostOffice::open(outbox.server.client(), outbox.keys.clone()).await;
         let mut catcher = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
         let setup = DaemonSetup::on(&outbox.server.url())
             .env("QUOTABELL__WEBHOOK__TIMEOUT", WEBHOOK_TIMEOUT)
@@ -199,7 +199,7 @@ impl Scene {
 
     /// Adds events until told to stop, in pipelines of random length, and keeps the books by the ids that the stream gave.
     fn produce(&self, stop: &CancellationToken) -> JoinHandle<Books> {
-        let (link, keys, stop) = (Arc::clone(&self.outbox.link), self.outbox.keys.clone(), stop.clone());
+        let (client, keys, stop) = (Arc::clone(&self.outbox.client), self.outbox.keys.clone(), stop.clone());
         let mut traffic = Traffic::new(self.traffic.seed());
         let mut random = StdRng::seed_from_u64(self.traffic.seed() ^ 1);
         tokio::spawn(async move {
@@ -208,11 +208,12 @@ impl Scene {
             while !stop.is_cancelled() {
                 let mut look = redis::pipe();
                 look.cmd("TIME").cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
-                let (time, read): ((i64, i64), Option<u64>) = link.pipe(&look).await.expect("redis answers");
+                let (time, read): ((i64, i64), Option<u64>) = client.pipe(&look).await.expect("redis answers");
                 if books.entries.saturating_sub(read.unwrap_or(0)) < BACKLOG_MAX {
                     let now_ms = time.0 * 1000 + time.1 / 1000;
                     let events: Vec<Event> = (0..random.random_range(1..80)).map(|_| traffic.event(now_ms)).collect();
-                    let ids: Vec<String> = link.pipe(&pipeline(keys.stream(), &events)).await.expect("they are added");
+                    let ids: Vec<String> =
+                        client.pipe(&pipeline(keys.stream(), &events)).await.expect("they are added");
                     for (id, event) in ids.into_iter().zip(&events) {
                         books.enter(&traffic.customers, id, event);
                     }
@@ -292,7 +293,7 @@ impl Scene {
             }
         };
         for _ in 0..round_trips {
-            let _: String = self.outbox.link.query(&redis::cmd("PING")).await.expect("redis answers");
+            let _: String = self.outbox.client.query(&redis::cmd("PING")).await.expect("redis answers");
         }
     }
 
@@ -309,7 +310,7 @@ impl Scene {
         look.cmd("HMGET").arg(keys.totals()).arg(&["counted", "refused", "duplicates"]);
         look.cmd("XLEN").arg(keys.stream());
         let (read, moved, left): (Option<u64>, Vec<Option<u64>>, u64) =
-            self.outbox.link.pipe(&look).await.expect("redis answers");
+            self.outbox.client.pipe(&look).await.expect("redis answers");
         let judged: u64 = moved.into_iter().flatten().sum();
         assert_eq!(read.unwrap_or(0), judged, "each entry read is counted, refused or a duplicate");
         let totals = self.outbox.assert_balanced().await;
@@ -466,7 +467,7 @@ impl Scene {
                 let id = DeliveryId::of(&alert.id, &ContactId::from_stored(&contact.id));
                 expected.insert(self.outbox.keys.delivery(&id));
                 let detail =
-                    quotabell::outbox::show(&self.outbox.link, &self.outbox.keys, &id).await.expect("redis answers");
+                    quotabell::outbox::show(&self.outbox.client, &self.outbox.keys, &id).await.expect("redis answers");
                 let detail = detail.unwrap_or_else(|| panic!("no delivery {id} of {alert:?}"));
                 let logged = detail.attempt_log.len() as u64;
                 let attempts = u64::from(detail.view.attempts);

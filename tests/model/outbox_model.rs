@@ -6,10 +6,11 @@ use std::time::Duration;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, waiting_delivery, webhook};
 use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
+use quotabell::contacts::Contact;
 use quotabell::outbox::{
     FannedOut, ReplayAnswer, Settled, Settlement, Source, SourceEnd, replay, settle, wake_subject,
 };
-use quotabell::types::{Alert, Channel, Class, Contact, DeliveryId, Keys};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Keys};
 
 /// One step. Numbers choose among what there is at that moment, so that every sequence means something and can be shrunk.
 #[derive(Debug, Clone)]
@@ -96,7 +97,8 @@ impl History<'_> {
             }
             Step::Replay { delivery } => self.replay(delivery).await,
             Step::Wake => {
-                let woken = wake_subject(&self.outbox.link, &self.outbox.keys, &subject("alice")).await.expect("works");
+                let woken =
+                    wake_subject(&self.outbox.client, &self.outbox.keys, &subject("alice")).await.expect("works");
                 let waits = |one: &&mut Modelled| one.channel == Channel::None && one.state == "pending";
                 let mut expected = 0;
                 for waiting in self.deliveries.values_mut().filter(waits) {
@@ -196,7 +198,7 @@ impl History<'_> {
         if one.channel == Channel::None && settlement.outcome().is_some() {
             return;
         }
-        let answer = settle(&self.outbox.link, &self.outbox.keys, &id, &token, &settlement).await.expect("works");
+        let answer = settle(&self.outbox.client, &self.outbox.keys, &id, &token, &settlement).await.expect("works");
         if one.settled.as_ref() == Some(&token) {
             assert_eq!(answer, Settled::Repeated);
         } else if one.state == "pending" && one.token.as_ref() == Some(&token) {
@@ -236,7 +238,7 @@ impl History<'_> {
 
     async fn replay(&mut self, number: u8) {
         let Some(id) = self.pick(number) else { return };
-        let replayed = replay(&self.outbox.link, &self.outbox.keys, std::slice::from_ref(&id)).await.expect("works");
+        let replayed = replay(&self.outbox.client, &self.outbox.keys, std::slice::from_ref(&id)).await.expect("works");
         let one = self.deliveries.get_mut(&id).expect("known");
         if one.state == "dead" {
             assert_eq!(replayed[0].answer, ReplayAnswer::Replayed);

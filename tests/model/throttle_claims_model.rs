@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use quotabell::throttle::one_time_token::{self, Created};
 use quotabell::throttle::{Added, Cooldown, ExpiringSet, Held, Lease, Passage};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 /// Schedules of each.
 const CASES: u32 = 1000;
@@ -37,7 +37,7 @@ trait Model: Default {
     /// Whether the answer lets the caller do what it asked for.
     fn lets(answer: &Self::Answer) -> bool;
     /// The same of the limiter itself.
-    async fn call_real(link: &Link, key: &str, call: &Self::Call) -> Self::Answer;
+    async fn call_real(client: &RedisClient, key: &str, call: &Self::Call) -> Self::Answer;
 }
 
 fn some_ms() -> impl Strategy<Value = u64> {
@@ -94,10 +94,10 @@ impl Model for SetModel {
         matches!(answer, Added::Alive { .. })
     }
 
-    async fn call_real(link: &Link, key: &str, call: &Add) -> Added {
+    async fn call_real(client: &RedisClient, key: &str, call: &Add) -> Added {
         let set = ExpiringSet::new(call.most).expect("few");
         let stays = Duration::from_millis(call.stays_ms);
-        set.add(link, key, &call.member.to_string(), stays).await.expect("the set answers")
+        set.add(client, key, &call.member.to_string(), stays).await.expect("the set answers")
     }
 }
 
@@ -176,15 +176,15 @@ impl Model for TokenModel {
         true
     }
 
-    async fn call_real(link: &Link, key: &str, call: &TokenCall) -> TokenAnswer {
+    async fn call_real(client: &RedisClient, key: &str, call: &TokenCall) -> TokenAnswer {
         match call {
             TokenCall::Create { metadata, lives_ms } => {
                 let lives = Duration::from_millis(*lives_ms);
-                TokenAnswer::Created(one_time_token::create(link, key, &[*metadata], lives).await.expect("an answer"))
+                TokenAnswer::Created(one_time_token::create(client, key, &[*metadata], lives).await.expect("an answer"))
             }
-            TokenCall::Consume { claim } => {
-                TokenAnswer::Consumed(one_time_token::consume(link, key, &claim.to_string()).await.expect("an answer"))
-            }
+            TokenCall::Consume { claim } => TokenAnswer::Consumed(
+                one_time_token::consume(client, key, &claim.to_string()).await.expect("an answer"),
+            ),
         }
     }
 }
@@ -238,8 +238,8 @@ impl Model for CooldownModel {
         *answer == Passage::Through
     }
 
-    async fn call_real(link: &Link, key: &str, call: &Pass) -> Passage {
-        Cooldown::new(Duration::from_millis(call.interval_ms)).pass(link, key).await.expect("an answer")
+    async fn call_real(client: &RedisClient, key: &str, call: &Pass) -> Passage {
+        Cooldown::new(Duration::from_millis(call.interval_ms)).pass(client, key).await.expect("an answer")
     }
 }
 
@@ -302,17 +302,17 @@ impl Model for LeaseModel {
         *answer == Some(Held::Ours)
     }
 
-    async fn call_real(link: &Link, key: &str, call: &LeaseCall) -> Option<Held> {
+    async fn call_real(client: &RedisClient, key: &str, call: &LeaseCall) -> Option<Held> {
         match *call {
             LeaseCall::Hold { holder, lasts_ms, dead } => {
                 let lease = Lease::new(holder, Duration::from_millis(lasts_ms));
                 Some(match dead {
-                    "" => lease.hold(link, key).await.expect("an answer"),
-                    dead => lease.hold_relieving(link, key, dead).await.expect("an answer"),
+                    "" => lease.hold(client, key).await.expect("an answer"),
+                    dead => lease.hold_relieving(client, key, dead).await.expect("an answer"),
                 })
             }
             LeaseCall::Release { holder } => {
-                Lease::new(holder, Duration::from_millis(1)).release(link, key).await.expect("an answer");
+                Lease::new(holder, Duration::from_millis(1)).release(client, key).await.expect("an answer");
                 None
             }
         }
@@ -329,7 +329,7 @@ fn schedule<M: Model>() -> impl Strategy<Value = Vec<Step<M::Call>>> {
 /// The limiter and the model, through one schedule.
 struct Pair<'a, M> {
     clockwork: &'a Clockwork,
-    link: &'a Link,
+    client: &'a RedisClient,
     key: String,
     now_ms: u64,
     model: M,
@@ -357,7 +357,7 @@ impl<M: Model> Pair<'_, M> {
     async fn call(&mut self, call: &M::Call, sent: Sent) -> Result<M::Answer, TestCaseError> {
         self.clockwork.turn_to(self.now_ms * 1000 + rand::random_range(0..1000));
         self.clockwork.send(sent);
-        let answer = M::call_real(self.link, &self.key, call).await;
+        let answer = M::call_real(self.client, &self.key, call).await;
         prop_assert_eq!(&answer, &self.model.call(self.now_ms, call), "{:?} at {} ms", call, self.now_ms);
         Ok(answer)
     }
@@ -367,14 +367,14 @@ impl<M: Model> Pair<'_, M> {
 fn agrees<M: Model>() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let clockwork = Clockwork::start();
-    let link = clockwork.link();
+    let client = clockwork.client();
     let number = std::cell::Cell::new(0_u64);
     let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
     let ran = runner.run(&schedule::<M>(), |schedule| {
         number.set(number.get() + 1);
         let key = format!("{{{}}}", number.get());
         let now_ms = MORNING_US / 1000;
-        let mut pair = Pair { clockwork: &clockwork, link: &link, key, now_ms, model: M::default() };
+        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_ms, model: M::default() };
         runtime.block_on(pair.run(&schedule))
     });
     if let Err(error) = ran {

@@ -1,6 +1,6 @@
 //! 64 clients at once, each on its own connection, on the server's own clock: no limiter lets more through than it says.
 //!
-//! A client can't know when the server ran its call, only that it was between sending it and having the answer. So a stretch of
+//! A caller can't know when the server ran its call, only that it was between sending it and having the answer. So a stretch of
 //! time is charged only with calls that lie in it for certain, and no correct limiter can fail here.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::support::redis_server::RedisServer;
 use quotabell::throttle::{Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, Lease, Passage, SlidingWindow};
 use quotabell::throttle::{lease, one_time_token};
 use quotabell::types::{Rate, Units};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 const CLIENTS: usize = 64;
 const CALLS: usize = 150;
@@ -31,40 +31,40 @@ fn rate() -> Rate {
     Rate::new(Units::new(LIMIT as u64).expect("in range"), WINDOW).expect("legal")
 }
 
-/// Runs `act` as each client, all at once, and returns what each brought back.
+/// Runs `act` as each caller, all at once, and returns what each brought back.
 async fn at_once<T: Send + 'static, F: Future<Output = T> + Send>(
     server: &RedisServer,
-    act: impl Fn(usize, Link) -> F + Send + Sync + 'static,
+    act: impl Fn(usize, RedisClient) -> F + Send + Sync + 'static,
 ) -> Vec<T> {
     let start = Arc::new(tokio::sync::Barrier::new(CLIENTS));
     let act = Arc::new(act);
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|client| {
-            let (link, start, act) = (server.link(), Arc::clone(&start), Arc::clone(&act));
+        .map(|caller| {
+            let (client, start, act) = (server.client(), Arc::clone(&start), Arc::clone(&act));
             tokio::spawn(async move {
-                let _: String = link.query(&redis::cmd("PING")).await.expect("a connection");
+                let _: String = client.query(&redis::cmd("PING")).await.expect("a connection");
                 start.wait().await;
-                act(client, link).await
+                act(caller, client).await
             })
         })
         .collect();
     let mut brought = Vec::new();
-    for client in clients {
-        brought.push(client.await.expect("no client panicked"));
+    for caller in clients {
+        brought.push(caller.await.expect("no caller panicked"));
     }
     brought
 }
 
-/// Every client calls again and again; the calls that were admitted.
+/// Every caller calls again and again; the calls that were admitted.
 async fn admitted<F: Future<Output = bool> + Send>(
-    call: impl Fn(Arc<Link>, String) -> F + Send + Sync + Copy + 'static,
+    call: impl Fn(Arc<RedisClient>, String) -> F + Send + Sync + Copy + 'static,
 ) -> Vec<Admitted> {
     let server = RedisServer::start();
-    let brought = at_once(&server, move |client, link| async move {
-        let (link, mut admitted) = (Arc::new(link), Vec::new());
+    let brought = at_once(&server, move |caller, client| async move {
+        let (client, mut admitted) = (Arc::new(client), Vec::new());
         for number in 0..CALLS {
             let sent = Instant::now();
-            if call(Arc::clone(&link), format!("{client}-{number}")).await {
+            if call(Arc::clone(&client), format!("{caller}-{number}")).await {
                 admitted.push(Admitted { sent, answered: Instant::now() });
             }
         }
@@ -90,12 +90,12 @@ fn most_within(admitted: &[Admitted], stretch: Duration) -> usize {
         .unwrap_or(0)
 }
 
-/// One call too many in some window, although each client saw room.
+/// One call too many in some window, although each caller saw room.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_window_wherever_it_begins_admits_more_than_the_sliding_limit() {
-    let admitted = admitted(|link, _| async move {
+    let admitted = admitted(|client, _| async move {
         let limiter = SlidingWindow::new(rate()).expect("few enough members");
-        limiter.take(&link, "race", Units::ONE).await.expect("an answer").is_admitted()
+        limiter.take(&client, "race", Units::ONE).await.expect("an answer").is_admitted()
     })
     .await;
     assert!(most_within(&admitted, WINDOW) <= LIMIT, "{}", most_within(&admitted, WINDOW));
@@ -104,9 +104,9 @@ async fn no_window_wherever_it_begins_admits_more_than_the_sliding_limit() {
 /// More members alive than may be.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_members_are_alive_than_the_expiring_set_holds() {
-    let admitted = admitted(|link, member| async move {
+    let admitted = admitted(|client, member| async move {
         let set = ExpiringSet::new(LIMIT as u32).expect("few enough members");
-        matches!(set.add(&link, "race", &member, WINDOW).await.expect("an answer"), Added::Alive { .. })
+        matches!(set.add(&client, "race", &member, WINDOW).await.expect("an answer"), Added::Alive { .. })
     })
     .await;
     // Members that are alive at one moment were added within one life.
@@ -117,8 +117,8 @@ async fn no_more_members_are_alive_than_the_expiring_set_holds() {
 /// More than the doubled limit that a boundary explains.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_stretch_of_a_fixed_window_admits_more_than_twice_its_limit() {
-    let admitted = admitted(|link, _| async move {
-        FixedWindow::new(rate()).take(&link, "race", Units::ONE).await.expect("an answer").is_admitted()
+    let admitted = admitted(|client, _| async move {
+        FixedWindow::new(rate()).take(&client, "race", Units::ONE).await.expect("an answer").is_admitted()
     })
     .await;
     let window = WINDOW - MILLISECOND;
@@ -128,8 +128,8 @@ async fn no_stretch_of_a_fixed_window_admits_more_than_twice_its_limit() {
 /// A bucket that drains faster than its rate when many call.
 #[tokio::test(flavor = "multi_thread")]
 async fn gcra_admits_its_limit_and_what_drains_meanwhile() {
-    let admitted = admitted(|link, _| async move {
-        Gcra::new(rate()).take(&link, "race", Units::ONE).await.expect("an answer").is_admitted()
+    let admitted = admitted(|client, _| async move {
+        Gcra::new(rate()).take(&client, "race", Units::ONE).await.expect("an answer").is_admitted()
     })
     .await;
     for windows in 1..8 {
@@ -146,16 +146,16 @@ async fn a_token_is_consumed_once_however_many_try() {
     for number in 0..TOKENS {
         let key = format!("token-{number}");
         let hour = Duration::from_secs(3600);
-        one_time_token::create(&server.link(), &key, key.as_bytes(), hour).await.expect("created");
+        one_time_token::create(&server.client(), &key, key.as_bytes(), hour).await.expect("created");
     }
-    let brought = at_once(&server, |client, link| async move {
+    let brought = at_once(&server, |caller, client| async move {
         let mut consumed = Vec::new();
         for number in 0..TOKENS {
             let key = format!("token-{number}");
             // Sent twice, as after a lost answer.
-            let claim = client.to_string();
-            let first = one_time_token::consume(&link, &key, &claim).await.expect("an answer");
-            let again = one_time_token::consume(&link, &key, &claim).await.expect("an answer");
+            let claim = caller.to_string();
+            let first = one_time_token::consume(&client, &key, &claim).await.expect("an answer");
+            let again = one_time_token::consume(&client, &key, &claim).await.expect("an answer");
             assert_eq!(first, again);
             consumed.extend(first.map(|metadata| {
                 assert_eq!(metadata, key.as_bytes());
@@ -176,32 +176,32 @@ async fn a_lease_has_one_holder_at_a_time() {
     static INSIDE: AtomicUsize = AtomicUsize::new(0);
     static HELD: AtomicUsize = AtomicUsize::new(0);
     let server = RedisServer::start();
-    at_once(&server, |client, link| async move {
-        let lease = Lease::new(format!("holder-{client}"), Duration::from_secs(60));
+    at_once(&server, |caller, client| async move {
+        let lease = Lease::new(format!("holder-{caller}"), Duration::from_secs(60));
         while HELD.load(Ordering::SeqCst) < 500 {
-            if lease.hold(&link, "race").await.expect("an answer") == Held::Ours {
+            if lease.hold(&client, "race").await.expect("an answer") == Held::Ours {
                 assert_eq!(INSIDE.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
                 // Renewed by its holder, and still alone.
-                assert_eq!(lease.hold(&link, "race").await.expect("an answer"), Held::Ours);
+                assert_eq!(lease.hold(&client, "race").await.expect("an answer"), Held::Ours);
                 HELD.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(INSIDE.fetch_sub(1, Ordering::SeqCst), 1, "two hold it");
-                lease.release(&link, "race").await.expect("released");
+                lease.release(&client, "race").await.expect("released");
             }
         }
     })
     .await;
-    assert!(lease::Lease::new("another", WINDOW).hold(&server.link(), "race").await.expect("free") == Held::Ours);
+    assert!(lease::Lease::new("another", WINDOW).hold(&server.client(), "race").await.expect("free") == Held::Ours);
 }
 
 /// A button that sends two mails.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_comes_through_a_cooldown() {
     let server = RedisServer::start();
-    let brought = at_once(&server, |_, link| async move {
+    let brought = at_once(&server, |_, client| async move {
         let mut through = Vec::new();
         for number in 0..40 {
             let cooldown = Cooldown::new(Duration::from_secs(60));
-            let passage = cooldown.pass(&link, &format!("button-{number}")).await.expect("an answer");
+            let passage = cooldown.pass(&client, &format!("button-{number}")).await.expect("an answer");
             through.extend((passage == Passage::Through).then_some(number));
         }
         through

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use quotabell::throttle::{Decision, FixedWindow, Gcra, MEMBERS_MAX, SlidingWindow, Verdict};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 /// Schedules of each limiter.
 const CASES: u32 = 1500;
@@ -145,7 +145,12 @@ trait Model: Default {
     fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> Decision;
 
     /// The same of the limiter itself.
-    async fn ask_real(link: &Link, key: &str, rate: Rate, units: Option<Units>) -> redis::RedisResult<Decision>;
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision>;
 }
 
 fn window_us(rate: Rate) -> u64 {
@@ -189,11 +194,16 @@ impl Model for FixedModel {
         decision(rate, verdict, limit.saturating_sub(used), reset)
     }
 
-    async fn ask_real(link: &Link, key: &str, rate: Rate, units: Option<Units>) -> redis::RedisResult<Decision> {
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision> {
         let limiter = FixedWindow::new(rate);
         match units {
-            Some(units) => limiter.take(link, key, units).await,
-            None => limiter.ask(link, key).await,
+            Some(units) => limiter.take(client, key, units).await,
+            None => limiter.ask(client, key).await,
         }
     }
 }
@@ -255,11 +265,16 @@ impl Model for SlidingModel {
         decision(rate, verdict, limit.saturating_sub(self.used()), reset)
     }
 
-    async fn ask_real(link: &Link, key: &str, rate: Rate, units: Option<Units>) -> redis::RedisResult<Decision> {
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision> {
         let limiter = SlidingWindow::new(rate).expect("few enough members");
         match units {
-            Some(units) => limiter.take(link, key, units).await,
-            None => limiter.ask(link, key).await,
+            Some(units) => limiter.take(client, key, units).await,
+            None => limiter.ask(client, key).await,
         }
     }
 }
@@ -312,11 +327,16 @@ impl Model for GcraModel {
         decision(rate, verdict, remaining, whole_us(empty - now))
     }
 
-    async fn ask_real(link: &Link, key: &str, rate: Rate, units: Option<Units>) -> redis::RedisResult<Decision> {
+    async fn ask_real(
+        client: &RedisClient,
+        key: &str,
+        rate: Rate,
+        units: Option<Units>,
+    ) -> redis::RedisResult<Decision> {
         let limiter = Gcra::new(rate);
         match units {
-            Some(units) => limiter.take(link, key, units).await,
-            None => limiter.ask(link, key).await,
+            Some(units) => limiter.take(client, key, units).await,
+            None => limiter.ask(client, key).await,
         }
     }
 }
@@ -324,7 +344,7 @@ impl Model for GcraModel {
 /// The limiter and the model, through one schedule.
 struct Pair<'a, M> {
     clockwork: &'a Clockwork,
-    link: &'a Link,
+    client: &'a RedisClient,
     key: String,
     now_us: u64,
     model: M,
@@ -375,7 +395,7 @@ impl<M: Model> Pair<'_, M> {
     async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<Decision, TestCaseError> {
         self.clockwork.turn_to(self.now_us);
         self.clockwork.send(sent);
-        let answer = M::ask_real(self.link, &self.key, rate, Units::new(units)).await.expect("the limiter answers");
+        let answer = M::ask_real(self.client, &self.key, rate, Units::new(units)).await.expect("the limiter answers");
         let mut expected = self.model.call(self.now_us, rate, units);
         // A call that is sent again takes again: against its caller, never for it.
         if sent == Sent::Twice {
@@ -390,13 +410,13 @@ impl<M: Model> Pair<'_, M> {
 fn agrees<M: Model>() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let clockwork = Clockwork::start();
-    let link = clockwork.link();
+    let client = clockwork.client();
     let number = std::cell::Cell::new(0_u64);
     let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
     let ran = runner.run(&schedule(M::LIMIT_MAX), |schedule| {
         number.set(number.get() + 1);
         let key = format!("{{{}}}{}", number.get(), "x".repeat(schedule.padding));
-        let mut pair = Pair { clockwork: &clockwork, link: &link, key, now_us: MORNING_US, model: M::default() };
+        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_us: MORNING_US, model: M::default() };
         runtime.block_on(pair.run(&schedule))
     });
     if let Err(error) = ran {

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use quotabell::throttle::{FixedWindow, SlidingWindow};
 use quotabell::types::{Rate, Units};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use serde_json::json;
 use support::clockwork::{Clockwork, MORNING_US};
 
@@ -60,7 +60,7 @@ const fn both(said: bool) -> Said {
 /// Both limiters on one server.
 struct Both {
     clockwork: Clockwork,
-    link: Link,
+    client: RedisClient,
     runtime: tokio::runtime::Runtime,
     peer: RefCell<Peer>,
 }
@@ -94,8 +94,8 @@ impl Both {
         let questions = child.stdin.take().expect("stdin is piped");
         let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let link = clockwork.link();
-        Self { clockwork, link, runtime, peer: RefCell::new(Peer { child, questions, answers }) }
+        let client = clockwork.client();
+        Self { clockwork, client, runtime, peer: RefCell::new(Peer { child, questions, answers }) }
     }
 
     fn call(&self, rule: Rule, limit: Limit, key: &str, call: Call) -> Said {
@@ -105,8 +105,8 @@ impl Both {
         let units = Units::new(call.units).expect("in range");
         let ours = self.runtime.block_on(async {
             match rule {
-                Rule::Fixed => FixedWindow::new(rate).take(&self.link, key, units).await,
-                Rule::Sliding => SlidingWindow::new(rate).expect("few").take(&self.link, key, units).await,
+                Rule::Fixed => FixedWindow::new(rate).take(&self.client, key, units).await,
+                Rule::Sliding => SlidingWindow::new(rate).expect("few").take(&self.client, key, units).await,
             }
         });
         let strategy = if rule == Rule::Fixed { "fixed" } else { "moving" };

@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 
 use super::redis_server::RedisServer;
 
@@ -59,8 +59,8 @@ impl Clockwork {
     }
 
     /// A link whose scripts live by the clock.
-    pub fn link(&self) -> Link {
-        Link::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a valid URL"))
+    pub fn client(&self) -> RedisClient {
+        RedisClient::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a valid URL"))
     }
 
     /// The port of the relay, for a client of another language.
@@ -69,8 +69,8 @@ impl Clockwork {
     }
 
     /// A link past the relay, to look at what stands in the server.
-    pub fn direct(&self) -> Link {
-        self.server.link()
+    pub fn direct(&self) -> RedisClient {
+        self.server.client()
     }
 
     /// Turns the clock to this moment, us.

@@ -1,4 +1,4 @@
-//! Receivers that misbehave below HTTP. Well-behaved ones are `quotabell::cli::catcher::HttpCatcher`.
+//! Receivers that misbehave below HTTP. Well-behaved ones are `quotabell::demo::receivers::HttpCatcher`.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;

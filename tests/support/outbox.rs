@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotabell::contacts::Contact;
 use quotabell::outbox::{FannedOut, Lease, LeaseRequest, LeaseTimes, Leased, Source, Totals, fan_out, lease, totals};
 use quotabell::types::{
-    Alert, AlertId, Class, Contact, Day, DeliveryId, Keys, Metric, Outcome, Percent, Secret, Subject, UnixMs, keys,
+    Alert, AlertId, Class, Day, DeliveryId, Keys, Metric, Outcome, Percent, Secret, Subject, UnixMs, keys,
 };
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use redis::{FromRedisValue, ToRedisArgs};
 
 use super::redis_server::RedisServer;
@@ -24,7 +25,7 @@ pub const SHORT: LeaseTimes =
 /// A server, a link to it and the keys of one partition.
 pub struct Outbox {
     pub server: RedisServer,
-    pub link: Arc<Link>,
+    pub client: Arc<RedisClient>,
     pub keys: Keys,
 }
 
@@ -34,15 +35,15 @@ impl Outbox {
     }
 
     pub fn on(server: RedisServer) -> Self {
-        let link = Arc::new(server.link());
-        Self { server, link, keys: Keys::new("usage") }
+        let client = Arc::new(server.client());
+        Self { server, client, keys: Keys::new("usage") }
     }
 
     /// Runs a command: a name and its arguments.
     pub async fn run<T: FromRedisValue>(&self, name: &str, arguments: impl ToRedisArgs) -> T {
         let mut command = redis::cmd(name);
         command.arg(arguments);
-        self.link.query(&command).await.expect("the command works")
+        self.client.query(&command).await.expect("the command works")
     }
 
     /// Puts an alert into the outbox as the commit does, and returns the entry's id.
@@ -58,13 +59,13 @@ impl Outbox {
     }
 
     pub async fn fan_out(&self, source: Source<'_>, alert: &Alert, contacts: &[Contact]) -> FannedOut {
-        fan_out(&self.link, &self.keys, source, alert, contacts).await.expect("fan-out works")
+        fan_out(&self.client, &self.keys, source, alert, contacts).await.expect("fan-out works")
     }
 
     /// Leases what is due; `token` tells the calls apart.
     pub async fn lease(&self, token: &str, times: LeaseTimes) -> Lease {
         let request = LeaseRequest { deliveries_max: 100, token, times };
-        lease(&self.link, &self.keys, request).await.expect("the lease works")
+        lease(&self.client, &self.keys, request).await.expect("the lease works")
     }
 
     /// Leases the one delivery that is due.
@@ -75,7 +76,7 @@ impl Outbox {
     }
 
     pub async fn totals(&self) -> Totals {
-        totals(&self.link, &self.keys).await.expect("totals can be read")
+        totals(&self.client, &self.keys).await.expect("totals can be read")
     }
 
     pub async fn set_contacts(&self, subject: &Subject, json: &str) {

@@ -12,9 +12,9 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
-use quotabell::cli::catcher::CaughtRequest;
+use quotabell::demo::receivers::CaughtRequest;
 use quotabell::types::{AlertId, ContactId, DeliveryId, Keys};
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -69,7 +69,7 @@ pub struct PostOffice {
 
 #[derive(Debug)]
 struct Shared {
-    link: Link,
+    client: RedisClient,
     keys: Keys,
     boxes: Mutex<BTreeMap<String, Box>>,
     arrived: Mutex<BTreeMap<Letter, Arrived>>,
@@ -78,11 +78,11 @@ struct Shared {
 }
 
 impl PostOffice {
-    pub async fn open(link: Link, keys: Keys) -> Self {
+    pub async fn open(client: RedisClient, keys: Keys) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
-            link,
+            client,
             keys,
             boxes: Mutex::default(),
             arrived: Mutex::default(),
@@ -146,7 +146,7 @@ async fn take(
     let delivery = DeliveryId::of(&AlertId::from_stored(&verified.id), &ContactId::from_stored(&contact.id));
     let mut look = redis::cmd("HGET");
     look.arg(shared.keys.delivery(&delivery)).arg("state");
-    let state: Option<String> = shared.link.query(&look).await.expect("redis answers");
+    let state: Option<String> = shared.client.query(&look).await.expect("redis answers");
     if state.as_deref() != Some("pending") {
         lock(&shared.faults).push(format!("{delivery}: an attempt while the state was {state:?}"));
     }
@@ -171,7 +171,7 @@ async fn take(
     };
     shared.requests.send_modify(|requests| *requests += 1);
     for _ in 0..HELD_ROUND_TRIPS {
-        let () = shared.link.query(&redis::cmd("PING")).await.expect("redis answers");
+        let () = shared.client.query(&redis::cmd("PING")).await.expect("redis answers");
     }
     status
 }

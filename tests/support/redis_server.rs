@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use quotabell::wire::Link;
+use quotabell::wire::RedisClient;
 use tempfile::TempDir;
 
 /// The environment variable that names another server binary (`make test-matrix` sets it).
@@ -79,13 +79,13 @@ impl RedisServer {
     }
 
     /// A client of the redis crate.
-    pub fn client(&self) -> redis::Client {
+    pub fn sync_client(&self) -> redis::Client {
         redis::Client::open(self.url()).expect("a valid URL")
     }
 
     /// A link as the daemon uses it.
-    pub fn link(&self) -> Link {
-        Link::new(self.client())
+    pub fn client(&self) -> RedisClient {
+        RedisClient::new(self.sync_client())
     }
 
     /// Kills the server with SIGKILL, as a crash would.

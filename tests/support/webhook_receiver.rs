@@ -4,7 +4,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use quotabell::cli::catcher::CaughtRequest;
+use quotabell::demo::receivers::CaughtRequest;
 use sha2::{Digest, Sha256};
 
 /// A webhook whose signature holds.

@@ -10,7 +10,7 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::events::config::Trim;
 use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
-use crate::wire::{Fault, Link, fault_of};
+use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// What stands for the key in the lists below.
 const KEY: &str = "KEY";
@@ -123,14 +123,14 @@ pub enum Rights {
 /// # Errors
 ///
 /// What Redis or the connection said, unless it is that a command is denied.
-pub async fn check(link: &Link, keys: &Keys, trim: Trim) -> RedisResult<Rights> {
-    match link.query::<String>(&redis::cmd("MULTI")).await {
+pub async fn check(client: &RedisClient, keys: &Keys, trim: Trim) -> RedisResult<Rights> {
+    match client.query::<String>(&redis::cmd("MULTI")).await {
         Ok(_) => {}
-        Err(error) if fault_of(&error) == Fault::Denied => return Ok(Rights::Unknown),
+        Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Rights::Unknown),
         Err(error) => return Err(error),
     }
     // A proxy may say yes to MULTI and run what follows: only what was really queued is without effect.
-    if link.query::<String>(&redis::cmd("PING")).await? != "QUEUED" {
+    if client.query::<String>(&redis::cmd("PING")).await? != "QUEUED" {
         return Ok(Rights::Unknown);
     }
     let needs = needs(keys, trim);
@@ -139,8 +139,8 @@ pub async fn check(link: &Link, keys: &Keys, trim: Trim) -> RedisResult<Rights> 
         pipeline.add_command(command_of(need));
     }
     pipeline.cmd("DISCARD");
-    let replies: Vec<RedisResult<Value>> = link.pipe(pipeline.ignore_errors()).await?;
-    let denied = |reply: &RedisResult<Value>| reply.as_ref().is_err_and(|error| fault_of(error) == Fault::Denied);
+    let replies: Vec<RedisResult<Value>> = client.pipe(pipeline.ignore_errors()).await?;
+    let denied = |reply: &RedisResult<Value>| reply.as_ref().is_err_and(|error| error_kind(error) == ErrorKind::Denied);
     let (lacking, granted): (Vec<_>, Vec<_>) = needs.iter().zip(&replies).partition(|(_, reply)| denied(reply));
     if lacking.is_empty() {
         return Ok(Rights::Enough);

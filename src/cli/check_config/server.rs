@@ -4,12 +4,12 @@ use super::Findings;
 use super::rights::{self, Rights};
 use crate::app::start::{compare, fit};
 use crate::cli::connect::{self, Redis};
-use crate::cli::hint;
 use crate::config::Config;
 use crate::ledger::probe;
+use crate::terminal::hint;
 use crate::types::Keys;
 use crate::wire::server::{InspectError, Readiness};
-use crate::wire::{Embedded, EmbeddedError, Fault, Link, ServerInfo, fault_of, inspect};
+use crate::wire::{Embedded, EmbeddedError, ErrorKind, RedisClient, ServerInfo, error_kind, inspect};
 
 /// Rights that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
@@ -17,9 +17,9 @@ const NAMED_MAX: usize = 5;
 /// Checks Redis, one finding each. Where it does not answer, the rest is left out.
 pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let redis = connect::redis(config)?;
-    let info = match inspect(redis.link()).await {
+    let info = match inspect(redis.client()).await {
         Ok(info) => info,
-        Err(InspectError::Redis(error)) if redis.is_embedded() && fault_of(&error) == Fault::Away => {
+        Err(InspectError::Redis(error)) if redis.is_embedded() && error_kind(&error) == ErrorKind::Away => {
             findings.note("Redis", embedded_binary());
             return Ok(());
         }
@@ -45,7 +45,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     let target = config.target()?;
     let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());
     // A connection of its own: it is inside a transaction meanwhile.
-    let rights = rights::check(&Link::new(target.client()?), &keys, config.stream.trim).await;
+    let rights = rights::check(&RedisClient::new(target.client()?), &keys, config.stream.trim).await;
     match redis.judged("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` rehearses a commit at start"
@@ -81,7 +81,7 @@ fn fitness(redis: &Redis, info: &ServerInfo) -> anyhow::Result<String> {
 }
 
 async fn books(redis: &Redis, keys: &Keys, config: &Config) -> anyhow::Result<String> {
-    let stored = redis.judged(format_args!("read {}", keys.checkpoint()), probe::stored(redis.link(), keys).await)?;
+    let stored = redis.judged(format_args!("read {}", keys.checkpoint()), probe::stored(redis.client(), keys).await)?;
     compare(keys, &stored, config.stream.partitions)?;
     Ok(match stored.format {
         Some(_) => format!("the books of stream {} are of this version", keys.stream()),

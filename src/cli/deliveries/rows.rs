@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::cli::output::{Output, Table, or_dash};
 use crate::outbox::{DeliveryDetail, DeliveryView, ReplayAnswer, Replayed};
+use crate::terminal::output::{Output, Table, or_dash};
 use crate::types::{AlertId, Attempt, Channel, DeliveryId, DeliveryState, UnixMs};
 
 /// The columns of [`Listed::row`].

@@ -6,11 +6,13 @@ use redis::Pipeline;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, nearest};
-use crate::subjects::contact_check::{self, ContactFault};
+use crate::contacts::check::{self, ContactFault};
+use crate::contacts::store::Fields;
+use crate::contacts::stored;
+use crate::contacts::{Contact, Endpoint};
 use crate::subjects::record;
-use crate::subjects::store::Fields;
 use crate::transport::secret::generate;
-use crate::types::{Channel, Contact, ContactId, Endpoint, Metric, Percent, Secret, Subject, Units, keys};
+use crate::types::{Channel, ContactId, Metric, Percent, Secret, Subject, Units, keys};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -142,7 +144,7 @@ impl Change {
             take(&mut fields, &record::limit_field(metric), limit, ToString::to_string);
         }
         take(&mut fields, record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
-        take(&mut fields, record::CONTACTS, &self.contacts, |contacts| record::write_contacts(contacts));
+        take(&mut fields, stored::CONTACTS, &self.contacts, |contacts| stored::write_contacts(contacts));
         fields
     }
 }
@@ -168,7 +170,7 @@ impl StoredWebhook {
     fn secret_of<'a>(stored: &'a [Self], url: &str) -> Option<&'a str> {
         let ours = Contact::webhook(url, Secret::new(String::new())).id;
         let of_url = stored.iter().filter(|webhook| webhook.url == url);
-        let signing = of_url.filter(|webhook| contact_check::check_secret(&webhook.secret).is_ok());
+        let signing = of_url.filter(|webhook| check::check_secret(&webhook.secret).is_ok());
         let first = signing
             .min_by_key(|webhook| (webhook.verified == Some(false), webhook.id.as_ref().is_some_and(|id| *id != ours)));
         first.map(|webhook| webhook.secret.as_str())
@@ -234,7 +236,7 @@ pub fn contacts(emails: &[String], webhooks: Vec<NamedWebhook>) -> Result<NamedC
 
 impl NamedContacts {
     fn add(&mut self, contact: Contact) -> Result<(), String> {
-        contact_check::check(&contact).map_err(|fault| fault.to_string())?;
+        check::check(&contact).map_err(|fault| fault.to_string())?;
         if self.contacts.iter().any(|other| other.id == contact.id) {
             return Err(format!("contact {} is named twice", contact.address()));
         }
@@ -275,7 +277,7 @@ pub fn limit(text: &str) -> Result<Setting<Units>, String> {
 ///
 /// [`ContactFault`].
 pub fn address(text: &str) -> Result<String, ContactFault> {
-    contact_check::check_address(text).map(|()| text.to_owned())
+    check::check_address(text).map(|()| text.to_owned())
 }
 
 /// Judges a receiver's URL on the command line.
@@ -284,7 +286,7 @@ pub fn address(text: &str) -> Result<String, ContactFault> {
 ///
 /// [`ContactFault`].
 pub fn url(text: &str) -> Result<String, ContactFault> {
-    contact_check::check_url(text).map(|()| text.to_owned())
+    check::check_url(text).map(|()| text.to_owned())
 }
 
 /// What an operator should know about a change that is legal: contacts that no attempt will reach as things are configured, or that
@@ -298,7 +300,7 @@ pub fn warnings(change: &Change, config: &Config) -> Vec<String> {
             Endpoint::Webhook { .. } if address.starts_with("http://") && !config.webhook.allow_http => {
                 Some(format!("{address} is plain http, which webhook.allow_http = false refuses"))
             }
-            Endpoint::Email { .. } if contact_check::needs_smtputf8(address) => Some(format!(
+            Endpoint::Email { .. } if check::needs_smtputf8(address) => Some(format!(
                 "{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 takes it"
             )),
             Endpoint::Webhook { .. } | Endpoint::Email { .. } => None,
@@ -329,7 +331,7 @@ mod tests {
     #[test]
     fn generated_secrets_are_valid_and_differ() {
         let (first, second) = (generate(), generate());
-        assert_eq!(contact_check::check_secret(first.reveal()), Ok(()));
+        assert_eq!(check::check_secret(first.reveal()), Ok(()));
         assert_ne!(first, second);
     }
 }

@@ -12,15 +12,15 @@ use serde::Serialize;
 use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting};
 use super::rows::{Line, Row, Rows, RowsFormat};
 use super::store::{self, Stored};
-use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
-use crate::cli::hint::{self, Hint as _};
-use crate::cli::output::{Format, FormatArgs, Output, printable, say};
+use crate::cli::context::CliContext;
 use crate::cli::progress::{self, Counted};
 use crate::config::Config;
 use crate::subjects::record;
+use crate::terminal::hint::{self, Hint as _};
+use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 use crate::types::{Metric, Subject};
-use crate::wire::{Fault, fault_of};
+use crate::wire::{ErrorKind, error_kind};
 
 /// Subjects of one write, which is one MULTI: short enough that other clients notice nothing.
 const CHUNK: usize = 500;
@@ -92,8 +92,8 @@ struct Judged {
 /// # Errors
 ///
 /// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or stdout.
-pub async fn run(args: ImportArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(args: ImportArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     let redis = (!args.dry_run).then(|| connect::redis(&config)).transpose()?;
     let (input, bar) = open(&args.file)?;
     let mut import = Import {
@@ -165,9 +165,9 @@ impl Import<'_> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let link = redis.link();
-        let all = match store::prepare(link, waiting.iter().map(|judged| &judged.change)).await {
-            Ok(prepared) => store::write(link, prepared).await,
+        let client = redis.client();
+        let all = match store::prepare(client, waiting.iter().map(|judged| &judged.change)).await {
+            Ok(prepared) => store::write(client, prepared).await,
             Err(error) => Err(error),
         };
         let mut all = all.unwrap_or_default().into_iter();
@@ -176,8 +176,8 @@ impl Import<'_> {
         for judged in waiting {
             let stored = match all.next() {
                 Some(Stored::Written(generated)) => Stored::Written(generated),
-                _ => match store::one(link, &judged.change).await.map_err(connect::first_failure) {
-                    Err(error) if fault_of(&error) == Fault::WrongType => {
+                _ => match store::one(client, &judged.change).await.map_err(connect::first_failure) {
+                    Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                         failures.push((judged.line, format!("subject {}: {error}", judged.change.subject)));
                         continue;
                     }

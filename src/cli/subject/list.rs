@@ -4,12 +4,12 @@ use clap::Args;
 use redis::RedisResult;
 
 use super::show::{HEADING, RawField, Shown};
-use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
-use crate::cli::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
+use crate::cli::context::CliContext;
 use crate::config::Config;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
 use crate::types::keys::SUBJECT_PREFIX;
-use crate::wire::{Fault, fault_of};
+use crate::wire::{ErrorKind, error_kind};
 
 /// Keys that one SCAN looks at: short enough that other clients notice nothing.
 const SCAN_COUNT: usize = 1000;
@@ -40,8 +40,8 @@ pub struct ListArgs {
 /// # Errors
 ///
 /// A bad configuration, Redis, or stdout.
-pub async fn run(args: ListArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(args: ListArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     let redis = connect::redis(&config)?;
     let keys = scan(&redis).await?;
     let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -96,7 +96,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Resul
     let mut shown = Vec::with_capacity(keys.len());
     for (key, fields) in keys.iter().zip(hashes) {
         match fields {
-            Err(error) if fault_of(&error) == Fault::WrongType => {
+            Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let key = lossless(key);
                 say(format_args!("warning: key {key:?} is not a hash: nothing of this subject can be read"));
             }

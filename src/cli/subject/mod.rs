@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::Surroundings;
+use crate::cli::context::CliContext;
 
 pub mod change;
 pub mod import;
@@ -41,12 +41,12 @@ pub enum SubjectAction {
 /// # Errors
 ///
 /// A bad configuration or value, Redis, or stdout.
-pub async fn run(args: SubjectArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+pub async fn run(args: SubjectArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
-        SubjectAction::Set(args) => set::run(args, surroundings).await,
-        SubjectAction::Show(args) => show::run(args, surroundings).await,
-        SubjectAction::List(args) => list::run(args, surroundings).await,
-        SubjectAction::Remove(args) => remove::run(args, surroundings).await,
-        SubjectAction::Import(args) => import::run(args, surroundings).await,
+        SubjectAction::Set(args) => set::run(args, context).await,
+        SubjectAction::Show(args) => show::run(args, context).await,
+        SubjectAction::List(args) => list::run(args, context).await,
+        SubjectAction::Remove(args) => remove::run(args, context).await,
+        SubjectAction::Import(args) => import::run(args, context).await,
     }
 }

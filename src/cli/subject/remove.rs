@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use crate::cli::Surroundings;
 use crate::cli::connect;
-use crate::cli::hint;
-use crate::cli::output::say;
+use crate::cli::context::CliContext;
+use crate::terminal::hint;
+use crate::terminal::output::say;
 use crate::types::{Subject, keys};
 
 /// Arguments of `subject remove`.
@@ -29,8 +29,8 @@ pub struct RemoveArgs {
 /// # Errors
 ///
 /// When nothing was set for one of them (the others are removed); a bad configuration or Redis.
-pub async fn run(args: RemoveArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let redis = connect::redis(&surroundings.config()?)?;
+pub async fn run(args: RemoveArgs, context: &CliContext) -> anyhow::Result<()> {
+    let redis = connect::redis(&context.config()?)?;
     let mut pipeline = redis::pipe();
     for subject in &args.subjects {
         pipeline.cmd("DEL").arg(keys::subject(subject));

@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting, StoredSecrets};
 use super::store::{self, Stored};
-use crate::cli::Surroundings;
 use crate::cli::connect::{self, Redis};
-use crate::cli::hint;
-use crate::cli::output::{Format, FormatArgs, Output, say};
+use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::subjects::record::{self, LIMIT_PREFIX};
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, say};
 use crate::types::{Metric, Percent, Subject, Units, keys};
 
 /// Arguments of `subject set`.
@@ -109,17 +109,17 @@ struct Done<'a> {
 /// # Errors
 ///
 /// A bad value, a bad configuration, Redis, or stdout.
-pub async fn run(args: SetArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
+pub async fn run(args: SetArgs, context: &CliContext) -> anyhow::Result<()> {
     let format = args.format.format();
     let clear = args.clear.clone();
-    let config = surroundings.config()?;
+    let config = context.config()?;
     let mut change = change_of(args, &config)?;
     let redis = connect::redis(&config)?;
     if clear.contains(&Clearable::Limits) {
         clear_limits(&mut change, &redis).await?;
     }
     let what = format!("set subject {}", change.subject);
-    let Stored::Written(generated) = redis.judged(&what, store::one(redis.link(), &change).await)? else {
+    let Stored::Written(generated) = redis.judged(&what, store::one(redis.client(), &change).await)? else {
         return Err(hint::failed(
             format_args!("{what}: another client changes its contacts all the time"),
             "nothing was written: try again, or find out who writes its contacts",

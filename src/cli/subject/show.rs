@@ -6,14 +6,16 @@ use clap::Args;
 use serde::Serialize;
 
 use super::change;
-use crate::cli::Surroundings;
 use crate::cli::connect;
-use crate::cli::hint;
-use crate::cli::output::{Format, FormatArgs, Output, lossless, printable, say};
+use crate::cli::context::CliContext;
 use crate::config::{Config, masked_contact};
+use crate::contacts::Contact;
+use crate::contacts::{check, stored};
+use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, Parsed, write_thresholds};
-use crate::subjects::{SubjectRecord, contact_check};
-use crate::types::{Contact, Metric, Percent, Subject, Units, keys};
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
+use crate::types::{Metric, Percent, Subject, Units, keys};
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
@@ -56,16 +58,25 @@ impl Shown {
         if let Some(Err(why)) = record.plan.as_deref().map(|plan| change::plan(config, plan)) {
             errors.push(FieldError { field: PLAN.to_owned(), why });
         }
+        let stored = fields.iter().find(|(name, _)| name == stored::CONTACTS.as_bytes());
+        let contacts = match stored.map(|(_, value)| stored::parse_contacts(value)) {
+            None => Vec::new(),
+            Some(Ok(contacts)) => contacts,
+            Some(Err(why)) => {
+                errors.push(FieldError { field: stored::CONTACTS.to_owned(), why });
+                Vec::new()
+            }
+        };
         for error in errors {
             say(format_args!("warning: subject {subject:?}: {error}"));
         }
-        for contact in &record.contacts {
-            if let Err(fault) = contact_check::check(contact) {
+        for contact in &contacts {
+            if let Err(fault) = check::check(contact) {
                 let id = printable(contact.id.as_str());
                 say(format_args!("warning: subject {subject:?}: contact {id}: {fault}"));
             }
         }
-        let SubjectRecord { plan, timezone, limits, thresholds, contacts } = record;
+        let SubjectRecord { plan, timezone, limits, thresholds } = record;
         Self { subject, plan, timezone, limits, thresholds, contacts: contacts.iter().map(masked_contact).collect() }
     }
 
@@ -111,8 +122,8 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 /// # Errors
 ///
 /// When nothing is set for it; a bad configuration, Redis, or stdout.
-pub async fn run(args: ShowArgs, surroundings: &Surroundings) -> anyhow::Result<()> {
-    let config = surroundings.config()?;
+pub async fn run(args: ShowArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
     command.arg(keys::subject(&args.subject));

@@ -3,15 +3,15 @@
 //!
 //! The stored secret is read first, so what depends on it is written only if the contacts are still those that were read. A change
 //! that depends on nothing stored is written as it is. Read next: [`Change::keeping`], which secret is kept, and
-//! [`crate::subjects::store`], how it is compared.
+//! [`crate::contacts::store`], how it is compared.
 
 use redis::RedisResult;
 
 use super::change::{Change, GeneratedSecret};
-use crate::subjects::record;
-use crate::subjects::store::{self, TRIES_MAX};
+use crate::contacts::store::{self, TRIES_MAX};
+use crate::contacts::stored;
 use crate::types::keys;
-use crate::wire::Link;
+use crate::wire::RedisClient;
 
 /// Changes that know the contacts which were stored when they were read.
 #[derive(Debug)]
@@ -37,16 +37,16 @@ pub enum Stored {
 ///
 /// # Errors
 ///
-/// As [`Link::pipe`].
-pub async fn prepare<'a>(link: &Link, changes: impl IntoIterator<Item = &'a Change>) -> RedisResult<Prepared> {
+/// As [`RedisClient::pipe`].
+pub async fn prepare<'a>(client: &RedisClient, changes: impl IntoIterator<Item = &'a Change>) -> RedisResult<Prepared> {
     let changes: Vec<&Change> = changes.into_iter().collect();
     let mut pipeline = redis::pipe();
     store::load(&mut pipeline);
     for change in changes.iter().filter(|change| change.depends_on_stored()) {
-        pipeline.cmd("HGET").arg(keys::subject(&change.subject)).arg(record::CONTACTS);
+        pipeline.cmd("HGET").arg(keys::subject(&change.subject)).arg(stored::CONTACTS);
     }
     let contacts: Vec<Option<Vec<u8>>> = match changes.iter().any(|change| change.depends_on_stored()) {
-        true => link.pipe(&pipeline).await?,
+        true => client.pipe(&pipeline).await?,
         false => Vec::new(),
     };
     let mut contacts = contacts.into_iter().map(Option::unwrap_or_default);
@@ -64,8 +64,8 @@ pub async fn prepare<'a>(link: &Link, changes: impl IntoIterator<Item = &'a Chan
 ///
 /// # Errors
 ///
-/// As [`Link::pipe`]: where one subject's key is of another type, the others are written all the same.
-pub async fn write(link: &Link, prepared: Prepared) -> RedisResult<Vec<Stored>> {
+/// As [`RedisClient::pipe`]: where one subject's key is of another type, the others are written all the same.
+pub async fn write(client: &RedisClient, prepared: Prepared) -> RedisResult<Vec<Stored>> {
     let mut pipeline = redis::pipe();
     pipeline.atomic();
     for PreparedChange { change, read } in &prepared.0 {
@@ -75,7 +75,7 @@ pub async fn write(link: &Link, prepared: Prepared) -> RedisResult<Vec<Stored>> 
         }
     }
     let replies: Vec<String> = match pipeline.cmd_iter().next() {
-        Some(_) => link.pipe(&pipeline).await?,
+        Some(_) => client.pipe(&pipeline).await?,
         None => Vec::new(),
     };
     let mut replies = replies.into_iter();
@@ -92,9 +92,9 @@ pub async fn write(link: &Link, prepared: Prepared) -> RedisResult<Vec<Stored>> 
 /// # Errors
 ///
 /// As [`prepare`] and [`write()`].
-pub async fn one(link: &Link, change: &Change) -> RedisResult<Stored> {
+pub async fn one(client: &RedisClient, change: &Change) -> RedisResult<Stored> {
     for _ in 0..TRIES_MAX {
-        let stored = write(link, prepare(link, [change]).await?).await?;
+        let stored = write(client, prepare(client, [change]).await?).await?;
         if let [written @ Stored::Written(_)] = stored.as_slice() {
             return Ok(written.clone());
         }

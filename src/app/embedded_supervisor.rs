@@ -1,0 +1,74 @@
+//! Keeping the embedded Redis: started, started again when it dies, left at the end.
+
+use std::time::{Duration, Instant};
+
+use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::embedded::{How, Parting};
+use crate::wire::endpoint::EMBEDDED;
+use crate::wire::{Embedded, EmbeddedError, RedisConfig};
+
+/// A server that lived this long did not die of its start.
+const SETTLED: Duration = Duration::from_secs(60);
+
+/// Keeps the embedded server, where one is configured.
+#[derive(Debug)]
+pub(super) struct EmbeddedSupervisor<'a> {
+    config: &'a RedisConfig,
+    server: Option<Embedded>,
+}
+
+impl<'a> EmbeddedSupervisor<'a> {
+    /// Starts or adopts the server, and says so.
+    ///
+    /// # Errors
+    ///
+    /// [`EmbeddedError`].
+    pub(super) async fn begin(config: &'a RedisConfig) -> Result<Self, EmbeddedError> {
+        let wanted = config.url_file.is_none() && config.url == EMBEDDED;
+        let server = if wanted { Some(ensure(config).await?) } else { None };
+        Ok(Self { config, server })
+    }
+
+    /// Starts the server again whenever it dies. Returns only when that is impossible. May be given up at any moment.
+    pub(super) async fn keep(&mut self) -> EmbeddedError {
+        let mut retries = Retries::new(Schedule::RECONNECT);
+        loop {
+            let Some(server) = &mut self.server else { return std::future::pending().await };
+            let begun = Instant::now();
+            server.ended().await;
+            if begun.elapsed() > SETTLED {
+                retries.worked();
+            }
+            tracing::error!("the embedded redis has ended: starting it again");
+            tokio::time::sleep(retries.failed()).await;
+            match ensure(self.config).await {
+                Ok(server) => self.server = Some(server),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Stops the server, unless another daemon uses it.
+    pub(super) async fn end(self) {
+        let Some(server) = self.server else { return };
+        match server.stop().await {
+            Ok(Parting::Stopped) => tracing::info!("the embedded redis has stopped, its data is on disk"),
+            Ok(Parting::LeftToOthers) => tracing::info!("the embedded redis goes on: another quotabell uses it"),
+            Err(error) => tracing::error!(%error, "the embedded redis could not be stopped"),
+        }
+    }
+}
+
+async fn ensure(config: &RedisConfig) -> Result<Embedded, EmbeddedError> {
+    let server = Embedded::ensure(config).await?;
+    let how = match server.how() {
+        How::Started => "started",
+        How::Adopted => "adopted, it was still running",
+    };
+    tracing::info!(
+        "embedded redis {how}: producers use redis://127.0.0.1:{}, data in {}",
+        server.port(),
+        server.data_dir().display()
+    );
+    Ok(server)
+}

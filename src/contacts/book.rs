@@ -1,0 +1,247 @@
+//! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration.
+//!
+//! Read at every attempt and never cached, so that an address that was mended or a contact that was removed counts at once. A contact
+//! that nobody has confirmed counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
+//! to a delivery. Logs what is unreadable by subject, without addresses.
+
+use std::collections::BTreeMap;
+
+use redis::RedisError;
+use serde_json::value::RawValue;
+
+use crate::contacts::Contact;
+use crate::types::{ContactId, Subject, keys, meters};
+use crate::wire::{ErrorKind, RedisClient, error_kind};
+
+/// A contact may not have this id: it is the one under which an alert waits for a contact.
+const RESERVED_ID: &str = "none";
+
+/// Reads contacts of subjects; holds the fallback contacts.
+#[derive(Debug, Clone, Default)]
+pub struct ContactBook {
+    fallback: Vec<Contact>,
+}
+
+/// The contacts of a subject as they stand now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contacts {
+    /// Whose they are.
+    pub of: Whose,
+    /// Those that can be read and are verified.
+    pub readable: Vec<Contact>,
+    /// Those that nobody has confirmed: nothing is sent there but what asks for that.
+    pub unverified: Vec<ContactId>,
+    /// Those that can't. While there are any, a contact that is not found may be one of them.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Whose the readable contacts are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The subject's own.
+    #[default]
+    Own,
+    /// Those of the fallback: the subject has none that could be used.
+    Fallback,
+}
+
+/// An element of the `contacts` field, or the whole field, that is no contact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The id it states, if so much can be read.
+    pub id: Option<ContactId>,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Where one contact stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// It is there.
+    Contact(Contact),
+    /// The subject has no such contact (any more).
+    Removed,
+    /// It may be among what can't be read: nobody may conclude that it was removed.
+    Unreadable,
+}
+
+/// The contacts could not be read because Redis failed.
+#[derive(Debug, thiserror::Error)]
+#[error("read contacts of subject {subject}")]
+pub struct ContactsError {
+    /// Whose.
+    pub subject: Subject,
+    /// What Redis said.
+    #[source]
+    pub source: RedisError,
+}
+
+impl ContactsError {
+    /// What the failure means.
+    #[must_use]
+    pub fn fault(&self) -> ErrorKind {
+        error_kind(&self.source)
+    }
+}
+
+impl ContactBook {
+    /// A book with these fallback contacts, for subjects without contacts of their own.
+    #[must_use]
+    pub fn new(fallback: Vec<Contact>) -> Self {
+        Self { fallback: fallback.into_iter().map(with_free_id).collect() }
+    }
+
+    /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but unreadable is not
+    /// "none": the alert waits until it is mended, because the fallback was not meant for it. Warns about each unreadable contact.
+    ///
+    /// # Errors
+    ///
+    /// [`ContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it concerns this
+    /// subject alone.
+    pub async fn contacts_of(&self, client: &RedisClient, subject: &Subject) -> Result<Contacts, ContactsError> {
+        let reply = client.query(redis::cmd("HGET").arg(keys::subject(subject)).arg("contacts")).await;
+        let contacts = match reply {
+            Ok(field) => self.judge(field),
+            Err(error) if error_kind(&error) == ErrorKind::WrongType => {
+                Contacts::broken("the subject's key is not a hash")
+            }
+            Err(source) => return Err(ContactsError { subject: subject.clone(), source }),
+        };
+        for Unreadable { id, why } in &contacts.unreadable {
+            metrics::counter!(meters::UNREADABLE).increment(1);
+            let contact = id.as_ref().map_or("unknown", ContactId::as_str);
+            tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is mended");
+        }
+        Ok(contacts)
+    }
+
+    /// Looks for one contact again: among the subject's own, or in the fallback where it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`ContactBook::contacts_of`].
+    pub async fn find(&self, client: &RedisClient, subject: &Subject, id: &ContactId) -> Result<Found, ContactsError> {
+        Ok(self.contacts_of(client, subject).await?.find(id))
+    }
+
+    /// Pure: the contacts that a stored field means.
+    fn judge(&self, field: Option<Vec<u8>>) -> Contacts {
+        let own = match field.as_deref().filter(|json| !json.is_empty()).map(serde_json::from_slice::<Vec<&RawValue>>) {
+            None => Contacts::default(),
+            Some(Ok(elements)) => Contacts::of(&elements),
+            Some(Err(error)) => Contacts::broken(&format!("contacts is not a JSON array: {}", place(&error))),
+        };
+        match own.readable.is_empty() && own.unreadable.is_empty() {
+            true => Contacts { of: Whose::Fallback, readable: self.fallback.clone(), ..own },
+            false => own,
+        }
+    }
+}
+
+impl Contacts {
+    /// Looks for one contact.
+    #[must_use]
+    pub fn find(&self, id: &ContactId) -> Found {
+        if let Some(contact) = self.readable.iter().find(|contact| contact.id == *id) {
+            return Found::Contact(contact.clone());
+        }
+        let maybe_it = |unreadable: &Unreadable| unreadable.id.as_ref().is_none_or(|stated| stated == id);
+        if self.unreadable.iter().any(maybe_it) { Found::Unreadable } else { Found::Removed }
+    }
+
+    fn of(elements: &[&RawValue]) -> Self {
+        let mut contacts = Self::default();
+        for element in elements {
+            match Contact::of_element(element) {
+                Ok(contact) if contact.verified => contacts.readable.push(with_free_id(contact)),
+                Ok(contact) => contacts.unverified.push(with_free_id(contact).id),
+                Err(error) => {
+                    let id = stated_id(element);
+                    let is_object = element.get().starts_with('{');
+                    let why = if is_object { error.to_string() } else { "not an object".to_owned() };
+                    contacts.unreadable.push(Unreadable { id, why });
+                }
+            }
+        }
+        contacts
+    }
+
+    fn broken(why: &str) -> Self {
+        Self { unreadable: vec![Unreadable { id: None, why: why.to_owned() }], ..Self::default() }
+    }
+}
+
+/// The id that an element says it has, whatever else it says.
+fn stated_id(element: &RawValue) -> Option<ContactId> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(element.get()).ok()?;
+    let id: String = serde_json::from_str(fields.get("id")?.get()).ok()?;
+    (!id.is_empty()).then(|| ContactId::from_stored(&id))
+}
+
+/// The error's kind and place without the text around it, which may hold an address or a secret.
+fn place(error: &serde_json::Error) -> String {
+    format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column()).to_lowercase()
+}
+
+/// A contact that took the reserved id gets the one derived from its address.
+fn with_free_id(mut contact: Contact) -> Contact {
+    if contact.id.as_str() == RESERVED_ID {
+        contact.id = contact.derived_id();
+    }
+    contact
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(fallback: &[&str], field: &str) -> Contacts {
+        let book = ContactBook::new(fallback.iter().map(|address| Contact::email(address)).collect());
+        book.judge(Some(field.as_bytes().to_vec()))
+    }
+
+    fn addresses(contacts: &Contacts) -> Vec<&str> {
+        contacts.readable.iter().map(Contact::address).collect()
+    }
+
+    const UNVERIFIED: &str = r#"{"id":"c_1","channel":"email","address":"new@b.test","verified":false}"#;
+
+    /// Alerts to an address that nobody has confirmed would be mail to a stranger.
+    #[test]
+    fn an_unverified_contact_counts_as_not_there() {
+        let contacts = judged(&[], &format!(r#"[{UNVERIFIED},{{"channel":"email","address":"a@b.test"}}]"#));
+        assert_eq!(addresses(&contacts), ["a@b.test"]);
+        assert_eq!(contacts.find(&ContactId::from_stored("c_1")), Found::Removed);
+        assert_eq!(contacts.unverified, [ContactId::from_stored("c_1")]);
+    }
+
+    /// What the platform wrote by mistake must be told, and not be taken for fields in their order.
+    #[test]
+    fn a_list_of_fields_is_unreadable() {
+        let contacts = judged(&["ops@b.test"], r#"[[null,"email","a@b.test",null,null,false,true]]"#);
+        let why: Vec<&str> = contacts.unreadable.iter().map(|one| one.why.as_str()).collect();
+        assert_eq!((addresses(&contacts), why), (vec![], vec!["not an object"]));
+    }
+
+    /// A note of the platform's own that no value can hold must not cost the others their alerts, nor its own contact.
+    #[test]
+    fn a_note_that_can_not_be_read_costs_nobody_an_alert() {
+        for note in ["1e999", r#""\ud800""#] {
+            let stored = format!(
+                r#"[{{"channel":"email","address":"a@b.test","note":{note}}},{{"id":"x","note":{note}}},
+                    {{"channel":"email","address":"b@b.test"}}]"#
+            );
+            let contacts = judged(&[], &stored);
+            assert_eq!(addresses(&contacts), ["a@b.test", "b@b.test"]);
+            assert_eq!(contacts.unreadable.len(), 1, "{:?}", contacts.unreadable);
+        }
+    }
+
+    /// Whoever adds a contact must not take the alerts away from the fallback before it is confirmed.
+    #[test]
+    fn with_only_unverified_contacts_the_fallback_stays() {
+        assert_eq!(addresses(&judged(&["ops@b.test"], &format!("[{UNVERIFIED}]"))), ["ops@b.test"]);
+        assert_eq!(addresses(&judged(&["ops@b.test"], &format!("[{UNVERIFIED},{{}}]"))), [""; 0]);
+        assert_eq!(addresses(&judged(&[], &format!("[{UNVERIFIED}]"))), [""; 0]);
+    }
+}

@@ -1,0 +1,240 @@
+//! How a verb fails: the exit code, the `error:` line and the `hint:` line.
+
+use std::fmt;
+use std::io;
+
+use crate::app::EndedEarly;
+use crate::app::start::{CannotStart, NO_DATABASE_HINT};
+use crate::config::ConfigError;
+use crate::wire::{EmbeddedError, EndpointError, ErrorKind, error_kind};
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// What was asked is done.
+    Done,
+    /// It failed; a connection that can't be made, too.
+    Failed,
+    /// The command line is wrong.
+    Usage,
+    /// The configuration or a template is wrong (`EX_CONFIG` of sysexits).
+    Configuration,
+}
+
+impl Exit {
+    /// The number that the shell sees.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Configuration => 78,
+        }
+    }
+}
+
+/// A failure with its hint and its exit code; the error below it is shown as it is.
+#[derive(Debug)]
+struct Advised {
+    error: anyhow::Error,
+    hint: String,
+    exit: Exit,
+}
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Advised {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The display above is the error's own, so the chain goes on below it.
+        self.error.source()
+    }
+}
+
+/// Adds the hint that ends every error.
+pub trait Hint<T> {
+    /// Adds what to do about it; exit 1.
+    ///
+    /// # Errors
+    ///
+    /// The same failure with the hint.
+    fn hint(self, hint: impl fmt::Display) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> Hint<T> for Result<T, E> {
+    fn hint(self, hint: impl fmt::Display) -> anyhow::Result<T> {
+        self.map_err(|error| advised(error.into(), hint, Exit::Failed))
+    }
+}
+
+/// What was asked can't be done.
+#[must_use]
+pub fn failed(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
+    advised(anyhow::anyhow!("{message}"), hint, Exit::Failed)
+}
+
+/// The command line is wrong in a way that the parser of arguments can't see.
+#[must_use]
+pub fn usage(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
+    advised(anyhow::anyhow!("{message}"), hint, Exit::Usage)
+}
+
+/// A configuration or a template is wrong.
+#[must_use]
+pub fn misconfigured(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
+    advised(anyhow::anyhow!("{message}"), hint, Exit::Configuration)
+}
+
+fn advised(error: anyhow::Error, hint: impl fmt::Display, exit: Exit) -> anyhow::Error {
+    Advised { error, hint: hint.to_string(), exit }.into()
+}
+
+/// What is left to say about a verb that ended: its exit code and the lines for stderr.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The exit code.
+    pub exit: Exit,
+    /// `error: ...` and `hint: ...`; empty when there is nothing to say.
+    pub text: String,
+}
+
+/// Judges how a verb ended. Pure.
+#[must_use]
+pub fn report(outcome: &anyhow::Result<()>) -> Report {
+    match outcome {
+        Ok(()) => Report { exit: Exit::Done, text: String::new() },
+        // `quotabell alerts | head` is no failure: the reader has seen enough.
+        Err(error) if is_broken_pipe(error) => Report { exit: Exit::Done, text: String::new() },
+        Err(error) => {
+            let (exit, hint) = judged(error);
+            Report { exit, text: format!("error: {}\nhint: {hint}\n", causes(error)) }
+        }
+    }
+}
+
+/// The error and its causes, outermost first. Some errors say their cause in their own text: it is not said again.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    // Only our own stdout: Redis' connection may break in the same way, as a redis error.
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn judged(error: &anyhow::Error) -> (Exit, String) {
+    for cause in error.chain() {
+        if let Some(advised) = cause.downcast_ref::<Advised>() {
+            return (advised.exit, advised.hint.clone());
+        }
+        if let Some(config) = cause.downcast_ref::<ConfigError>() {
+            return (Exit::Configuration, config.hint());
+        }
+        if let Some(cannot) = cause.downcast_ref::<CannotStart>() {
+            return (Exit::Failed, cannot.hint.clone());
+        }
+        if let Some(EmbeddedError::DataDir { .. }) = cause.downcast_ref::<EmbeddedError>() {
+            let hint = "redis.data_dir takes the path of a directory that quotabell may write to; instead of a server of its own, \
+                        redis.url can name one that runs already, as redis://127.0.0.1:6379";
+            return (Exit::Failed, hint.into());
+        }
+        if cause.is::<EndedEarly>() {
+            let hint = "what was not settled is sent again by the next daemon, under the same id: receivers drop what they have";
+            return (Exit::Failed, hint.to_owned());
+        }
+        if cause.is::<EmbeddedError>() {
+            return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
+        }
+        if cause.is::<EndpointError>() {
+            return (Exit::Configuration, "redis.url is \"embedded\", redis://, rediss:// or redis+unix://".into());
+        }
+        if let Some(redis) = cause.downcast_ref::<redis::RedisError>() {
+            return (Exit::Failed, of_error_kind(error_kind(redis)).to_owned());
+        }
+    }
+    (Exit::Failed, "`quotabell --help` lists the verbs, `quotabell check-config` checks the configuration".to_owned())
+}
+
+/// What to do about a failed call to Redis.
+#[must_use]
+pub const fn of_error_kind(fault: ErrorKind) -> &'static str {
+    match fault {
+        ErrorKind::Away => {
+            "is Redis running there? redis.url in the configuration says where (QUOTABELL__REDIS__URL overrides it)"
+        }
+        ErrorKind::NotReady => "Redis is starting, busy or without its replicas: try again in a moment",
+        ErrorKind::ReadOnly => "this is a replica: name the primary in redis.url",
+        ErrorKind::Full => {
+            "Redis is at its maxmemory: free memory or raise maxmemory; the daemon frees what it has counted"
+        }
+        ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
+        ErrorKind::Database => NO_DATABASE_HINT,
+        ErrorKind::Denied => "give the Redis user the right to the command and the key (ACL SETUSER)",
+        ErrorKind::WrongType => {
+            "a key of quotabell's holds something else: look at it with `redis-cli TYPE KEY`, and rename or delete it"
+        }
+        ErrorKind::Other => "`quotabell check-config` checks the configuration and the connection",
+    }
+}
+
+/// Turns what the parser of arguments says into our form: its tip becomes the hint, at the end. Pure.
+#[must_use]
+pub fn report_usage(rendered: &str) -> Report {
+    const TIP: &str = "tip: ";
+    let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");
+    let (advice, rest): (Vec<&str>, Vec<&str>) = rendered.lines().partition(|line| is_advice(line));
+    let tip = advice.iter().find_map(|line| line.trim_start().strip_prefix(TIP));
+    let hint = tip.unwrap_or("--help after the verb shows its options, with examples");
+    let mut text = String::new();
+    for line in rest {
+        // Where a tip was taken out, two blank lines would be left.
+        if !(line.is_empty() && (text.is_empty() || text.ends_with("\n\n"))) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    Report { exit: Exit::Usage, text: format!("{}\nhint: {hint}\n", text.trim_end()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+
+    /// Each failure must end with its own code and hint, also when context was added on the way.
+    #[test]
+    fn the_innermost_advice_decides_code_and_hint() {
+        let wrapped: anyhow::Result<()> = Err(usage("nothing to set", "name an option")).context("subject set");
+        let report = report(&wrapped);
+        assert_eq!(report.exit, Exit::Usage);
+        assert_eq!(report.text, "error: subject set: nothing to set\nhint: name an option\n");
+    }
+
+    /// `quotabell subject list | head` must end quietly.
+    #[test]
+    fn a_reader_that_left_is_no_failure() {
+        let pipe: anyhow::Result<()> = Err(io::Error::from(io::ErrorKind::BrokenPipe)).context("write to stdout");
+        assert_eq!(report(&pipe).exit, Exit::Done);
+    }
+
+    /// A cause below the advised error must be shown once, not twice.
+    #[test]
+    fn causes_are_shown_once() {
+        let io: anyhow::Result<()> =
+            Err(io::Error::from(io::ErrorKind::NotFound)).context("open contacts.csv").hint("check the path");
+        assert_eq!(report(&io).text, "error: open contacts.csv: entity not found\nhint: check the path\n");
+    }
+}

@@ -1,0 +1,96 @@
+//! What a failed call to Redis means: one classification for the shared connection and for the reader of streams.
+
+use redis::RedisError;
+
+/// What a failed call to Redis means for whoever made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// No connection, or it broke: connect again.
+    Away,
+    /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, TRYAGAIN): wait.
+    NotReady,
+    /// A replica, or a primary that was demoted: connect again, wait.
+    ReadOnly,
+    /// `maxmemory` is reached: wait until memory is freed.
+    Full,
+    /// Wrong password or user.
+    Login,
+    /// The user may not run the command or touch the key.
+    Denied,
+    /// The server has no database of the number that the URL names.
+    Database,
+    /// A key of ours holds another type, or a value that is not ours.
+    WrongType,
+    /// Something else: a bug or a server that is not what we take it for.
+    Other,
+}
+
+impl ErrorKind {
+    /// The fault as a field of the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::NotReady => "not_ready",
+            Self::ReadOnly => "read_only",
+            Self::Full => "full",
+            Self::Login => "login",
+            Self::Denied => "denied",
+            Self::Database => "database",
+            Self::WrongType => "wrong_type",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether waiting and trying again can mend it.
+    #[must_use]
+    pub const fn is_passing(self) -> bool {
+        matches!(self, Self::Away | Self::NotReady | Self::ReadOnly | Self::Full)
+    }
+}
+
+/// What a client beyond `maxclients` is told before the server hangs up. It and the next two have no code of their own, so their
+/// first words are looked at; without it a crowded server would look like one that will never do.
+const CROWDED: &str = "max number of clients";
+/// What SELECT answers for a number that is too high.
+const NO_DATABASE: &str = "DB index is out of range";
+/// What is answered for a script that does what the user may not: by Redis 7.0, and by later ones and Valkey.
+const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
+/// Classifies an error by its kind and code, never by its free text, except where the server gives no code.
+///
+/// A pipeline's error is what its first failing command says.
+#[must_use]
+pub fn error_kind(error: &RedisError) -> ErrorKind {
+    match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => return ErrorKind::Login,
+        redis::ErrorKind::Io => return ErrorKind::Away,
+        _ => {}
+    }
+    // The crate keeps the codes of a pipeline's or a transaction's failures only in this list.
+    if let Some(failures) = error.clone().into_server_errors()
+        && let Some((_, failure)) = failures.first()
+    {
+        return fault_of_reply(failure.code(), failure.details().unwrap_or_default());
+    }
+    fault_of_reply(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
+}
+
+/// Classifies an error reply: its first word and the rest of the line.
+pub(super) fn fault_of_reply(code: &str, text: &str) -> ErrorKind {
+    match code {
+        "NOAUTH" | "WRONGPASS" => ErrorKind::Login,
+        // DENIED is the answer of protected mode to a client from another host.
+        "NOPERM" | "DENIED" => ErrorKind::Denied,
+        "WRONGTYPE" => ErrorKind::WrongType,
+        "OOM" => ErrorKind::Full,
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => {
+            ErrorKind::NotReady
+        }
+        "READONLY" | "UNBLOCKED" => ErrorKind::ReadOnly,
+        "ERR" if text.starts_with(CROWDED) => ErrorKind::Away,
+        "ERR" if text.starts_with(NO_DATABASE) => ErrorKind::Database,
+        "ERR" if DENIED_IN_SCRIPT.iter().any(|start| text.starts_with(start)) => ErrorKind::Denied,
+        _ => ErrorKind::Other,
+    }
+}
