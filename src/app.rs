@@ -18,17 +18,17 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
 use crate::config::Config;
 use crate::contacts::book::ContactBook;
-use crate::events::worker::Parts;
-use crate::events::{PartitionLease, Worker};
-use crate::ledger::{Check, Committer};
+use crate::events::worker::EventWorkerParts;
+use crate::events::{EventWorker, PartitionLease};
+use crate::ledger::{CheckScript, Committer};
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
 use crate::sender::{Sender, Throttle};
-use crate::subjects::watch::{Changes, Watch};
-use crate::subjects::{Lookup, Plans};
+use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::subjects::{Plans, SettingsLookup};
 use crate::types::{Keys, meters};
 use crate::verification::{Desk, DeskParts, Messenger, MessengerParts, Wanted};
 use crate::wire::RedisClient;
-use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 mod embedded_supervisor;
 pub mod logging;
@@ -199,28 +199,29 @@ fn spawn_work(
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
-    let (for_worker, for_waker, for_checks) = (Changes::default(), Changes::default(), Changes::default());
+    let (for_worker, for_waker, for_checks) = (ChangeFeed::default(), ChangeFeed::default(), ChangeFeed::default());
 
     let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
-    let watch = Watch::new(ready.target.client_resp3()?, readers);
+    let watch = ChangeListener::new(ready.target.client_resp3()?, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
 
-    let lookup = Lookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
+    let lookup = SettingsLookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
     // A link of its own, so that no check queues behind a commit.
-    let checker = Arc::new(Checker::new(RedisClient::new(ready.target.client()?), lookup, Check::new(keys.clone())));
+    let checker =
+        Arc::new(Checker::new(RedisClient::new(ready.target.client()?), lookup, CheckScript::new(keys.clone())));
     checks.open(Arc::clone(&checker));
     let token = serving.clone();
     tasks.spawn("checks", async move { checker.look_after(token).await });
 
     let host = nix::unistd::gethostname().context("ask for this machine's name")?;
-    let worker = Worker::new(Parts {
+    let worker = EventWorker::new(EventWorkerParts {
         target: ready.target.clone(),
         // Of its own, so that commits never queue behind other calls.
         client: Arc::new(RedisClient::new(ready.target.client()?)),
         lease: Some(PartitionLease::new(&keys, &host.to_string_lossy(), address)),
         keys: keys.clone(),
         config: config.stream.clone(),
-        committer: Committer::new(keys.clone(), ready.terms.clone()),
+        committer: Committer::new(keys.clone(), ready.settings.clone()),
         plans,
         cache_entries: config.subjects.cache_entries,
         changes: for_worker,
@@ -279,7 +280,7 @@ async fn keep<F>(stop: CancellationToken, name: &'static str, mut run: impl FnMu
 where
     F: Future<Output = Result<(), OutboxError>>,
 {
-    let mut retries = Retries::new(Schedule::RECONNECT);
+    let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
     let mut said = String::new();
     while !stop.is_cancelled() {
         let begun = Instant::now();
@@ -287,7 +288,7 @@ where
             Ok(()) => return,
             Err(error) => {
                 if begun.elapsed() > SETTLED {
-                    retries.worked();
+                    retries.reset();
                     said.clear();
                 }
                 metrics::counter!(meters::REDIS_ERRORS, "operation" => name).increment(1);
@@ -301,7 +302,7 @@ where
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(retries.failed()) => {}
+            () = tokio::time::sleep(retries.next_delay()) => {}
         }
     }
 }

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::ledger::admission::{self, Written};
-use crate::ledger::{Judgement, Question};
+use crate::ledger::decision::CheckResponse;
+use crate::ledger::{CheckDecision, CheckRequest};
 use crate::types::units::UNITS_MAX;
 use crate::types::{EventId, Units};
 
@@ -45,7 +45,7 @@ pub(super) struct Body {
 
 impl Body {
     /// Judges the fields by the rules of the usage event.
-    fn question(self, token: Option<&Token>) -> Result<Question, Problem> {
+    fn question(self, token: Option<&Token>) -> Result<CheckRequest, Problem> {
         let Self { subject, metric, units, record, id } = self;
         let subject = subject.required_text("subject")?;
         let metric = metric.text("metric")?.unwrap_or_default();
@@ -56,7 +56,7 @@ impl Body {
             return Err(needs_token("record"));
         }
         let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
-        Ok(Question { subject, metric, units, record })
+        Ok(CheckRequest { subject, metric, units, record })
     }
 }
 
@@ -65,24 +65,24 @@ pub(super) async fn check(State(api): State<Arc<Api>>, Json(body): Json<Body>) -
     let question = body.question(api.token.as_ref())?;
     match api.checks.decide(&question).await {
         Decided::Judged(judgement) if judgement.is_allowed() => {
-            let written = admission::written(&question, &judgement);
+            let written = CheckResponse::new(&question, &judgement);
             Ok((StatusCode::OK, fields(&judgement), json(&written)).into_response())
         }
         Decided::Judged(judgement) => Err(refused(&question, &judgement)),
         Decided::LetPass(recorded) => {
-            let written = admission::written(&question, &Judgement { recorded, ..Judgement::none() });
+            let written = CheckResponse::new(&question, &CheckDecision { recorded, ..CheckDecision::none() });
             Ok((StatusCode::OK, json(&written)).into_response())
         }
         Decided::TurnedAway => Err(turned_away(&question)),
     }
 }
 
-fn json(written: &Written) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
+fn json(written: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
     let text = serde_json::to_vec(written).expect("strings and numbers are JSON");
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text)
 }
 
-fn fields(judgement: &Judgement) -> HeaderMap {
+fn fields(judgement: &CheckDecision) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(RateLimit { limit, policy }) = rate_limit::fields(judgement) {
         headers.insert(RATE_LIMIT, limit);
@@ -91,8 +91,8 @@ fn fields(judgement: &Judgement) -> HeaderMap {
     headers
 }
 
-fn refused(question: &Question, judgement: &Judgement) -> Problem {
-    let Question { subject, metric, units, .. } = question;
+fn refused(question: &CheckRequest, judgement: &CheckDecision) -> Problem {
+    let CheckRequest { subject, metric, units, .. } = question;
     let violated: Vec<&str> = rate_limit::violated(judgement).collect();
     let never = judgement.never_fits();
     let detail = if never {
@@ -102,7 +102,7 @@ fn refused(question: &Question, judgement: &Judgement) -> Problem {
     };
     let mut problem = Problem::quota_exceeded(detail)
         .member("violated-policies", violated)
-        .members(members(&admission::written(question, judgement)))
+        .members(members(&CheckResponse::new(question, judgement)))
         .header(RETRY_AFTER, rate_limit::retry_after(judgement));
     for (name, value) in fields(judgement) {
         problem = problem.header(name.expect("each name once"), value);
@@ -110,14 +110,14 @@ fn refused(question: &Question, judgement: &Judgement) -> Problem {
     problem
 }
 
-fn turned_away(question: &Question) -> Problem {
-    let written = Written { allowed: false, ..admission::written(question, &Judgement::none()) };
+fn turned_away(question: &CheckRequest) -> Problem {
+    let written = CheckResponse { allowed: false, ..CheckResponse::new(question, &CheckDecision::none()) };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nobody can judge now, and check.on_error is \"deny\"")
         .members(members(&written))
         .header(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
-fn members(written: &Written) -> serde_json::Map<String, Value> {
+fn members(written: &CheckResponse) -> serde_json::Map<String, Value> {
     match serde_json::to_value(written) {
         Ok(Value::Object(members)) => members,
         _ => unreachable!("a struct of strings and numbers is a JSON object"),

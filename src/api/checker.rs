@@ -12,9 +12,9 @@ use metrics::{counter, histogram};
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::admission::Recorded;
-use crate::ledger::{Check, CheckError, Judgement, Question};
-use crate::subjects::Lookup;
+use crate::ledger::decision::Recorded;
+use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
+use crate::subjects::SettingsLookup;
 use crate::types::meters;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -39,8 +39,8 @@ pub struct Checks {
 #[derive(Debug)]
 pub struct Checker {
     client: RedisClient,
-    lookup: Lookup,
-    check: Check,
+    lookup: SettingsLookup,
+    check: CheckScript,
     /// Whether Redis did not answer when it was looked at last.
     away: AtomicBool,
 }
@@ -49,7 +49,7 @@ pub struct Checker {
 #[derive(Debug)]
 pub enum Decided {
     /// By the subject's limits.
-    Judged(Judgement),
+    Judged(CheckDecision),
     /// By `check.on_error`: it may proceed. The event is recorded all the same where Redis answers.
     LetPass(Recorded),
     /// By `check.on_error`: it may not.
@@ -100,8 +100,8 @@ impl Checks {
         let _ = self.checker.set(checker);
     }
 
-    /// Decides a question within the deadline, and counts how. Not repeatable: see [`Check::judge`].
-    pub async fn decide(&self, question: &Question) -> Decided {
+    /// Decides a question within the deadline, and counts how. Not repeatable: see [`CheckScript::judge`].
+    pub async fn decide(&self, question: &CheckRequest) -> Decided {
         let began = Instant::now();
         let judged = match self.checker.get() {
             None => Err(Unjudged::Starting),
@@ -127,7 +127,7 @@ impl Checks {
         decided
     }
 
-    fn say(&self, question: &Question, unjudged: &Unjudged) {
+    fn say(&self, question: &CheckRequest, unjudged: &Unjudged) {
         // The look-up has named the subject and the field, and one such subject must not hide that Redis is away.
         if matches!(unjudged, Unjudged::Unreadable(_)) {
             return;
@@ -174,11 +174,11 @@ impl Decided {
 impl Checker {
     /// A checker with a connection for checks alone.
     #[must_use]
-    pub const fn new(client: RedisClient, lookup: Lookup, check: Check) -> Self {
+    pub const fn new(client: RedisClient, lookup: SettingsLookup, check: CheckScript) -> Self {
         Self { client, lookup, check, away: AtomicBool::new(false) }
     }
 
-    async fn judge(&self, question: &Question, on_error: OnError) -> Result<Judgement, Unjudged> {
+    async fn judge(&self, question: &CheckRequest, on_error: OnError) -> Result<CheckDecision, Unjudged> {
         // Else each of thousands would wait for its own deadline, or connect by itself.
         if self.away.load(Ordering::Relaxed) {
             return Err(Unjudged::Away);
@@ -201,9 +201,9 @@ impl Checker {
         while !stop.is_cancelled() {
             let looked: RedisResult<(i64, i64)> = self.client.query_within(LOOK_TIMEOUT, &redis::cmd("TIME")).await;
             if let Ok((seconds, micros)) = &looked {
-                self.check.clock().shows(seconds * 1000 + micros / 1000);
+                self.check.clock().set(seconds * 1000 + micros / 1000);
             }
-            let is_away = |error| matches!(error_kind(error), ErrorKind::Away | ErrorKind::NotReady);
+            let is_away = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
             self.away.store(looked.as_ref().is_err_and(is_away), Ordering::Relaxed);
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::Candidate;
-use crate::throttle::one_time_token::{self, Created, TokenError};
+use crate::throttle::one_time_token::{self, OneTimeTokenError, TokenCreation};
 use crate::types::{ContactId, Keys, Subject};
 use crate::wire::RedisClient;
 
@@ -33,7 +33,7 @@ pub(super) struct Meant {
 ///
 /// # Errors
 ///
-/// [`TokenError`]: Redis, or a contact whose id is too long for a token.
+/// [`OneTimeTokenError`]: Redis, or a contact whose id is too long for a token.
 pub(super) async fn make(
     client: &RedisClient,
     keys: &Keys,
@@ -41,13 +41,13 @@ pub(super) async fn make(
     candidate: &Candidate,
     endpoint: &str,
     lives: Duration,
-) -> Result<String, TokenError> {
+) -> Result<String, OneTimeTokenError> {
     let Candidate { subject, contact } = candidate.clone();
     let meant = Meant { subject, contact, endpoint: endpoint.to_owned() };
     let metadata = serde_json::to_vec(&meant).expect("text is JSON");
     loop {
         let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
-        if one_time_token::create(client, &key(keys, &token), &metadata, lives).await? == Created::New {
+        if one_time_token::create(client, &key(keys, &token), &metadata, lives).await? == TokenCreation::Created {
             return Ok(below(public_url, &token));
         }
     }

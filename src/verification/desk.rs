@@ -16,7 +16,7 @@ use super::password;
 use super::{Candidate, Event, VerificationConfig, Wanted, confirm_link, element};
 use crate::contacts::Contact;
 use crate::contacts::store::{Stored, change_contacts, read_contacts};
-use crate::throttle::{Added, ExpiringSet, TooManyMembers};
+use crate::throttle::{ExpiringSet, ExpiringSetDecision, TooManyMembers};
 use crate::types::{Keys, Subject, nonce};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -215,7 +215,7 @@ impl Desk {
         let this = nonce();
         let guesses = keys.verify_guesses(&stored.nonce);
         let counted = self.guesses.add(client, &guesses, &this, self.parts.config.lifetime).await?;
-        let may_guess = matches!(counted, Added::Alive { .. });
+        let may_guess = matches!(counted, ExpiringSetDecision::Added { .. });
         if !(stored.is(holder, guess) && may_guess) {
             return Ok(Guessed::Refused);
         }

@@ -19,7 +19,7 @@ use super::{Candidate, DeskError, Event, VerificationConfig, Wanted, confirm_lin
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, Endpoint};
 use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
-use crate::throttle::one_time_token::TokenError;
+use crate::throttle::one_time_token::OneTimeTokenError;
 use crate::transport::{Arrival, Challenged, Posted};
 use crate::types::{Channel, Class, Keys, Outcome, Secret, UnixMs, nonce};
 use crate::wire::RedisClient;
@@ -55,7 +55,7 @@ enum MessageError {
     #[error("redis")]
     Redis(#[from] redis::RedisError),
     #[error("make a confirm link")]
-    RedisClient(#[from] TokenError),
+    RedisClient(#[from] OneTimeTokenError),
     #[error("store the consent")]
     Consent(#[from] DeskError),
 }

@@ -11,7 +11,7 @@ use redis::RedisResult;
 use super::desk::DeskError;
 use super::{Candidate, Event, VerificationConfig, added_as, counted_as, fingerprint};
 use crate::contacts::{Contact, Endpoint};
-use crate::throttle::{Added, Cooldown, ExpiringSet, Passage, TooManyMembers};
+use crate::throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, TooManyMembers};
 use crate::types::alert::digest_of;
 use crate::types::{ContactId, Keys, Subject, nonce};
 use crate::wire::RedisClient;
@@ -56,9 +56,9 @@ impl Pace {
 
     /// Whether a contact that was named is asked for again too early.
     pub(super) async fn again(&self, client: &RedisClient, named: &Candidate) -> Result<(), DeskError> {
-        match Cooldown::new(ASKED_EVERY).pass(client, &self.keys.verify_resent(&named.digest())).await? {
-            Passage::Through => Ok(()),
-            Passage::Cooling { retry_after } => Err(throttled(retry_after)),
+        match Cooldown::new(ASKED_EVERY).try_start(client, &self.keys.verify_resent(&named.digest())).await? {
+            CooldownDecision::Started => Ok(()),
+            CooldownDecision::Active { retry_after } => Err(throttled(retry_after)),
         }
     }
 
@@ -75,8 +75,8 @@ impl Pace {
         let address = found.map_or_else(|| name.clone(), |found| by_address(&self.keys, &counted_as(found)));
         self.count(client, &name, &this).await?;
         Ok(match self.requests.add(client, &address, &this, self.period).await? {
-            Added::Alive { .. } => Asks::Now(this),
-            Added::Full { .. } => Asks::Never,
+            ExpiringSetDecision::Added { .. } => Asks::Now(this),
+            ExpiringSetDecision::Full { .. } => Asks::Never,
         })
     }
 
@@ -95,11 +95,13 @@ impl Pace {
             Turn::Anothers { left } => return Err(self.longest(client, &[&address, &name], left).await?),
         };
         for (key, other) in [(&address, &name), (&name, &address)] {
-            if let Added::Full { retry_after } = self.requests.add(client, key, &turn, self.period).await? {
+            if let ExpiringSetDecision::Full { retry_after } =
+                self.requests.add(client, key, &turn, self.period).await?
+            {
                 return Err(self.longest(client, &[other], retry_after).await?);
             }
         }
-        Cooldown::new(ASKED_EVERY).pass(client, &self.keys.verify_resent(&named.digest())).await?;
+        Cooldown::new(ASKED_EVERY).try_start(client, &self.keys.verify_resent(&named.digest())).await?;
         Ok(turn)
     }
 
@@ -147,8 +149,8 @@ impl Pace {
 
     async fn count(&self, client: &RedisClient, key: &str, request: &str) -> Result<(), DeskError> {
         match self.requests.add(client, key, request, self.period).await? {
-            Added::Alive { .. } => Ok(()),
-            Added::Full { retry_after } => Err(throttled(retry_after)),
+            ExpiringSetDecision::Added { .. } => Ok(()),
+            ExpiringSetDecision::Full { retry_after } => Err(throttled(retry_after)),
         }
     }
 }
