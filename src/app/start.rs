@@ -28,6 +28,8 @@ pub struct Start<'a> {
     pub plans: &'a Plans,
     /// Where Redis is.
     pub target: &'a RedisEndpoint,
+    /// The shared connection.
+    pub client: &'a Arc<RedisClient>,
 }
 
 /// Redis has been reached and found fit.
@@ -66,15 +68,14 @@ impl Start<'_> {
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
         let target = self.target;
-        let client = Arc::new(RedisClient::new(target.client()?));
         let terms = terms(self.config, self.plans);
         let mut retries = Retries::new(Schedule::RECONNECT);
         let mut said = String::new();
         loop {
-            match self.examine(&client, &terms).await {
+            match self.examine(self.client, &terms).await {
                 Ok(server) => {
                     warn_about(&server);
-                    return Ok(Ready { target: target.clone(), client, terms });
+                    return Ok(Ready { target: target.clone(), client: Arc::clone(self.client), terms });
                 }
                 Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {
