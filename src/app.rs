@@ -18,17 +18,17 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, ApiState, CheckService, Gauges, Readiness, Token};
 use crate::config::Config;
 use crate::contacts::book::ContactBook;
-use crate::events::worker::Parts;
-use crate::events::{PartitionLease, Worker};
-use crate::ledger::{Check, Committer};
+use crate::events::worker::EventWorkerParts;
+use crate::events::{EventWorker, PartitionLease};
+use crate::ledger::{CheckScript, Committer};
 use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
 use crate::sender::{Sender, Throttle};
-use crate::subjects::watch::{Changes, Watch};
-use crate::subjects::{Lookup, Plans};
+use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::subjects::{Plans, SettingsLookup};
 use crate::types::{Keys, meters};
 use crate::verification::{ContactRef, Messenger, MessengerParts, VerificationParts, VerificationService};
 use crate::wire::RedisClient;
-use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 mod embedded_supervisor;
 pub mod logging;
@@ -88,13 +88,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let parts =
         VerificationParts { client: Arc::clone(&client), keys: keys.clone(), config: config.verification.clone() };
     let (verification, waiting) = VerificationService::new(parts)?;
-    let for_checks = Changes::default();
+    let for_checks = ChangeFeed::default();
     let checks = Arc::new(CheckService::new(
         config.check.clone(),
         // Of its own, so that no check queues behind a commit.
         Arc::new(RedisClient::new(target.client()?)),
-        Lookup::new(plans.clone(), config.subjects.cache_entries, for_checks.clone()),
-        Check::new(keys.clone()),
+        SettingsLookup::new(plans.clone(), config.subjects.cache_entries, for_checks.clone()),
+        CheckScript::new(keys.clone()),
     ));
     let api = Arc::new(ApiState {
         readiness: Arc::clone(&readiness),
@@ -194,8 +194,8 @@ struct Work<'a> {
     /// Where this daemon listens, which tells it from others of its host.
     address: SocketAddr,
     checks: &'a Arc<CheckService>,
-    /// Changes of subjects that checks have to follow.
-    for_checks: Changes,
+    /// ChangeFeed of subjects that checks have to follow.
+    for_checks: ChangeFeed,
     /// Ends after the work, with the HTTP server.
     serving: &'a CancellationToken,
 }
@@ -212,24 +212,24 @@ fn spawn_work(
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
-    let (for_worker, for_waker) = (Changes::default(), Changes::default());
+    let (for_worker, for_waker) = (ChangeFeed::default(), ChangeFeed::default());
 
     let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
-    let watch = Watch::new(ready.target.client_resp3()?, readers);
+    let watch = ChangeListener::new(ready.target.client_resp3()?, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
 
     let (checks, token) = (Arc::clone(checks), serving.clone());
     tasks.spawn("checks", async move { checks.watch_connection(token).await });
 
     let host = nix::unistd::gethostname().context("ask for this machine's name")?;
-    let worker = Worker::new(Parts {
+    let worker = EventWorker::new(EventWorkerParts {
         target: ready.target.clone(),
         // Of its own, so that commits never queue behind other calls.
         client: Arc::new(RedisClient::new(ready.target.client()?)),
         lease: Some(PartitionLease::new(&keys, &host.to_string_lossy(), address)),
         keys: keys.clone(),
         config: config.stream.clone(),
-        committer: Committer::new(keys.clone(), ready.terms.clone()),
+        committer: Committer::new(keys.clone(), ready.settings.clone()),
         plans,
         cache_entries: config.subjects.cache_entries,
         changes: for_worker,
@@ -288,7 +288,7 @@ async fn keep<F>(stop: CancellationToken, name: &'static str, mut run: impl FnMu
 where
     F: Future<Output = Result<(), OutboxError>>,
 {
-    let mut retries = Retries::new(Schedule::RECONNECT);
+    let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
     let mut said = String::new();
     while !stop.is_cancelled() {
         let begun = Instant::now();
@@ -296,7 +296,7 @@ where
             Ok(()) => return,
             Err(error) => {
                 if begun.elapsed() > SETTLED {
-                    retries.worked();
+                    retries.reset();
                     said.clear();
                 }
                 metrics::counter!(meters::REDIS_ERRORS, "operation" => name).increment(1);
@@ -310,7 +310,7 @@ where
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(retries.failed()) => {}
+            () = tokio::time::sleep(retries.next_delay()) => {}
         }
     }
 }

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::ledger::admission::{self, Written};
-use crate::ledger::{Judgement, Question};
+use crate::ledger::decision::CheckResponse;
+use crate::ledger::{CheckDecision, CheckRequest};
 use crate::types::{EventId, Metric, Subject, Units};
 
 use super::body::{self, Json};
@@ -52,27 +52,27 @@ pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<Che
         return Err(Problem::needs_token("record"));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
-    let request = Question { subject, metric, units, record };
+    let request = CheckRequest { subject, metric, units, record };
     match api.checks.decide(&request).await {
         CheckOutcome::Decided(decision) if decision.is_allowed() => {
-            let written = admission::written(&request, &decision);
+            let written = CheckResponse::new(&request, &decision);
             Ok((StatusCode::OK, headers(&decision), json(&written)).into_response())
         }
         CheckOutcome::Decided(decision) => Err(quota_exceeded(&request, &decision)),
         CheckOutcome::FailOpen(recorded) => {
-            let written = admission::written(&request, &Judgement { recorded, ..Judgement::none() });
+            let written = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::none() });
             Ok((StatusCode::OK, json(&written)).into_response())
         }
         CheckOutcome::FailClosed => Err(fail_closed(&request)),
     }
 }
 
-fn json(written: &Written) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
+fn json(written: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
     let text = serde_json::to_vec(written).expect("strings and numbers are JSON");
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text)
 }
 
-fn headers(decision: &Judgement) -> HeaderMap {
+fn headers(decision: &CheckDecision) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(RateLimit { limit, policy }) = rate_limit::fields(decision) {
         headers.insert(RATE_LIMIT, limit);
@@ -81,8 +81,8 @@ fn headers(decision: &Judgement) -> HeaderMap {
     headers
 }
 
-fn quota_exceeded(request: &Question, decision: &Judgement) -> Problem {
-    let Question { subject, metric, units, .. } = request;
+fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
+    let CheckRequest { subject, metric, units, .. } = request;
     let violated: Vec<&str> = rate_limit::violated(decision).collect();
     let never = decision.never_fits();
     let detail = if never {
@@ -92,7 +92,7 @@ fn quota_exceeded(request: &Question, decision: &Judgement) -> Problem {
     };
     let mut problem = Problem::quota_exceeded(detail)
         .member("violated-policies", violated)
-        .members(members(&admission::written(request, decision)))
+        .members(members(&CheckResponse::new(request, decision)))
         .header(RETRY_AFTER, rate_limit::retry_after(decision));
     for (name, value) in headers(decision) {
         problem = problem.header(name.expect("each name once"), value);
@@ -100,14 +100,14 @@ fn quota_exceeded(request: &Question, decision: &Judgement) -> Problem {
     problem
 }
 
-fn fail_closed(request: &Question) -> Problem {
-    let written = Written { allowed: false, ..admission::written(request, &Judgement::none()) };
+fn fail_closed(request: &CheckRequest) -> Problem {
+    let written = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::none()) };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nobody can judge now, and check.on_error is \"deny\"")
         .members(members(&written))
         .header(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
-fn members(written: &Written) -> serde_json::Map<String, Value> {
+fn members(written: &CheckResponse) -> serde_json::Map<String, Value> {
     match serde_json::to_value(written) {
         Ok(Value::Object(members)) => members,
         _ => unreachable!("a struct of strings and numbers is a JSON object"),

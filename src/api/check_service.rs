@@ -11,9 +11,9 @@ use metrics::{counter, histogram};
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::admission::Recorded;
-use crate::ledger::{Check, CheckError, Judgement, Question};
-use crate::subjects::Lookup;
+use crate::ledger::decision::Recorded;
+use crate::ledger::{CheckScript, CheckError, CheckDecision, CheckRequest};
+use crate::subjects::SettingsLookup;
 use crate::types::{LogLimiter, meters};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -31,8 +31,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub struct CheckService {
     config: CheckConfig,
     client: Arc<RedisClient>,
-    lookup: Lookup,
-    script: Check,
+    lookup: SettingsLookup,
+    script: CheckScript,
     /// Whether Redis answered when it was asked last.
     is_reachable: AtomicBool,
     logs: LogLimiter,
@@ -42,7 +42,7 @@ pub struct CheckService {
 #[derive(Debug)]
 pub enum CheckOutcome {
     /// By the subject's limits.
-    Decided(Judgement),
+    Decided(CheckDecision),
     /// By `check.on_error`: the request may proceed. The event is recorded all the same where Redis answers.
     FailOpen(Recorded),
     /// By `check.on_error`: the request may not proceed.
@@ -75,13 +75,13 @@ impl CheckFailure {
 impl CheckService {
     /// A service with a connection for checks alone. Connects nowhere yet.
     #[must_use]
-    pub const fn new(config: CheckConfig, client: Arc<RedisClient>, lookup: Lookup, script: Check) -> Self {
+    pub const fn new(config: CheckConfig, client: Arc<RedisClient>, lookup: SettingsLookup, script: CheckScript) -> Self {
         let logs = LogLimiter::new(LOG_INTERVAL);
         Self { config, client, lookup, script, is_reachable: AtomicBool::new(false), logs }
     }
 
-    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`Check::judge`].
-    pub async fn decide(&self, request: &Question) -> CheckOutcome {
+    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`CheckScript::judge`].
+    pub async fn decide(&self, request: &CheckRequest) -> CheckOutcome {
         let began = Instant::now();
         let decided = tokio::time::timeout(self.config.timeout, self.decide_by_limits(request)).await;
         let outcome = match decided.unwrap_or(Err(CheckFailure::Timeout)) {
@@ -99,7 +99,7 @@ impl CheckService {
         outcome
     }
 
-    async fn decide_by_limits(&self, request: &Question) -> Result<Judgement, CheckFailure> {
+    async fn decide_by_limits(&self, request: &CheckRequest) -> Result<CheckDecision, CheckFailure> {
         // Otherwise each of thousands of checks would wait for its own timeout, or connect by itself.
         if !self.is_reachable.load(Ordering::Relaxed) {
             return Err(CheckFailure::Unreachable);
@@ -116,7 +116,7 @@ impl CheckService {
         Err(CheckFailure::Unreadable(recorded))
     }
 
-    fn log(&self, request: &Question, failure: &CheckFailure) {
+    fn log(&self, request: &CheckRequest, failure: &CheckFailure) {
         let fault = match failure {
             // The look-up has named the subject and the field, and one such subject must not hide that Redis is away.
             CheckFailure::Unreadable(_) => return,
@@ -148,9 +148,9 @@ impl CheckService {
     pub async fn check_connection(&self) {
         let time: RedisResult<(i64, i64)> = self.client.query_within(HEALTH_CHECK_TIMEOUT, &redis::cmd("TIME")).await;
         if let Ok((seconds, micros)) = &time {
-            self.script.clock().shows(seconds * 1000 + micros / 1000);
+            self.script.clock().set(seconds * 1000 + micros / 1000);
         }
-        let is_unreachable = |error| matches!(error_kind(error), ErrorKind::Away | ErrorKind::NotReady);
+        let is_unreachable = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
         self.is_reachable.store(!time.as_ref().is_err_and(is_unreachable), Ordering::Relaxed);
     }
 }

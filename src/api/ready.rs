@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::wire::server::{Role, Unfit, inspect};
+use crate::wire::server::{ServerRole, UnsupportedServer, inspect};
 use crate::wire::{RedisClient, ServerInfo};
 
 /// Shorter than the timeouts of usual readiness probes.
@@ -38,7 +38,7 @@ pub enum NotReady {
     Replica,
     /// The server lacks what quotabell needs.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    UnsupportedServer(#[from] UnsupportedServer),
 }
 
 impl Readiness {
@@ -74,7 +74,7 @@ impl Readiness {
             .map_err(|_| NotReady::Away)?
             .map_err(|_| NotReady::Away)?;
         info.judge()?;
-        if info.role == Role::Replica {
+        if info.role == ServerRole::Replica {
             return Err(NotReady::Replica);
         }
         Ok(())

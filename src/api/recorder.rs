@@ -3,7 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::types::{Channel, Reason, meters};
+use crate::types::{Channel, RefusalReason, meters};
 use crate::verification::VerificationEvent;
 
 use super::check_service::CheckOutcome;
@@ -34,9 +34,9 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
 fn describe() {
     for meter in meters::ALL {
         match meter.kind {
-            meters::Kind::Counter => describe_counter!(meter.name, meter.help),
-            meters::Kind::Gauge => describe_gauge!(meter.name, meter.help),
-            meters::Kind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
+            meters::MeterKind::Counter => describe_counter!(meter.name, meter.help),
+            meters::MeterKind::Gauge => describe_gauge!(meter.name, meter.help),
+            meters::MeterKind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
         }
     }
     // A rate over a counter that appears with its first event misses that event: start from zero.
@@ -52,7 +52,7 @@ fn describe() {
     for event in VerificationEvent::ALL {
         counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
     }
-    for reason in Reason::ALL {
+    for reason in RefusalReason::ALL {
         counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
     }
 }

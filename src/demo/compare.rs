@@ -13,7 +13,7 @@ use super::traffic::Traffic;
 use super::words::grouped;
 use crate::contacts::Contact;
 use crate::types::alert::used_percent;
-use crate::types::{AlertId, Percent, Reason};
+use crate::types::{AlertId, Percent, RefusalReason};
 
 /// One number that was expected and one that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -203,7 +203,7 @@ fn reached(alert: &AlertId, contact: &Contact, seen: &Seen) -> Reached {
 
 fn refusals(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
     const SECTION: &str = "events refused";
-    let of = |(reason, count): (&Reason, &u64)| {
+    let of = |(reason, count): (&RefusalReason, &u64)| {
         let seen = seen.books.refused.get(reason.as_str()).copied().unwrap_or(0);
         number(SECTION, reason.as_str(), *count, seen)
     };

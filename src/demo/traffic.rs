@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, interval};
 
 use super::cast::Actor;
-use crate::types::{Reason, UnixMs};
+use crate::types::{RefusalReason, UnixMs};
 use crate::wire::RedisClient;
 
 /// Between two writes.
@@ -35,7 +35,7 @@ struct BadEvent {
     fields: &'static [BadField],
     /// Hours from now that its `ts` lies; `None`: it has none of ours.
     hours_off: Option<i64>,
-    reason: Reason,
+    reason: RefusalReason,
 }
 
 struct BadField {
@@ -47,25 +47,28 @@ const fn field(name: &'static str, value: &'static [u8]) -> BadField {
     BadField { name, value }
 }
 
-const fn bad(reason: Reason, fields: &'static [BadField]) -> BadEvent {
+const fn bad(reason: RefusalReason, fields: &'static [BadField]) -> BadEvent {
     BadEvent { fields, hours_off: None, reason }
 }
 
 /// Every way to be refused with one stream. The last must come after the event that fills its counter, which stands in the middle.
 const BAD: [BadEvent; 13] = [
-    bad(Reason::MissingSubject, &[field("user", b"alice")]),
-    bad(Reason::BadSubject, &[field("subject", b"")]),
-    bad(Reason::BadSubject, &[field("subject", b"ali\xffce")]),
-    bad(Reason::BadUnits, &[field("subject", b"alice"), field("units", b"-1")]),
-    bad(Reason::BadUnits, &[field("subject", b"alice"), field("units", b"1.5")]),
-    bad(Reason::BadUnits, &[field("subject", b"bob"), field("units", b"1e3")]),
-    bad(Reason::BadMetric, &[field("subject", b"bob"), field("metric", b"Requests!")]),
-    bad(Reason::BadTs, &[field("subject", b"carol"), field("ts", b"yesterday")]),
-    bad(Reason::BadId, &[field("subject", b"carol"), field("id", b"")]),
-    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(-72), reason: Reason::TooLate },
-    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(2), reason: Reason::TooFarAhead },
-    bad(Reason::BadUnits, &[field("subject", b"erin"), field("units", b"9007199254740992")]),
-    bad(Reason::CounterOverflow, &[field("subject", b"mallory"), field("metric", b"bytes"), field("units", b"1")]),
+    bad(RefusalReason::MissingSubject, &[field("user", b"alice")]),
+    bad(RefusalReason::BadSubject, &[field("subject", b"")]),
+    bad(RefusalReason::BadSubject, &[field("subject", b"ali\xffce")]),
+    bad(RefusalReason::BadUnits, &[field("subject", b"alice"), field("units", b"-1")]),
+    bad(RefusalReason::BadUnits, &[field("subject", b"alice"), field("units", b"1.5")]),
+    bad(RefusalReason::BadUnits, &[field("subject", b"bob"), field("units", b"1e3")]),
+    bad(RefusalReason::BadMetric, &[field("subject", b"bob"), field("metric", b"Requests!")]),
+    bad(RefusalReason::BadTs, &[field("subject", b"carol"), field("ts", b"yesterday")]),
+    bad(RefusalReason::BadId, &[field("subject", b"carol"), field("id", b"")]),
+    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(-72), reason: RefusalReason::TooLate },
+    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(2), reason: RefusalReason::TooFarAhead },
+    bad(RefusalReason::BadUnits, &[field("subject", b"erin"), field("units", b"9007199254740992")]),
+    bad(
+        RefusalReason::CounterOverflow,
+        &[field("subject", b"mallory"), field("metric", b"bytes"), field("units", b"1")],
+    ),
 ];
 
 /// Everything that will be sent, in order.
@@ -75,7 +78,7 @@ pub(super) struct Traffic {
     /// How many of them bear an id that was sent before.
     pub(super) repeated: u64,
     /// How many must be refused, by reason.
-    pub(super) refused: BTreeMap<Reason, u64>,
+    pub(super) refused: BTreeMap<RefusalReason, u64>,
 }
 
 impl Traffic {

@@ -38,7 +38,7 @@ pub use nonce::nonce;
 pub use outcome::{Class, Outcome};
 pub use percent::Percent;
 pub use rate::Rate;
-pub use refusal::Reason;
+pub use refusal::RefusalReason;
 pub use secret::Secret;
 pub use stream_id::StreamId;
 pub use subject::Subject;

@@ -6,7 +6,7 @@ use redis::RedisResult;
 
 use super::VerificationConfig;
 use crate::contacts::{Contact, Endpoint};
-use crate::throttle::{Added, ExpiringSet, TooManyMembers};
+use crate::throttle::{ExpiringSet, ExpiringSetDecision, TooManyMembers};
 use crate::types::alert::digest_of;
 use crate::types::{Keys, nonce};
 use crate::wire::RedisClient;
@@ -35,14 +35,14 @@ impl VerificationLimits {
         })
     }
 
-    /// Counts a request for a message to this contact's address, whichever subject asks. [`Added::Full`] where it may not be sent.
-    pub(super) async fn count_request(&self, client: &RedisClient, contact: &Contact) -> RedisResult<Added> {
+    /// Counts a request for a message to this contact's address, whichever subject asks. [`ExpiringSetDecision::Full`] where it may not be sent.
+    pub(super) async fn count_request(&self, client: &RedisClient, contact: &Contact) -> RedisResult<ExpiringSetDecision> {
         let key = self.keys.verify_requests(&digest_of(&[&counted_address(contact)]));
         self.requests.add(client, &key, &nonce(), self.request_window).await
     }
 
-    /// Counts a guess at the code of this nonce. [`Added::Full`] where it may not be tried.
-    pub(super) async fn count_guess(&self, client: &RedisClient, code_nonce: &str) -> RedisResult<Added> {
+    /// Counts a guess at the code of this nonce. [`ExpiringSetDecision::Full`] where it may not be tried.
+    pub(super) async fn count_guess(&self, client: &RedisClient, code_nonce: &str) -> RedisResult<ExpiringSetDecision> {
         self.guesses.add(client, &self.keys.verify_guesses(code_nonce), &nonce(), self.code_lifetime).await
     }
 }

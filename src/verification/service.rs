@@ -17,7 +17,7 @@ use super::{ContactRef, VerificationConfig, VerificationEvent};
 use crate::contacts::edit::{AddContactError, RemoveOutcome, StoredContact, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{ConsentId, Contact, ContactArray, ContactOrigin};
-use crate::throttle::{Added, TooManyMembers};
+use crate::throttle::{ExpiringSetDecision, TooManyMembers};
 use crate::types::{ContactId, Keys, Subject, nonce};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -194,7 +194,7 @@ impl VerificationService {
         let holder = CodeHolder::new(&contact.subject, &unverified.consent);
         let code = code::read(client, keys, &holder).await?.ok_or(VerificationError::WrongCode)?;
         let guesses = self.limits.count_guess(client, &code.nonce).await?;
-        if !matches!(guesses, Added::Alive { .. }) || !code.matches(&holder, guess) {
+        if !matches!(guesses, ExpiringSetDecision::Added { .. }) || !code.matches(&holder, guess) {
             return Err(VerificationError::WrongCode);
         }
         match consent(client, &contact.subject, &unverified.consent).await? {
@@ -247,8 +247,8 @@ impl VerificationService {
 
     async fn count_request(&self, contact: &Contact) -> Result<(), VerificationError> {
         match self.limits.count_request(&self.parts.client, contact).await? {
-            Added::Alive { .. } => Ok(()),
-            Added::Full { retry_after } => {
+            ExpiringSetDecision::Added { .. } => Ok(()),
+            ExpiringSetDecision::Full { retry_after } => {
                 VerificationEvent::Throttled.count();
                 Err(VerificationError::TooManyRequests { retry_after })
             }

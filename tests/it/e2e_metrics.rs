@@ -84,7 +84,7 @@ async fn add(outbox: &Outbox, fields: &[&str]) {
 async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     let (outbox, _receiver, mut daemon) = stage().await;
     let before = Metrics::of(&mut daemon).await;
-    for reason in quotabell::types::Reason::ALL {
+    for reason in quotabell::types::RefusalReason::ALL {
         let series = format!("{}{{reason=\"{reason}\"}}", meters::REFUSED);
         assert_eq!(before.samples.get(&series), Some(&0.0), "{series} starts from zero");
     }
@@ -130,9 +130,9 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     for meter in meters::ALL {
         assert_eq!(metrics.help.get(meter.name).map(String::as_str), Some(meter.help), "HELP of {}", meter.name);
         let kind = match meter.kind {
-            meters::Kind::Counter => "counter",
-            meters::Kind::Gauge => "gauge",
-            meters::Kind::Histogram => "histogram",
+            meters::MeterKind::Counter => "counter",
+            meters::MeterKind::Gauge => "gauge",
+            meters::MeterKind::Histogram => "histogram",
         };
         assert_eq!(metrics.kinds.get(meter.name).map(String::as_str), Some(kind), "TYPE of {}", meter.name);
     }

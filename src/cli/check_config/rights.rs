@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use redis::{Cmd, RedisResult, Value};
 
-use crate::events::config::Trim;
+use crate::ledger::commit_settings::TrimPolicy;
 use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -119,7 +119,7 @@ pub enum Rights {
 /// # Errors
 ///
 /// What Redis or the connection said, unless it is that a command is denied.
-pub async fn check(client: &RedisClient, keys: &Keys, trim: Trim) -> RedisResult<Rights> {
+pub async fn check(client: &RedisClient, keys: &Keys, trim: TrimPolicy) -> RedisResult<Rights> {
     match client.query::<String>(&redis::cmd("MULTI")).await {
         Ok(_) => {}
         Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Rights::Unknown),
@@ -184,12 +184,12 @@ fn command_of(need: &Need) -> Cmd {
 }
 
 /// Everything that the daemon does, each command once for each kind of key.
-fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
+fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let (metric, day) = (Metric::default(), Day::parse("2026-01-01").expect("a legal day"));
     let subject = Subject::parse(b"check-config").expect("a legal subject");
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
-    let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
+    let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
     let of_keys: [(String, &[&'static str]); 25] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
@@ -248,7 +248,7 @@ mod tests {
         let mut sources = Vec::new();
         scripts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
         assert!(sources.len() >= 9, "the scripts are found");
-        let needs = needs(&Keys::new("usage"), Trim::Consumed);
+        let needs = needs(&Keys::new("usage"), TrimPolicy::Consumed);
         let checked: BTreeSet<&str> = needs.iter().filter_map(|need| need.words.split(' ').next()).collect();
         for source in sources {
             for call in source.split("call('").skip(1) {

@@ -9,37 +9,37 @@ use std::time::Duration;
 
 use chrono_tz::Tz;
 
-use crate::ledger::batch::{LadderOf, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, window_of};
-use crate::ledger::{Batch, Ladder, Refused, Row, SeenId};
-use crate::subjects::{Cache, Profile};
+use crate::ledger::batch::{AppliedLimit, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, window_of};
+use crate::ledger::{Batch, RefusedEvent, Row, SeenId, Thresholds};
+use crate::subjects::{Profile, SettingsCache};
 use crate::types::units::UNITS_MAX;
-use crate::types::{Day, DaySpan, Metric, Reason, StreamId, Subject, Units, UnixMs};
+use crate::types::{Day, DaySpan, Metric, RefusalReason, StreamId, Subject, Units, UnixMs};
 
-use super::parse::{Broken, Event, Raw, arrival_of, broken_subject};
+use super::parse::{InvalidEvent, RawEvent, UsageEvent, arrival_of, broken_subject};
 
 /// What a subject's slot remembers of the batch in which it was added to last.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Hint {
+pub struct LastRow {
     batch: u32,
     row: u32,
     metric: u32,
     start: UnixMs,
     end: UnixMs,
-    tally: Tally,
+    expected: ExpectedTotal,
 }
 
-/// What was added up of a subject on one page, over all batches since it is held. Less than its counter where others counted before,
-/// more where a batch had to be read again: good enough to foresee which alerts a batch will raise. Only of the page used last.
+/// What was added up of a subject on one metric_day, over all batches since it is held. Less than its counter where others counted before,
+/// more where a batch had to be read again: good enough to foresee which alerts a batch will raise. Only of the metric_day used last.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+struct ExpectedTotal {
     /// Stands for metric and day; a mix-up would only foresee badly.
-    page: u64,
+    metric_day: u64,
     units: u64,
 }
 
 /// Adds up one batch.
 #[derive(Debug)]
-pub struct Fold {
+pub struct BatchBuilder {
     /// Events later than this after their day's end are refused.
     late_max_ms: i64,
     /// Number of the batch; tells whether a hint is of this one.
@@ -48,16 +48,16 @@ pub struct Fold {
     metrics: Vec<Metric>,
     zones: Vec<(Tz, DaySpan)>,
     rows: HashMap<RowKey, u32, foldhash::fast::RandomState>,
-    /// Whose each row is, and of which page, by the row's position before the batch is arranged.
+    /// Whose each row is, and of which metric_day, by the row's position before the batch is arranged.
     owners: Vec<Owner>,
-    ladders: HashMap<LadderKey, Option<u32>, foldhash::fast::RandomState>,
-    identified: Vec<Identified>,
-    headroom: Headroom,
+    limits: HashMap<LimitKey, Option<u32>, foldhash::fast::RandomState>,
+    identified: Vec<IdentifiedEvent>,
+    headroom: CounterHeadroom,
     random: foldhash::fast::RandomState,
 }
 
 /// How many units still fit into counters that are nearly full, by subject, metric and day. Empty but after an overflow.
-pub type Headroom = HashMap<(Subject, Metric, Day), u64>;
+pub type CounterHeadroom = HashMap<(Subject, Metric, Day), u64>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct RowKey {
@@ -70,19 +70,19 @@ struct RowKey {
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     slot: u32,
-    page: u64,
+    metric_day: u64,
 }
 
-/// Subjects with the same settings share the ladder of a page; the address of the shared settings tells.
+/// Subjects with the same settings share the thresholds of a metric and day; the address of the shared settings tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct LadderKey {
+struct LimitKey {
     profile: usize,
-    page: u32,
+    metric_day: u32,
 }
 
 /// An event with an id: counted only once it is known that its id was not counted before.
 #[derive(Debug, Clone)]
-pub struct Identified {
+pub struct IdentifiedEvent {
     /// Position of the entry in the reading.
     pub entry: usize,
     /// The id, with subject and metric.
@@ -95,7 +95,7 @@ pub struct Identified {
 
 /// One entry as the reader has it.
 #[derive(Debug, Clone)]
-pub struct Entry<F> {
+pub struct StreamEntry<F> {
     /// Position in the reading.
     pub at: usize,
     /// Its id.
@@ -106,14 +106,14 @@ pub struct Entry<F> {
 
 /// What happened to an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Folded {
+pub enum AddOutcome {
     /// It is counted, refused, or waits for the look-up of its id.
     Done,
     /// The settings of the subject in this slot have to be read first; then the entry is to be added again.
     Needs(u32),
 }
 
-impl Fold {
+impl BatchBuilder {
     /// Nothing added yet.
     #[must_use]
     pub fn new(late_max: Duration) -> Self {
@@ -125,9 +125,9 @@ impl Fold {
             zones: Vec::new(),
             rows: HashMap::default(),
             owners: Vec::new(),
-            ladders: HashMap::default(),
+            limits: HashMap::default(),
             identified: Vec::new(),
-            headroom: Headroom::new(),
+            headroom: CounterHeadroom::new(),
             random: foldhash::fast::RandomState::default(),
         }
     }
@@ -141,35 +141,40 @@ impl Fold {
         self.zones.clear();
         self.rows.clear();
         self.owners.clear();
-        self.ladders.clear();
+        self.limits.clear();
         self.identified.clear();
     }
 
     /// After an overflow: how much still fits, for the batches until one is committed.
-    pub fn set_headroom(&mut self, headroom: Headroom) {
+    pub fn set_headroom(&mut self, headroom: CounterHeadroom) {
         self.headroom = headroom;
     }
 
     /// Adds one entry.
-    pub fn add<'a, F>(&mut self, cache: &mut Cache<Hint>, entry: Entry<F>) -> Folded
+    pub fn add<'a, F>(&mut self, cache: &mut SettingsCache<LastRow>, entry: StreamEntry<F>) -> AddOutcome
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
-        let raw = Raw::of(entry.fields.clone());
+        let raw = RawEvent::of(entry.fields.clone());
         match self.judge(cache, &raw, &entry) {
             Ok(folded) => folded,
             Err(broken) => {
                 self.batch.refused.push(refused(entry.id, broken, kept(entry.fields)));
-                Folded::Done
+                AddOutcome::Done
             }
         }
     }
 
-    fn judge<'a, F>(&mut self, cache: &mut Cache<Hint>, raw: &Raw<'a>, entry: &Entry<F>) -> Result<Folded, Broken>
+    fn judge<'a, F>(
+        &mut self,
+        cache: &mut SettingsCache<LastRow>,
+        raw: &RawEvent<'a>,
+        entry: &StreamEntry<F>,
+    ) -> Result<AddOutcome, InvalidEvent>
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
-        let bytes = raw.subject.ok_or_else(Raw::missing_subject)?;
+        let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
         let slot = match cache.find(bytes) {
             Some(slot) => slot,
             None => cache.add(Subject::parse(bytes).map_err(broken_subject)?),
@@ -179,21 +184,22 @@ impl Fold {
         let metric = self.metric(event.metric);
         let held = cache.slot_mut(slot);
         held.used = self.number;
-        let hint = held.hint;
-        let row = if hint.batch == self.number && hint.metric == metric && hint.start <= event.at && event.at < hint.end
+        let last = held.extra;
+        let row = if last.batch == self.number && last.metric == metric && last.start <= event.at && event.at < last.end
         {
-            hint.row
+            last.row
         } else {
-            let Some(profile) = held.profile() else { return Ok(Folded::Needs(slot)) };
+            let Some(profile) = held.profile() else { return Ok(AddOutcome::Needs(slot)) };
             let profile = std::sync::Arc::clone(profile);
             let span = self.span(&profile, event.at, arrival)?;
             let row = self.row(cache, slot, &profile, metric, span);
-            let hint = &mut cache.slot_mut(slot).hint;
-            *hint = Hint { batch: self.number, row, metric, start: span.start, end: span.end, tally: hint.tally };
+            let last = &mut cache.slot_mut(slot).extra;
+            *last =
+                LastRow { batch: self.number, row, metric, start: span.start, end: span.end, expected: last.expected };
             row
         };
         // The hint may be of an older event of a day that is over meanwhile; lateness is the event's own.
-        let day_end = cache.slot(slot).hint.end;
+        let day_end = cache.slot(slot).extra.end;
         if arrival > day_end.plus(self.late_max_ms) {
             return Err(too_late(event.at, arrival));
         }
@@ -201,11 +207,11 @@ impl Fold {
             Some(_) => self.identify(row, &event, entry),
             None => self.count(row, event.units)?,
         }
-        Ok(Folded::Done)
+        Ok(AddOutcome::Done)
     }
 
     /// The day of the subject's zone that holds the instant.
-    fn span(&mut self, profile: &Profile, at: UnixMs, arrival: UnixMs) -> Result<DaySpan, Broken> {
+    fn span(&mut self, profile: &Profile, at: UnixMs, arrival: UnixMs) -> Result<DaySpan, InvalidEvent> {
         let zone = profile.zone();
         if let Some((_, span)) = self.zones.iter().find(|(known, span)| *known == zone && span.contains(at)) {
             return Ok(*span);
@@ -227,7 +233,7 @@ impl Fold {
 
     fn row(
         &mut self,
-        cache: &Cache<Hint>,
+        cache: &SettingsCache<LastRow>,
         slot: u32,
         profile: &std::sync::Arc<Profile>,
         metric: u32,
@@ -237,27 +243,27 @@ impl Fold {
         if let Some(row) = self.rows.get(&key) {
             return *row;
         }
-        let page = self.batch.page(&self.metrics[metric as usize], span.day);
-        let ladder_key = LadderKey { profile: std::sync::Arc::as_ptr(profile) as usize, page };
-        let ladder = match self.ladders.get(&ladder_key) {
-            Some(ladder) => *ladder,
+        let metric_day = self.batch.metric_day(&self.metrics[metric as usize], span.day);
+        let limit_key = LimitKey { profile: std::sync::Arc::as_ptr(profile) as usize, metric_day };
+        let limit = match self.limits.get(&limit_key) {
+            Some(limit) => *limit,
             None => {
-                let ladder = self.ladder(profile, metric, span);
-                self.ladders.insert(ladder_key, ladder);
-                ladder
+                let limit = self.applied_limit(profile, metric, span);
+                self.limits.insert(limit_key, limit);
+                limit
             }
         };
         let row = u32::try_from(self.batch.rows.len()).expect("a batch has fewer rows than u32 counts");
         let held = cache.slot(slot);
-        let owner = Owner { slot, page: self.random.hash_one((&self.metrics[metric as usize], span.day)) };
-        let tally = held.hint.tally;
-        let believed = if tally.page == owner.page { tally.units } else { 0 };
+        let owner = Owner { slot, metric_day: self.random.hash_one((&self.metrics[metric as usize], span.day)) };
+        let expected = held.extra.expected;
+        let expected_before = if expected.metric_day == owner.metric_day { expected.units } else { 0 };
         self.batch.rows.push(Row {
             subject: held.subject.clone(),
             bucket: held.bucket,
-            page,
-            ladder,
-            believed,
+            metric_day,
+            limit,
+            expected_before,
             sum: 0,
         });
         self.owners.push(owner);
@@ -265,15 +271,15 @@ impl Fold {
         row
     }
 
-    fn ladder(&mut self, profile: &Profile, metric: u32, span: DaySpan) -> Option<u32> {
+    fn applied_limit(&mut self, profile: &Profile, metric: u32, span: DaySpan) -> Option<u32> {
         let limit = profile.limit(&self.metrics[metric as usize]).filter(|_| profile.is_judged())?;
-        let ladder = Ladder::new(limit, profile.thresholds(), span.end)?;
+        let thresholds = Thresholds::new(limit, profile.thresholds(), span.end)?;
         let plan = std::sync::Arc::clone(profile.plan());
-        self.batch.ladders.push(LadderOf { ladder, limit: limit.get(), plan, timezone: profile.zone().name() });
-        u32::try_from(self.batch.ladders.len() - 1).ok()
+        self.batch.limits.push(AppliedLimit { thresholds, limit: limit.get(), plan, timezone: profile.zone().name() });
+        u32::try_from(self.batch.limits.len() - 1).ok()
     }
 
-    fn count(&mut self, row: u32, units: Units) -> Result<(), Broken> {
+    fn count(&mut self, row: u32, units: Units) -> Result<(), InvalidEvent> {
         if !self.headroom.is_empty() {
             self.take_headroom(row, units)?;
         }
@@ -284,31 +290,34 @@ impl Fold {
         Ok(())
     }
 
-    fn take_headroom(&mut self, row: u32, units: Units) -> Result<(), Broken> {
+    fn take_headroom(&mut self, row: u32, units: Units) -> Result<(), InvalidEvent> {
         let row = &self.batch.rows[row as usize];
-        let page = &self.batch.pages[row.page as usize];
-        let key = (row.subject.clone(), page.metric.clone(), page.day);
+        let metric_day = &self.batch.metric_days[row.metric_day as usize];
+        let key = (row.subject.clone(), metric_day.metric.clone(), metric_day.day);
         let Some(left) = self.headroom.get_mut(&key) else { return Ok(()) };
         *left = left.checked_sub(units.get()).ok_or_else(|| {
-            Broken::new(Reason::CounterOverflow, format!("the counter would pass {UNITS_MAX}, {left} units fit"))
+            InvalidEvent::new(
+                RefusalReason::CounterOverflow,
+                format!("the counter would pass {UNITS_MAX}, {left} units fit"),
+            )
         })?;
         Ok(())
     }
 
-    fn identify<'a, F>(&mut self, row: u32, event: &Event<'_>, entry: &Entry<F>)
+    fn identify<'a, F>(&mut self, row: u32, event: &UsageEvent<'_>, entry: &StreamEntry<F>)
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
         let of = &self.batch.rows[row as usize];
-        let metric = &self.batch.pages[of.page as usize].metric;
+        let metric = &self.batch.metric_days[of.metric_day as usize].metric;
         let member = SeenId::member(&of.subject, metric, event.id.unwrap_or_default());
         let seen = SeenId { window: window_of(entry.id), member };
         let fields = kept(entry.fields.clone());
-        self.identified.push(Identified { entry: entry.at, seen, id: entry.id, row, units: event.units, fields });
+        self.identified.push(IdentifiedEvent { entry: entry.at, seen, id: entry.id, row, units: event.units, fields });
     }
 
     /// The events whose ids have to be looked up, in the order of the stream.
-    pub fn identified(&mut self) -> &[Identified] {
+    pub fn identified(&mut self) -> &[IdentifiedEvent] {
         self.identified.sort_by_key(|event| event.entry);
         &self.identified
     }
@@ -335,11 +344,11 @@ impl Fold {
 
     /// The batch, ready to be committed.
     #[must_use]
-    pub fn finish(&mut self, cache: &mut Cache<Hint>) -> Batch {
+    pub fn finish(&mut self, cache: &mut SettingsCache<LastRow>) -> Batch {
         let mut batch = std::mem::take(&mut self.batch);
         for (row, owner) in batch.rows.iter().zip(&self.owners) {
-            let units = row.believed.saturating_add(row.sum);
-            cache.slot_mut(owner.slot).hint.tally = Tally { page: owner.page, units };
+            let units = row.expected_before.saturating_add(row.sum);
+            cache.slot_mut(owner.slot).extra.expected = ExpectedTotal { metric_day: owner.metric_day, units };
         }
         batch.refused.sort_by_key(|refused| refused.entry);
         batch.arrange();
@@ -347,12 +356,15 @@ impl Fold {
     }
 }
 
-fn too_late(at: UnixMs, arrival: UnixMs) -> Broken {
-    Broken::new(Reason::TooLate, format!("ts {at} lies in a day that was over too long at its arrival {arrival}"))
+fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
+    InvalidEvent::new(
+        RefusalReason::TooLate,
+        format!("ts {at} lies in a day that was over too long at its arrival {arrival}"),
+    )
 }
 
-fn refused(entry: StreamId, broken: Broken, fields: Vec<Vec<u8>>) -> Refused {
-    Refused { entry, reason: broken.reason, detail: broken.detail, fields }
+fn refused(entry: StreamId, broken: InvalidEvent, fields: Vec<Vec<u8>>) -> RefusedEvent {
+    RefusedEvent { entry, reason: broken.reason, detail: broken.detail, fields }
 }
 
 fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> {

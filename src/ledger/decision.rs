@@ -5,27 +5,38 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::subjects::Profile;
-use crate::throttle::Verdict;
-use crate::types::{EventId, Units};
+use crate::throttle::Admission;
+use crate::types::{EventId, Metric, Subject, Units};
 
-use super::check::Question;
-
-/// The answer to a question.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judgement {
+pub struct CheckRequest {
+    /// Who.
+    pub subject: Subject,
+    /// Of what.
+    pub metric: Metric,
+    /// How much.
+    pub units: Units,
+    /// The id of the usage event that records it where it is admitted; `None` records nothing.
+    pub record: Option<EventId>,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckDecision {
     /// What the settings allowed to judge.
-    pub basis: Basis,
+    pub basis: DecisionBasis,
     /// The window; `None` where the plan has no rate for the metric.
-    pub window: Option<Standing>,
+    pub window: Option<LimitStatus>,
     /// The day; `None` where the subject has no limit for the metric.
-    pub day: Option<Standing>,
+    pub day: Option<LimitStatus>,
     /// Whether the usage event was appended.
     pub recorded: Recorded,
 }
 
-/// What a judgement rests on.
+/// What a decision rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Basis {
+pub enum DecisionBasis {
     /// The subject's settings.
     Settings,
     /// Nothing: they can't be read and never could, or Redis did not answer.
@@ -43,10 +54,10 @@ pub enum Recorded {
 
 /// How a subject stands with one of its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct LimitStatus {
     /// Whether it admits what was asked for; where only the day refuses, what the window says of one unit, unless it never admits
     /// as many as were asked for.
-    pub verdict: Verdict,
+    pub admission: Admission,
     /// The limit.
     pub limit: Units,
     /// What is left. Of the day, without what was just admitted: that is not committed yet.
@@ -57,53 +68,53 @@ pub struct Standing {
     pub length: Duration,
 }
 
-impl Standing {
+impl LimitStatus {
     /// Whether this limit lets the request proceed.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
-        matches!(self.verdict, Verdict::Admitted)
+        matches!(self.admission, Admission::Admitted)
     }
 
     /// When asking again may help; for what never fits, `never`.
     fn retry_after(&self, never: Duration) -> Option<Duration> {
-        match self.verdict {
-            Verdict::Admitted => None,
-            Verdict::Rejected { retry_after } => Some(retry_after.unwrap_or(never)),
+        match self.admission {
+            Admission::Admitted => None,
+            Admission::Rejected { retry_after } => Some(retry_after.unwrap_or(never)),
         }
     }
 
     /// The same for a request of so many units, of which the limiter may not have been told: more than the limit never fits.
     pub(super) const fn asked_for(self, units: Units) -> Self {
         if units.get() > self.limit.get() {
-            Self { verdict: Verdict::Rejected { retry_after: None }, ..self }
+            Self { admission: Admission::Rejected { retry_after: None }, ..self }
         } else {
             self
         }
     }
 
-    fn figures(&self) -> Figures {
-        Figures { limit: self.limit, remaining: self.remaining, reset_s: whole_seconds(self.reset) }
+    fn figures(&self) -> LimitFigures {
+        LimitFigures { limit: self.limit, remaining: self.remaining, reset_s: whole_seconds(self.reset) }
     }
 }
 
-impl Judgement {
+impl CheckDecision {
     /// Nothing was there to judge by.
     #[must_use]
     pub const fn of_nothing(profile: &Profile) -> Self {
-        let basis = if profile.is_judged() { Basis::Settings } else { Basis::Nothing };
+        let basis = if profile.is_judged() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
         Self { basis, window: None, day: None, recorded: Recorded::No }
     }
 
     /// Nobody could judge.
     #[must_use]
     pub const fn none() -> Self {
-        Self { basis: Basis::Nothing, window: None, day: None, recorded: Recorded::No }
+        Self { basis: DecisionBasis::Nothing, window: None, day: None, recorded: Recorded::No }
     }
 
     /// Whether the request may proceed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        self.standings().all(Standing::is_admitted)
+        self.statuses().all(LimitStatus::is_admitted)
     }
 
     /// How long to wait before asking again: the longer wait, where both refuse. `None` where the request may proceed.
@@ -120,10 +131,10 @@ impl Judgement {
     /// Whether a limit refuses that would refuse as much however long one waits.
     #[must_use]
     pub fn never_fits(&self) -> bool {
-        self.standings().any(|standing| standing.verdict == Verdict::Rejected { retry_after: None })
+        self.statuses().any(|status| status.admission == Admission::Rejected { retry_after: None })
     }
 
-    fn standings(&self) -> impl Iterator<Item = &Standing> {
+    fn statuses(&self) -> impl Iterator<Item = &LimitStatus> {
         self.window.iter().chain(&self.day)
     }
 }
@@ -136,7 +147,7 @@ pub fn whole_seconds(duration: Duration) -> u64 {
 
 /// An answer as it is written in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Written {
+pub struct CheckResponse {
     /// Whether the request may proceed.
     pub allowed: bool,
     /// Who.
@@ -144,9 +155,9 @@ pub struct Written {
     /// Of what.
     pub metric: String,
     /// The window.
-    pub window: Option<Figures>,
+    pub window: Option<LimitFigures>,
     /// The day.
-    pub day: Option<Figures>,
+    pub day: Option<LimitFigures>,
     /// `false` where more is asked for than a whole limit, so that no wait helps; not there otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fits: Option<bool>,
@@ -163,7 +174,7 @@ pub struct Written {
 
 /// How a subject stands with one of its limits, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Figures {
+pub struct LimitFigures {
     /// The limit.
     pub limit: Units,
     /// What is left.
@@ -172,19 +183,20 @@ pub struct Figures {
     pub reset_s: u64,
 }
 
-/// The answer, where nobody could judge, is the caller's to decide; here it says what the judgement says.
-#[must_use]
-pub fn written(question: &Question, judgement: &Judgement) -> Written {
-    let recorded = question.record.is_some().then_some(judgement.recorded == Recorded::Yes);
-    Written {
-        allowed: judgement.is_allowed(),
-        subject: question.subject.to_string(),
-        metric: question.metric.to_string(),
-        window: judgement.window.as_ref().map(Standing::figures),
-        day: judgement.day.as_ref().map(Standing::figures),
-        fits: judgement.never_fits().then_some(false),
-        judged: (judgement.basis == Basis::Nothing).then_some(false),
-        recorded,
-        event_id: question.record.clone(),
+impl CheckResponse {
+    /// The response to a request. `allowed` is what the decision says; where nothing could be judged, the caller sets it.
+    #[must_use]
+    pub fn new(request: &CheckRequest, decision: &CheckDecision) -> Self {
+        Self {
+            allowed: decision.is_allowed(),
+            subject: request.subject.to_string(),
+            metric: request.metric.to_string(),
+            window: decision.window.as_ref().map(LimitStatus::figures),
+            day: decision.day.as_ref().map(LimitStatus::figures),
+            fits: decision.never_fits().then_some(false),
+            judged: (decision.basis == DecisionBasis::Nothing).then_some(false),
+            recorded: request.record.is_some().then_some(decision.recorded == Recorded::Yes),
+            event_id: request.record.clone(),
+        }
     }
 }

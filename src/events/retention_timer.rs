@@ -1,4 +1,4 @@
-//! Closing days that are over, now and then, between commits.
+//! RetentionTimer days that are over, now and then, between commits.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// When to look for days that are over.
 #[derive(Debug)]
-pub(super) struct Closing {
+pub(super) struct RetentionTimer {
     retention: Retention,
     due: Instant,
 }
 
-impl Closing {
+impl RetentionTimer {
     /// The first look is due at once.
     pub(super) fn new(retention: Retention) -> Self {
         Self { retention, due: Instant::now() }
@@ -25,7 +25,7 @@ impl Closing {
 
     /// A batch was committed.
     pub(super) fn committed(&mut self, batch: &Batch) {
-        self.retention.written(batch.pages.iter().map(|page| page.day));
+        self.retention.written(batch.metric_days.iter().map(|metric_day| metric_day.day));
     }
 
     /// Shortens the life of days that are over, if it is time to: all entries up to `at` are counted, and it is `now` on the server.
