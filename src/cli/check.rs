@@ -3,7 +3,8 @@
 use clap::Args;
 
 use super::connect;
-use super::{CliContext, usage::RawField};
+use super::context::CliContext;
+use super::usage::RawField;
 use crate::ledger::decision::{CheckResponse, LimitFigures, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::{Plans, Profile};

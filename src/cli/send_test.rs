@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::clock;
 use super::connect::{self, Redis};
+use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use super::usage::{RawField, Settings};
-use super::{CliContext, clock};
 use crate::config::{Config, masked_url};
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
 use crate::contacts::{Contact, Endpoint};

@@ -27,7 +27,7 @@ mod folder;
 mod follow;
 mod gauges;
 mod inbox;
-mod mail;
+pub mod mail;
 pub mod receivers;
 mod screen;
 mod stage;

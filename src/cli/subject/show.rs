@@ -6,8 +6,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::change;
-use crate::cli::CliContext;
 use crate::cli::connect;
+use crate::cli::context::CliContext;
 use crate::config::{Config, masked_contact};
 use crate::contacts::Contact;
 use crate::contacts::{check, stored};
