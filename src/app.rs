@@ -28,7 +28,7 @@ use crate::subjects::{Plans, SettingsLookup};
 use crate::types::{Keys, meters};
 use crate::verification::{Desk, DeskParts, Messenger, MessengerParts, Wanted};
 use crate::wire::RedisClient;
-use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 mod embedded_supervisor;
 pub mod logging;
@@ -280,7 +280,7 @@ async fn keep<F>(stop: CancellationToken, name: &'static str, mut run: impl FnMu
 where
     F: Future<Output = Result<(), OutboxError>>,
 {
-    let mut retries = Retries::new(Schedule::RECONNECT);
+    let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
     let mut said = String::new();
     while !stop.is_cancelled() {
         let begun = Instant::now();
@@ -288,7 +288,7 @@ where
             Ok(()) => return,
             Err(error) => {
                 if begun.elapsed() > SETTLED {
-                    retries.worked();
+                    retries.reset();
                     said.clear();
                 }
                 metrics::counter!(meters::REDIS_ERRORS, "operation" => name).increment(1);
@@ -302,7 +302,7 @@ where
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(retries.failed()) => {}
+            () = tokio::time::sleep(retries.next_delay()) => {}
         }
     }
 }

@@ -13,7 +13,8 @@ use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::subjects::Plans;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
 use quotabell::types::Keys;
-use quotabell::wire::{EntryId, RedisClient, RedisEndpoint, StreamReader};
+use quotabell::types::StreamId;
+use quotabell::wire::{RedisClient, RedisEndpoint, StreamReader};
 use redis::streams::StreamReadReply;
 use redis::{Connection, IntoConnectionInfo as _, Script};
 use serde::{Deserialize, Serialize};
@@ -286,7 +287,7 @@ async fn ceiling(order: &Order) -> anyhow::Result<Done> {
     reader.request("0-0", count, None).await?;
     loop {
         let received = reader.receive().await?;
-        let EntryId { ms, seq } = received.last.context("the stream is too short")?;
+        let StreamId { ms, seq } = received.last.context("the stream is too short")?;
         left = left.saturating_sub(received.entries);
         if left == 0 {
             return clock.stop();

@@ -201,9 +201,9 @@ impl Checker {
         while !stop.is_cancelled() {
             let looked: RedisResult<(i64, i64)> = self.client.query_within(LOOK_TIMEOUT, &redis::cmd("TIME")).await;
             if let Ok((seconds, micros)) = &looked {
-                self.check.clock().shows(seconds * 1000 + micros / 1000);
+                self.check.clock().set(seconds * 1000 + micros / 1000);
             }
-            let is_away = |error| matches!(error_kind(error), ErrorKind::Away | ErrorKind::NotReady);
+            let is_away = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
             self.away.store(looked.as_ref().is_err_and(is_away), Ordering::Relaxed);
             tokio::select! {
                 () = stop.cancelled() => return,

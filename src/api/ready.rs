@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::wire::server::{Role, Unfit, inspect};
+use crate::wire::server::{ServerRole, UnsupportedServer, inspect};
 use crate::wire::{RedisClient, ServerInfo};
 
 /// A probe of readiness must not wait longer than what asks for it.
@@ -38,7 +38,7 @@ pub enum NotReady {
     Replica,
     /// Redis is not one that can be relied on.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    UnsupportedServer(#[from] UnsupportedServer),
 }
 
 impl Readiness {
@@ -70,7 +70,7 @@ impl Readiness {
             .map_err(|_| NotReady::Away)?
             .map_err(|_| NotReady::Away)?;
         info.judge()?;
-        if info.role == Role::Replica {
+        if info.role == ServerRole::Replica {
             return Err(NotReady::Replica);
         }
         Ok(())

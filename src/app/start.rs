@@ -8,7 +8,7 @@ use crate::ledger::probe::{self, ProbeError, StoredCheckpoint, WrongKeyType};
 use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::Keys;
-use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::server::{InspectError, Readiness as ServerReadiness};
 use crate::wire::{ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
 
@@ -67,7 +67,7 @@ impl Start<'_> {
         let target = self.target;
         let client = Arc::new(RedisClient::new(target.client()?));
         let settings = commit_settings(self.config, self.plans);
-        let mut retries = Retries::new(Schedule::RECONNECT);
+        let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let mut said = String::new();
         loop {
             match self.examine(&client, &settings).await {
@@ -81,7 +81,7 @@ impl Start<'_> {
                         tracing::warn!(redis = %target.describe(), reason, "waiting for Redis");
                         said = reason;
                     }
-                    tokio::time::sleep(retries.failed()).await;
+                    tokio::time::sleep(retries.next_delay()).await;
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Start<'_> {
     /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
     fn trouble_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trouble {
         let hint = match error_kind(source) {
-            ErrorKind::Away | ErrorKind::NotReady | ErrorKind::ReadOnly | ErrorKind::Full => {
+            ErrorKind::Unreachable | ErrorKind::NotReady | ErrorKind::ReadOnly | ErrorKind::Full => {
                 return Trouble::Passing(source.to_string());
             }
             ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",

@@ -11,7 +11,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::daemon::Daemon;
 use super::temp_folder::{FolderCleanup, TempFolder};
 use crate::terminal::hint::Hint as _;
-use crate::wire::{Embedded, EmbeddedError, RedisConfig};
+use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 
 /// How many free ports are tried: between our look and the server's bind another program may take one.
 const PORTS_MAX: usize = 10;
@@ -22,7 +22,7 @@ pub(super) struct DemoEnvironment {
     /// Where everything is written.
     pub(super) folder: TempFolder,
     /// The server.
-    pub(super) redis: Embedded,
+    pub(super) redis: EmbeddedServer,
     /// The daemon that runs now.
     pub(super) daemon: Option<Daemon>,
 }
@@ -56,7 +56,7 @@ impl DemoEnvironment {
     }
 }
 
-async fn start_redis(data_dir: PathBuf) -> anyhow::Result<Embedded> {
+async fn start_redis(data_dir: PathBuf) -> anyhow::Result<EmbeddedServer> {
     let mut tried = 0;
     loop {
         tried += 1;
@@ -67,7 +67,7 @@ async fn start_redis(data_dir: PathBuf) -> anyhow::Result<Embedded> {
             embedded_port: free_port()?,
             ca_file: None,
         };
-        match Embedded::ensure(&config).await {
+        match EmbeddedServer::ensure(&config).await {
             Err(EmbeddedError::Foreign { .. } | EmbeddedError::Ended { .. }) if tried < PORTS_MAX => {}
             started => {
                 return started.hint("the demo starts a server of its own; on Debian `make demo` installs one first");

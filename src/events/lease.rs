@@ -145,7 +145,7 @@ impl PartitionLease {
                 Ok(LeaseDecision::Acquired) => {}
                 Ok(LeaseDecision::HeldByOther { .. }) => return Ok(()),
                 // The session has the same trouble, and says it.
-                Err(error) if error_kind(&error).is_passing() => {}
+                Err(error) if error_kind(&error).is_transient() => {}
                 Err(error) => return Err(self.failed(error)),
             }
         }

@@ -1,6 +1,6 @@
 //! How many entries to ask for, so that no reply grows beyond its bound. Pure.
 
-use crate::wire::Received;
+use crate::wire::XreadReply;
 
 /// A reply is kept below 4 MiB; half of it is aimed at, since entries vary.
 const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
@@ -26,7 +26,7 @@ impl ReadSizer {
     }
 
     /// A reply came: up to twice as many next time, as long as they fit.
-    pub(super) fn came(&mut self, received: &Received) {
+    pub(super) fn came(&mut self, received: &XreadReply) {
         let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
         let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
         self.count = fit.min(self.count.saturating_mul(2)).clamp(1, self.most);
@@ -43,11 +43,11 @@ impl ReadSizer {
 mod tests {
     use super::*;
 
-    fn received(entries: usize, bytes: usize) -> Received {
-        Received { entries, bytes, server_ms: 0, last: None }
+    fn received(entries: usize, bytes: usize) -> XreadReply {
+        XreadReply { entries, bytes, server_ms: 0, last: None }
     }
 
-    fn after(count: u32, received: &Received) -> u32 {
+    fn after(count: u32, received: &XreadReply) -> u32 {
         let mut pace = ReadSizer { count, most: 2000 };
         pace.came(received);
         pace.count()

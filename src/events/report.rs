@@ -75,14 +75,14 @@ impl WorkerReport {
     }
 
     /// Redis fails.
-    pub fn trouble(&mut self, fault: ErrorKind, error: &SessionError) {
+    pub fn trouble(&mut self, kind: ErrorKind, error: &SessionError) {
         counter!(meters::REDIS_ERRORS, "operation" => "events").increment(1);
-        if self.trouble.replace(fault) == Some(fault) {
+        if self.trouble.replace(kind) == Some(kind) {
             return;
         }
         let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        gauge!(meters::STOPPED).set(if fault.is_passing() { 0.0 } else { 1.0 });
-        if fault.is_passing() {
+        gauge!(meters::STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
+        if kind.is_transient() {
             tracing::warn!(%error, source, "counting waits for Redis");
         } else {
             tracing::error!(%error, source, "counting has stopped until this is mended");

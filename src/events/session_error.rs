@@ -35,10 +35,10 @@ pub enum SessionError {
 
 impl SessionError {
     /// What Redis or the connection did; `None` where only a race was lost.
-    pub(super) fn fault(&self) -> Option<ErrorKind> {
+    pub(super) fn error_kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Redis { source, .. } | Self::Lease { source, .. } => Some(error_kind(source)),
-            Self::Read(error) => Some(error.fault()),
+            Self::Read(error) => Some(error.error_kind()),
             Self::Again(_) => None,
         }
     }

@@ -17,8 +17,8 @@ use crate::ledger::{Batch, CommitOutcome, Committer};
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::subjects::{Plans, SettingsCache};
 use crate::types::{Keys, StreamId, UnixMs};
-use crate::wire::backoff::{Retries, Schedule};
-use crate::wire::xread::{Received, StreamReader};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
+use crate::wire::xread::{StreamReader, XreadReply};
 use crate::wire::{RedisClient, RedisEndpoint};
 
 use super::batch_builder::{AddOutcome, BatchBuilder, CounterHeadroom, LastRow, StreamEntry};
@@ -124,36 +124,36 @@ impl EventWorker {
     }
 
     async fn read(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
-        let mut retries = Retries::new(Schedule::RECONNECT);
+        let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
             let before = self.report.commits();
             let error = match self.turn(lease.as_deref_mut(), stop).await {
                 Ok(LeaseStatus::Stopped) => return,
                 Ok(LeaseStatus::Held | LeaseStatus::HeldByOther) => {
-                    retries.worked();
+                    retries.reset();
                     continue;
                 }
                 Err(error) => error,
             };
             if self.report.commits() > before {
-                retries.worked();
+                retries.reset();
                 self.restarts = 0;
             }
             if matches!(error, SessionError::Read(_)) {
                 self.read_sizer.failed();
             }
-            let delay = match error.fault() {
+            let delay = match error.error_kind() {
                 None => {
                     self.restarts += 1;
                     tracing::debug!(reason = %error, "reading again");
                     if self.restarts == RESTARTS_AT_ONCE + 1 {
                         self.report.circling(&error);
                     }
-                    if self.restarts > RESTARTS_AT_ONCE { retries.failed() } else { Duration::ZERO }
+                    if self.restarts > RESTARTS_AT_ONCE { retries.next_delay() } else { Duration::ZERO }
                 }
-                Some(fault) => {
-                    self.report.trouble(fault, &error);
-                    retries.failed()
+                Some(kind) => {
+                    self.report.trouble(kind, &error);
+                    retries.next_delay()
                 }
             };
             tokio::select! {
@@ -225,7 +225,7 @@ impl EventWorker {
         reader: &mut StreamReader,
         in_flight: &mut InFlightCommit,
         stop: &CancellationToken,
-    ) -> Result<Option<Received>, SessionError> {
+    ) -> Result<Option<XreadReply>, SessionError> {
         let receive = reader.receive();
         tokio::pin!(receive);
         loop {
@@ -244,7 +244,7 @@ impl EventWorker {
         reader: &StreamReader,
         from: StreamId,
         to: StreamId,
-        received: &Received,
+        received: &XreadReply,
     ) -> Result<(), SessionError> {
         self.cache.shrink();
         self.take_changes();

@@ -100,11 +100,11 @@ impl CheckScript {
             let terms = AppliedLimits { limit, limiter, days };
             match reply_of(self.call(client, request, &terms).await?)? {
                 CheckReply::WrongDay(then) => {
-                    self.clock.shows(then.0);
+                    self.clock.set(then.0);
                     now = then;
                 }
                 CheckReply::Judged { now, used, window, entry } => {
-                    self.clock.shows(now.0);
+                    self.clock.set(now.0);
                     let day =
                         terms.limit.map(|limit| day_status(limit, used, request.units, days.containing(now), now));
                     let denied = day.as_ref().is_some_and(|day| !day.is_admitted());

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::types::keys::SUBJECT_PREFIX;
-use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How often the connection is asked whether it lives.
 const PING_EVERY: Duration = Duration::from_millis(300);
@@ -114,7 +114,7 @@ impl ChangeListener {
 
     /// Listens until stopped, connecting again for ever.
     pub async fn run(self, stop: CancellationToken) {
-        let mut retries = Retries::new(Schedule::RECONNECT);
+        let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         while !stop.is_cancelled() {
             let listened = tokio::select! {
                 () = stop.cancelled() => return,
@@ -126,7 +126,7 @@ impl ChangeListener {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(retries.failed()) => {}
+                () = tokio::time::sleep(retries.next_delay()) => {}
             }
         }
     }

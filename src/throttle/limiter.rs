@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::types::Rate;
-use crate::wire::script::Function;
+use crate::wire::script::ScriptFunction;
 
 use super::bounds::TooManyMembers;
 use super::{FixedWindow, Gcra, RateDecision, SlidingWindow, fixed_window, gcra, sliding_window};
@@ -48,10 +48,10 @@ enum By {
 }
 
 /// The limiters as functions of another script, under the names that [`Limiter::function`] gives.
-pub(crate) const FUNCTIONS: [Function; 3] = [
-    Function { name: "fixed_window", source: fixed_window::SOURCE },
-    Function { name: "sliding_window", source: sliding_window::SOURCE },
-    Function { name: "gcra", source: gcra::SOURCE },
+pub(crate) const FUNCTIONS: [ScriptFunction; 3] = [
+    ScriptFunction { name: "fixed_window", source: fixed_window::SOURCE },
+    ScriptFunction { name: "sliding_window", source: sliding_window::SOURCE },
+    ScriptFunction { name: "gcra", source: gcra::SOURCE },
 ];
 
 impl Limiter {

@@ -1,35 +1,10 @@
 //! Entries of a stream and their fields, seen where they lie in the buffer. Pure; copies and allocates nothing. Read next:
 //! [`index`](super::index), which has found them.
 
-use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-use super::resp::{Bulk, Length, Malformed, array, bulk};
-
-/// Id of a stream entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EntryId {
-    /// Milliseconds.
-    pub ms: u64,
-    /// Number within the millisecond.
-    pub seq: u64,
-}
-
-impl EntryId {
-    /// Reads `<ms>-<seq>`.
-    #[must_use]
-    pub fn parse(text: &[u8]) -> Option<Self> {
-        let (ms, seq) = std::str::from_utf8(text).ok()?.split_once('-')?;
-        Some(Self { ms: decimal(ms.as_bytes())?, seq: decimal(seq.as_bytes())? })
-    }
-}
-
-impl fmt::Display for EntryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.ms, self.seq)
-    }
-}
+use super::resp::{Bulk, Length, ProtocolError, array, bulk};
 
 /// Digits and nothing else; `parse` alone would take a sign.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
@@ -52,16 +27,16 @@ pub(super) struct Head {
 
 impl Head {
     #[inline]
-    pub(super) fn read(buffer: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
+    pub(super) fn read(buffer: &[u8], at: usize) -> Result<Option<Self>, ProtocolError> {
         let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
         if count != Some(2) {
-            return Err(Malformed { at, expected: "an entry" });
+            return Err(ProtocolError { at, expected: "an entry" });
         }
         let Some(Bulk { start, end, next: at }) = bulk(buffer, next)? else { return Ok(None) };
         let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
         let strings = count.unwrap_or(0);
         if !strings.is_multiple_of(2) {
-            return Err(Malformed { at, expected: "names and values in pairs" });
+            return Err(ProtocolError { at, expected: "names and values in pairs" });
         }
         Ok(Some(Self { id: start..end, strings, next }))
     }
