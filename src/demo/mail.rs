@@ -144,9 +144,13 @@ mod tests {
     /// The name of a subject may hold any letter: `listen` must show it.
     #[test]
     fn encoded_words_of_a_header_are_decoded() {
-        let mail = MAIL.replace("Message-ID:", "Subject: =?utf-8?b?w4k=?=\r\n =?utf-8?b?w6k=?= is at 80%\r\nMessage-ID:");
+        let mail =
+            MAIL.replace("Message-ID:", "Subject: =?utf-8?b?w4k=?=\r\n =?utf-8?b?w6k=?= is at 80%\r\nMessage-ID:");
         assert_eq!(header(&mail, "Subject").as_deref(), Some("\u{c9}\u{e9} is at 80%"));
-        assert_eq!((text(&mail), text("A: b\r\n\r\nhello\r\n")), ("100 = all \u{e9}!".to_owned(), "hello\n".to_owned()));
+        assert_eq!(
+            (text(&mail), text("A: b\r\n\r\nhello\r\n")),
+            ("100 = all \u{e9}!".to_owned(), "hello\n".to_owned())
+        );
     }
 
     /// A mail without its HTML part, or without the alert's id, must not pass for a good one.
