@@ -9,7 +9,7 @@ use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::Keys;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::server::{InspectError, Readiness as ServerReadiness};
+use crate::wire::server::{InspectError, ServerReadiness};
 use crate::wire::{ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
 
 /// What to do about a database that the server does not have.
