@@ -14,6 +14,7 @@ mod cli_check_config;
 mod cli_emit;
 mod cli_exit_codes;
 mod cli_help;
+mod cli_listen;
 mod cli_refused;
 mod cli_send_test;
 mod cli_subject;
