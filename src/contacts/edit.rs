@@ -201,6 +201,12 @@ impl ContactArray {
         self.elements.iter().map(AsRef::as_ref).enumerate().filter_map(read).collect()
     }
 
+    /// How many elements can't be read.
+    #[must_use]
+    pub fn unreadable(&self) -> usize {
+        self.elements.len() - self.contacts().len()
+    }
+
     /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id, the unverified one.
     #[must_use]
     pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
