@@ -12,7 +12,7 @@ use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::decision::Recorded;
-use crate::ledger::{CheckScript, CheckError, CheckDecision, CheckRequest};
+use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::SettingsLookup;
 use crate::types::{LogLimiter, meters};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
@@ -75,7 +75,12 @@ impl CheckFailure {
 impl CheckService {
     /// A service with a connection for checks alone. Connects nowhere yet.
     #[must_use]
-    pub const fn new(config: CheckConfig, client: Arc<RedisClient>, lookup: SettingsLookup, script: CheckScript) -> Self {
+    pub const fn new(
+        config: CheckConfig,
+        client: Arc<RedisClient>,
+        lookup: SettingsLookup,
+        script: CheckScript,
+    ) -> Self {
         let logs = LogLimiter::new(LOG_INTERVAL);
         Self { config, client, lookup, script, is_reachable: AtomicBool::new(false), logs }
     }

@@ -36,7 +36,11 @@ impl VerificationLimits {
     }
 
     /// Counts a request for a message to this contact's address, whichever subject asks. [`ExpiringSetDecision::Full`] where it may not be sent.
-    pub(super) async fn count_request(&self, client: &RedisClient, contact: &Contact) -> RedisResult<ExpiringSetDecision> {
+    pub(super) async fn count_request(
+        &self,
+        client: &RedisClient,
+        contact: &Contact,
+    ) -> RedisResult<ExpiringSetDecision> {
         let key = self.keys.verify_requests(&digest_of(&[&counted_address(contact)]));
         self.requests.add(client, &key, &nonce(), self.request_window).await
     }
