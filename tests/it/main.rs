@@ -7,6 +7,8 @@ mod api_check;
 mod api_connections;
 mod api_contacts;
 mod api_openapi;
+mod api_verification;
+mod api_webhook_contacts;
 mod cli_books;
 mod cli_check;
 mod cli_check_config;

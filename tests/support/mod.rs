@@ -5,6 +5,7 @@ pub mod api;
 pub mod binary;
 pub mod certificates;
 pub mod clockwork;
+pub mod contacts_api;
 pub mod daemon;
 pub mod echo_receiver;
 pub mod eventually;
