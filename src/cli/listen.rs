@@ -54,7 +54,9 @@ pub struct ListenArgs {
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<u16>() {
         Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
-        Err(_) => text.parse().map_err(|_| "write a port as 8025, or an address with its port as 0.0.0.0:8025".to_owned()),
+        Err(_) => {
+            text.parse().map_err(|_| "write a port as 8025, or an address with its port as 0.0.0.0:8025".to_owned())
+        }
     }
 }
 

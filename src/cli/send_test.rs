@@ -17,7 +17,7 @@ use crate::sender::Sample;
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
-use crate::throttle::{Cooldown, Passage};
+use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, keys};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
@@ -165,10 +165,10 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
 /// subjects may share one mailbox, or the ids of two.
 async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
-    let passage = Cooldown::new(COOLDOWN).pass(redis.client(), &key).await;
+    let passage = Cooldown::new(COOLDOWN).try_start(redis.client(), &key).await;
     match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
-        Passage::Through => Ok(()),
-        Passage::Cooling { retry_after } => {
+        CooldownDecision::Started => Ok(()),
+        CooldownDecision::Active { retry_after } => {
             let left_s = retry_after.as_millis().div_ceil(1000).max(1);
             Err(hint::failed(
                 format_args!(

@@ -2,7 +2,7 @@
 //!
 //! [`ContactArray`] keeps each element of the stored JSON array as text and writes only the fields that an edit changes: the platform
 //! may keep notes of its own beside them, and an element that can't be read stays as it is. Every writer of contacts (the HTTP API,
-//! the command line) edits through this file and stores the result with [`super::store::change_contacts`].
+//! the command line) edits through this file and stores the result with [`super::store::edit_contacts`].
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -26,6 +26,7 @@ const MUTED: &str = "muted";
 #[derive(Debug)]
 pub struct ContactArray {
     elements: Vec<Box<RawValue>>,
+    is_changed: bool,
 }
 
 /// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
@@ -174,9 +175,16 @@ impl ContactArray {
     /// [`NotAnArray`].
     pub fn parse(stored: &[u8]) -> Result<Self, NotAnArray> {
         if stored.is_empty() {
-            return Ok(Self { elements: Vec::new() });
+            return Ok(Self { elements: Vec::new(), is_changed: false });
         }
-        serde_json::from_slice(stored).map(|elements| Self { elements }).map_err(|_| NotAnArray)
+        let elements = serde_json::from_slice(stored).map_err(|_| NotAnArray)?;
+        Ok(Self { elements, is_changed: false })
+    }
+
+    /// Whether an edit has changed anything.
+    #[must_use]
+    pub const fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// The field's new value; empty where no element is left.
@@ -216,7 +224,7 @@ impl ContactArray {
             .min_by_key(|stored| stored.contact.verified)
     }
 
-    /// Adds a contact, unverified whatever it says. The nonce is a new one for each call.
+    /// Adds a contact, unverified whatever it says, and returns the id that it is stored under. The nonce is a new one for each call.
     ///
     /// A webhook whose URL is there with another secret needs a consent for that secret: an unverified one takes it at once, beside a
     /// verified one it stands as a second element until its receiver has confirmed it, so that no alert is lost meanwhile.
@@ -224,7 +232,7 @@ impl ContactArray {
     /// # Errors
     ///
     /// [`AddContactError`]; nothing is changed then.
-    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<(), AddContactError> {
+    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<ContactId, AddContactError> {
         let mut same_address = self.contacts();
         same_address.retain(|other| has_same_address(&other.contact, contact));
         if let Some(other) = same_address.iter().find(|other| has_same_secret(&other.contact, contact)) {
@@ -233,7 +241,7 @@ impl ContactArray {
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
             self.set_secret(other.position, contact);
             self.set(other.position, NONCE, &nonce);
-            return Ok(());
+            return Ok(other.contact.id.clone());
         }
         if self.elements.len() >= CONTACTS_MAX {
             return Err(AddContactError::Full);
@@ -241,7 +249,7 @@ impl ContactArray {
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
-        Ok(())
+        Ok(unverified.id)
     }
 
     /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
@@ -259,7 +267,7 @@ impl ContactArray {
         match contacts.iter().find(is_replaced) {
             Some(replaced) => {
                 self.set_secret(replaced.position, &asked.contact);
-                self.elements.remove(asked.position);
+                self.remove_element(asked.position);
             }
             None => self.set(asked.position, VERIFIED, &true),
         }
@@ -285,7 +293,7 @@ impl ContactArray {
         }
         // From the end, so that the positions before stay valid.
         for stored in removed.iter().rev() {
-            self.elements.remove(stored.position);
+            self.remove_element(stored.position);
         }
         RemoveOutcome::Removed(removed.into_iter().map(|stored| stored.contact.clone()).collect())
     }
@@ -330,6 +338,7 @@ impl ContactArray {
                 self.set(found.position, VERIFIED, &true);
             }
         }
+        let before = self.elements.len();
         let mut position = 0;
         self.elements.retain(|_| {
             let is_named = named_positions.contains(&position);
@@ -337,6 +346,7 @@ impl ContactArray {
             position += 1;
             is_named || report.keeps(readable, unnamed)
         });
+        self.is_changed |= self.elements.len() != before;
         added.into_iter().for_each(|contact| self.push(contact));
         report
     }
@@ -344,6 +354,12 @@ impl ContactArray {
     fn push(&mut self, contact: &Contact) {
         let text = serde_json::to_string(contact).expect("a contact is strings and booleans");
         self.elements.push(RawValue::from_string(text).expect("serde_json writes JSON"));
+        self.is_changed = true;
+    }
+
+    fn remove_element(&mut self, position: usize) {
+        self.elements.remove(position);
+        self.is_changed = true;
     }
 
     fn set_secret(&mut self, position: usize, contact: &Contact) {
@@ -355,7 +371,9 @@ impl ContactArray {
     fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
         let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
         fields.set(name, value);
-        self.elements[position] = fields.to_json();
+        let element = fields.to_json();
+        self.is_changed |= element.get() != self.elements[position].get();
+        self.elements[position] = element;
     }
 }
 
@@ -410,7 +428,7 @@ mod tests {
 
     fn add_with_nonce(stored: &str, contact: &Contact, nonce: &str) -> Result<String, AddContactError> {
         let mut array = array(stored);
-        array.add(contact, nonce).map(|()| array.to_stored())
+        array.add(contact, nonce).map(|_| array.to_stored())
     }
 
     /// Most tests add a contact once, so one nonce will do.
