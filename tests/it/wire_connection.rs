@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::redis_server::{RedisServer, free_port};
 use quotabell::wire::config::RedisConfig;
-use quotabell::wire::server::{Readiness, ServerRole};
+use quotabell::wire::server::{ServerReadiness, ServerRole};
 use quotabell::wire::{
     ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind, inspect, install_crypto,
 };
@@ -245,7 +245,7 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let before: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
     let follow = ["REPLICAOF", "127.0.0.1", &primary.port().to_string()].map(str::to_owned);
     let () = client.query(redis::cmd(&follow[0]).arg(&follow[1..])).await.expect("a replica");
-    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Replica);
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), ServerReadiness::Replica);
     let error = set(&client).await.expect_err("a replica takes no writes");
     assert_eq!(error_kind(&error), ErrorKind::ReadOnly, "{error}");
     let after: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
@@ -253,7 +253,7 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let () = client.query(redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await.expect("a primary");
     set(&client).await.expect("a primary takes writes");
     let info = inspect(&client).await.expect("INFO");
-    assert_eq!((info.role, info.readiness(), info.judge()), (ServerRole::Primary, Readiness::Ready, Ok(())));
+    assert_eq!((info.role, info.readiness(), info.judge()), (ServerRole::Primary, ServerReadiness::Ready, Ok(())));
 }
 
 /// A demotion ends a blocked read with an error that means: connect anew.
@@ -451,5 +451,5 @@ async fn a_server_that_loads_its_data_is_not_ready() {
         assert_eq!(faults(&target).await, [ErrorKind::NotReady; 2]);
     }
     let client = self::client(&target(&format!("redis://127.0.0.1:{}", loading.port)));
-    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Loading);
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), ServerReadiness::Loading);
 }

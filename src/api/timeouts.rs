@@ -1,8 +1,8 @@
-//! A caller's connection that does not wait for ever.
+//! Timeouts of a caller's connection.
 //!
-//! hyper has one deadline for a head, and lets it run while a connection is idle too. Here these are two, because a pool of idle
-//! connections is what API nodes should keep, and half a head is not. How long a body may take is not judged here: see
-//! [`super::body`]. Read next: [`super::serving`].
+//! hyper has one timeout for a request's head, which runs while a connection is idle too. Here these are two: API nodes should keep
+//! idle connections open, and half a head should not be. How long a body may take is decided in [`super::body`]. Read next:
+//! [`super::server`].
 
 use std::io;
 use std::pin::Pin;
@@ -14,45 +14,46 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How long callers are waited for.
+/// How long a connection may wait for its caller.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// How long a request's head may take: from its first byte, the first one of a connection from its opening. And how long an
-    /// answer may wait for a caller that does not read.
+pub struct Timeouts {
+    /// How long a request's head may take, from its first byte; the first head of a connection, from its opening. Also how long a
+    /// response may wait for a caller that does not read.
     pub head: Duration,
-    /// How long a connection may lie idle after an answer.
+    /// How long a connection may be idle after a response.
     pub idle: Duration,
 }
 
-const LISTENING: u8 = 0;
+const READING: u8 = 0;
 const SERVING: u8 = 1;
-const ANSWERED: u8 = 2;
+const RESPONDED: u8 = 2;
 
-/// Whose turn it is, told by those who answer.
+/// The phase of the current request, set by the service that answers it.
 #[derive(Debug, Clone, Default)]
-pub struct Turn(Arc<AtomicU8>);
+pub struct RequestPhase(Arc<AtomicU8>);
 
-impl Turn {
-    /// A head is there: it is our turn.
-    pub fn serving(&self) {
+impl RequestPhase {
+    /// The head was read; the service works on the request.
+    pub fn set_serving(&self) {
         self.0.store(SERVING, Ordering::Relaxed);
     }
 
-    /// There is an answer: it will be the caller's turn.
-    pub fn answered(&self) {
-        self.0.store(ANSWERED, Ordering::Relaxed);
+    /// The response is ready to be written.
+    pub fn set_responded(&self) {
+        self.0.store(RESPONDED, Ordering::Relaxed);
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_serving(&self) -> bool {
         self.0.load(Ordering::Relaxed) == SERVING
     }
 
-    fn begins(&self) -> bool {
-        self.0.compare_exchange(ANSWERED, LISTENING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    /// Begins to wait for the next request, once after each response.
+    fn begin_reading(&self) -> bool {
+        self.0.compare_exchange(RESPONDED, READING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
-/// What is waited for while it is the caller's turn.
+/// What a connection waits for while no request is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     /// The first byte of another request.
@@ -61,32 +62,32 @@ enum Awaited {
     Head,
 }
 
-/// A connection whose reads and writes fail with [`io::ErrorKind::TimedOut`] where the caller lets them wait too long.
+/// A stream whose reads and writes fail with [`io::ErrorKind::TimedOut`] when the caller lets them wait too long.
 #[derive(Debug)]
-pub struct Patient<S> {
+pub struct TimeoutStream<S> {
     stream: S,
-    patience: Patience,
-    turn: Turn,
+    timeouts: Timeouts,
+    phase: RequestPhase,
     awaited: Awaited,
     read_until: Pin<Box<Sleep>>,
-    /// Only there while a write waits.
+    /// Set only while a write waits.
     write_until: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
-    /// A connection that was opened now.
-    pub fn new(stream: S, patience: Patience, turn: Turn) -> Self {
-        let read_until = Box::pin(tokio::time::sleep(patience.head));
-        Self { stream, patience, turn, awaited: Awaited::Head, read_until, write_until: None }
+impl<S> TimeoutStream<S> {
+    /// Wraps a connection that was opened just now.
+    pub fn new(stream: S, timeouts: Timeouts, phase: RequestPhase) -> Self {
+        let read_until = Box::pin(tokio::time::sleep(timeouts.head));
+        Self { stream, timeouts, phase, awaited: Awaited::Head, read_until, write_until: None }
     }
 
     fn wait_for(&mut self, awaited: Awaited) {
-        let patience = match awaited {
-            Awaited::Request => self.patience.idle,
-            Awaited::Head => self.patience.head,
+        let timeout = match awaited {
+            Awaited::Request => self.timeouts.idle,
+            Awaited::Head => self.timeouts.head,
         };
         self.awaited = awaited;
-        self.read_until.as_mut().reset(Instant::now() + patience);
+        self.read_until.as_mut().reset(Instant::now() + timeout);
     }
 
     fn written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -94,23 +95,23 @@ impl<S> Patient<S> {
             self.write_until = None;
             return written;
         }
-        let patience = self.patience.head;
-        let until = self.write_until.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let timeout = self.timeouts.head;
+        let until = self.write_until.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         until.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.turn.begins() {
+        if this.phase.begin_reading() {
             this.wait_for(Awaited::Request);
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         if read.is_pending() {
-            // While we serve, reads only look whether the caller is still there, or belong to a body.
-            if this.turn.is_ours() {
+            // While a request is served, a read only finds out whether the caller is still there, or belongs to the body.
+            if this.phase.is_serving() {
                 return Poll::Pending;
             }
             return this.read_until.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()));
@@ -122,7 +123,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
@@ -145,8 +146,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // An answer is on its way. hyper need not read again before the caller says something, so the deadline must wake it.
-        if this.turn.begins() {
+        // A response is being written. hyper need not read again before the caller says something, so the deadline must wake it.
+        if this.phase.begin_reading() {
             this.wait_for(Awaited::Request);
             let _ = this.read_until.as_mut().poll(cx);
         }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::cast::Actor;
-use super::screen::{About, Paint, Screen};
-use super::words::grouped;
+use super::number_format::grouped;
+use super::scenario::SimulatedSubject;
+use super::screen::{ColourMode, LineKind, Screen};
 use crate::types::alert::used_percent;
 
 /// Without a terminal, between two lines about the counts.
@@ -14,7 +14,7 @@ const USAGE_EVERY: Duration = Duration::from_secs(2);
 
 /// How the counts grow: bars on a terminal, lines elsewhere.
 #[derive(Debug)]
-pub(super) struct Gauges {
+pub(super) struct ProgressDisplay {
     bars: Option<Bars>,
     told: Instant,
     events: u64,
@@ -28,12 +28,12 @@ struct Bars {
     gap: ProgressBar,
     subjects: Vec<SubjectBar>,
     sent: ProgressBar,
-    paint: Paint,
+    colours: ColourMode,
 }
 
 #[derive(Debug)]
 struct SubjectBar {
-    /// Its place in the cast.
+    /// Its position in the scenario.
     index: usize,
     bar: ProgressBar,
     level: Option<Level>,
@@ -47,42 +47,48 @@ enum Level {
     Full,
 }
 
-/// One look at the counts.
+/// One snapshot at the counts.
 #[derive(Debug)]
-pub(super) struct Look<'a> {
-    /// Who.
-    pub(super) cast: &'a [Actor],
-    /// Units counted, in the order of the cast.
+pub(super) struct ProgressSnapshot<'a> {
+    /// The subjects.
+    pub(super) subjects: &'a [SimulatedSubject],
+    /// Units counted, in the order of the scenario.
     pub(super) counts: &'a [u64],
     /// Events sent.
     pub(super) sent: u64,
-    /// The thresholds of each subject whose alert has arrived, in the order of the cast.
+    /// The thresholds of each subject whose alert has arrived, in the order of the scenario.
     pub(super) alerted: &'a [Vec<u16>],
 }
 
-impl Gauges {
+impl ProgressDisplay {
     /// Begins to show the counts of everybody who has a limit, and how many of `events` were sent.
-    pub(super) fn new(screen: &Screen, cast: &[Actor], events: u64) -> Self {
-        let bars = screen.multi().map(|multi| Bars::new(multi.clone(), screen.paints(), cast, events));
+    pub(super) fn new(screen: &Screen, subjects: &[SimulatedSubject], events: u64) -> Self {
+        let bars = screen.multi().map(|multi| Bars::new(multi.clone(), screen.colour_mode(), subjects, events));
         Self { bars, told: Instant::now(), events }
     }
 
     /// Shows the counts.
-    pub(super) fn show(&mut self, screen: &Screen, look: &Look<'_>) -> anyhow::Result<()> {
+    pub(super) fn show(&mut self, screen: &Screen, snapshot: &ProgressSnapshot<'_>) -> anyhow::Result<()> {
         if let Some(bars) = &mut self.bars {
-            bars.show(look);
+            bars.show(snapshot);
             return Ok(());
         }
-        if self.told.elapsed() < USAGE_EVERY || look.sent == 0 {
+        if self.told.elapsed() < USAGE_EVERY || snapshot.sent == 0 {
             return Ok(());
         }
         self.told = Instant::now();
-        let limited = look.cast.iter().zip(look.counts).filter_map(|(actor, count)| Some((actor, actor.limit?, count)));
+        let limited = snapshot
+            .subjects
+            .iter()
+            .zip(snapshot.counts)
+            .filter_map(|(simulated, count)| Some((simulated, simulated.limit?, count)));
         let shares: Vec<String> = limited
-            .map(|(actor, limit, count)| format!("{} {:.0} %", actor.subject, used_percent(*count, limit.get())))
+            .map(|(simulated, limit, count)| {
+                format!("{} {:.0} %", simulated.subject, used_percent(*count, limit.get()))
+            })
             .collect();
-        let sent = format!("{} of {} events", grouped(look.sent), grouped(self.events));
-        screen.say(About::Usage, format_args!("{sent}: {}", shares.join(", ")))
+        let sent = format!("{} of {} events", grouped(snapshot.sent), grouped(self.events));
+        screen.say(LineKind::Usage, format_args!("{sent}: {}", shares.join(", ")))
     }
 
     /// Takes the bars away.
@@ -97,7 +103,7 @@ impl Gauges {
     }
 }
 
-impl Drop for Gauges {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         // An error is easier to read without half-drawn bars around it.
         self.clear();
@@ -105,46 +111,51 @@ impl Drop for Gauges {
 }
 
 impl Bars {
-    fn new(multi: MultiProgress, paint: Paint, cast: &[Actor], events: u64) -> Self {
+    fn new(multi: MultiProgress, colours: ColourMode, subjects: &[SimulatedSubject], events: u64) -> Self {
         let gap = multi.add(ProgressBar::new(1));
         gap.set_style(ProgressStyle::with_template(" ").unwrap_or_else(|_| ProgressStyle::default_bar()));
-        let limited = cast.iter().enumerate().filter_map(|(index, actor)| Some((index, actor.limit?.get(), actor)));
-        let subjects = limited.map(|(index, limit, actor)| {
-            let bar = multi.add(ProgressBar::new(limit).with_prefix(actor.subject.to_string()));
+        let limited = subjects
+            .iter()
+            .enumerate()
+            .filter_map(|(index, simulated)| Some((index, simulated.limit?.get(), simulated)));
+        let subjects = limited.map(|(index, limit, simulated)| {
+            let bar = multi.add(ProgressBar::new(limit).with_prefix(simulated.subject.to_string()));
             SubjectBar { index, bar, level: None }
         });
         let subjects = subjects.collect();
         let sent = multi.add(ProgressBar::new(events).with_prefix("sent"));
-        sent.set_style(style(paint, None));
-        Self { multi, gap, subjects, sent, paint }
+        sent.set_style(style(colours, None));
+        Self { multi, gap, subjects, sent, colours }
     }
 
-    fn show(&mut self, look: &Look<'_>) {
+    fn show(&mut self, snapshot: &ProgressSnapshot<'_>) {
         for SubjectBar { index, bar, level } in &mut self.subjects {
-            let (Some(actor), Some(count)) = (look.cast.get(*index), look.counts.get(*index)) else { continue };
+            let (Some(simulated), Some(count)) = (snapshot.subjects.get(*index), snapshot.counts.get(*index)) else {
+                continue;
+            };
             let limit = bar.length().unwrap_or(1);
             let percent = used_percent(*count, limit);
-            let now = level_of(actor, percent);
+            let now = level_of(simulated, percent);
             if *level != Some(now) {
                 *level = Some(now);
-                bar.set_style(style(self.paint, Some(now)));
+                bar.set_style(style(self.colours, Some(now)));
             }
             bar.set_position((*count).min(limit));
-            let alerted = look.alerted.get(*index).map_or(&[][..], Vec::as_slice);
+            let alerted = snapshot.alerted.get(*index).map_or(&[][..], Vec::as_slice);
             let marks: Vec<String> = alerted.iter().map(ToString::to_string).collect();
             let marks = if marks.is_empty() { String::new() } else { format!("  alerts {}", marks.join(" ")) };
             let share = format!("{percent:.0}");
             bar.set_message(format!("{:>9} / {:<9} {share:>4} %{marks}", grouped(*count), grouped(limit)));
         }
         self.gap.tick();
-        self.sent.set_position(look.sent);
+        self.sent.set_position(snapshot.sent);
         let events = self.sent.length().unwrap_or(0);
-        self.sent.set_message(format!("{:>9} / {:<9} events", grouped(look.sent), grouped(events)));
+        self.sent.set_message(format!("{:>9} / {:<9} events", grouped(snapshot.sent), grouped(events)));
     }
 }
 
-fn level_of(actor: &Actor, percent: f64) -> Level {
-    let first = actor.thresholds.first().map_or(100.0, |percent| f64::from(percent.get()));
+fn level_of(simulated: &SimulatedSubject, percent: f64) -> Level {
+    let first = simulated.thresholds.first().map_or(100.0, |percent| f64::from(percent.get()));
     if percent >= 100.0 {
         Level::Full
     } else if percent >= first {
@@ -154,15 +165,15 @@ fn level_of(actor: &Actor, percent: f64) -> Level {
     }
 }
 
-fn style(paint: Paint, level: Option<Level>) -> ProgressStyle {
-    let colours = match (paint, level) {
-        (Paint::Plain, _) => "",
+fn style(colours: ColourMode, level: Option<Level>) -> ProgressStyle {
+    let template_colours = match (colours, level) {
+        (ColourMode::Plain, _) => "",
         (_, None) => ".cyan/black.bright",
         (_, Some(Level::Below)) => ".green/black.bright",
         (_, Some(Level::Warned)) => ".yellow/black.bright",
         (_, Some(Level::Full)) => ".red/black.bright",
     };
-    let template = format!("  {{prefix:7}} {{bar:24{colours}}} {{msg}}");
+    let template = format!("  {{prefix:7}} {{bar:24{template_colours}}} {{msg}}");
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars(if speaks_utf8() { "━╸─" } else { "=>-" })
 }

@@ -15,7 +15,7 @@ use crate::types::{AlertId, Day, DaySpan, Metric, Percent, Subject, Units, UnixM
 pub(super) const FREE_LIMIT: u64 = 5_000;
 /// The larger plan.
 pub(super) const PRO_LIMIT: u64 = 20_000;
-/// Who is told about subjects without contacts.
+/// The fallback contact: it gets the alerts of subjects without contacts.
 pub(super) const FALLBACK_ADDRESS: &str = "ops@example.com";
 /// What a plan alerts at.
 pub(super) const PLAN_THRESHOLDS: [u16; 2] = [80, 100];
@@ -24,8 +24,8 @@ const COUNTER_MAX: u64 = crate::types::units::UNITS_MAX;
 
 /// One subject and the use that it will make.
 #[derive(Debug, Clone)]
-pub(super) struct Actor {
-    /// Who.
+pub(super) struct SimulatedSubject {
+    /// The subject.
     pub(super) subject: Subject,
     /// What it uses.
     pub(super) metric: Metric,
@@ -38,18 +38,18 @@ pub(super) struct Actor {
     /// Whom its alerts reach; the fallback contact where it has none of its own.
     pub(super) contacts: Vec<Contact>,
     /// The fields of its hash, as a platform writes them; empty: Redis does not know it.
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<HashField>,
     /// How many events.
     pub(super) events: u32,
     /// Units of each event.
-    pub(super) units: Draw,
+    pub(super) units: UnitsPerEvent,
     /// Whether its events bear ids, and every so many is sent twice.
     pub(super) repeat_every: Option<u32>,
 }
 
 /// One field of a subject's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Field {
+pub(super) struct HashField {
     /// Its name.
     pub(super) name: String,
     /// Its value.
@@ -58,14 +58,14 @@ pub(super) struct Field {
 
 /// How many units an event uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Draw {
+pub(super) enum UnitsPerEvent {
     /// Always as many.
     Always(u64),
     /// From the first number on, a little more from event to event, as calls to a language model do.
     Varying(u64),
 }
 
-impl Draw {
+impl UnitsPerEvent {
     /// Units of the `number`th event.
     pub(super) const fn of(self, number: u32) -> u64 {
         match self {
@@ -75,7 +75,7 @@ impl Draw {
     }
 }
 
-impl Actor {
+impl SimulatedSubject {
     /// Everything that it will use.
     pub(super) fn total_units(&self) -> u64 {
         (0..self.events).map(|number| self.units.of(number)).sum()
@@ -96,7 +96,7 @@ impl Actor {
 
 /// Where the demonstration's own webhooks listen.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Receivers<'a> {
+pub(super) struct ReceiverUrls<'a> {
     /// Takes everything: `http://127.0.0.1:<port>`.
     pub(super) steady: &'a str,
     /// Fails twice before it takes something.
@@ -104,55 +104,56 @@ pub(super) struct Receivers<'a> {
 }
 
 /// Everybody. `now` is the time that all traffic bears, so that a midnight during the demonstration changes no count.
-pub(super) fn cast(now: UnixMs, receivers: Receivers<'_>) -> anyhow::Result<Vec<Actor>> {
+pub(super) fn subjects(now: UnixMs, receivers: ReceiverUrls<'_>) -> anyhow::Result<Vec<SimulatedSubject>> {
     let steady = |name: &str| Contact::webhook(&format!("{}/{name}", receivers.steady), secret::generate());
     let flaky = |name: &str| Contact::webhook(&format!("{}/{name}", receivers.flaky), secret::generate());
     let mail = |name: &str| Contact::email(&format!("{name}@example.com"));
 
-    let alice = Sketch::new("alice").plan("free", FREE_LIMIT).contacts(vec![mail("alice")]);
-    let bob = Sketch::new("bob").plan("pro", PRO_LIMIT).zone(Tz::Asia__Ho_Chi_Minh).contacts(vec![steady("bob")]);
-    let carol = Sketch::new("carol").limit("requests", 3_000).zone(Tz::America__New_York);
+    let alice = SubjectBuilder::new("alice").plan("free", FREE_LIMIT).contacts(vec![mail("alice")]);
+    let bob =
+        SubjectBuilder::new("bob").plan("pro", PRO_LIMIT).zone(Tz::Asia__Ho_Chi_Minh).contacts(vec![steady("bob")]);
+    let carol = SubjectBuilder::new("carol").limit("requests", 3_000).zone(Tz::America__New_York);
     let carol = carol.contacts(vec![mail("carol"), steady("carol")]);
-    let dave = Sketch::new("dave").limit("requests", 8_000).contacts(vec![mail("dave")]);
-    let erin = Sketch::new("erin").plan("free", FREE_LIMIT);
-    let frank = Sketch::new("frank").limit("requests", 2_000).thresholds(&[75]).contacts(vec![flaky("frank")]);
-    let grace = Sketch::new("grace").limit("tokens", 1_000_000).zone(Tz::Europe__Berlin);
+    let dave = SubjectBuilder::new("dave").limit("requests", 8_000).contacts(vec![mail("dave")]);
+    let erin = SubjectBuilder::new("erin").plan("free", FREE_LIMIT);
+    let frank = SubjectBuilder::new("frank").limit("requests", 2_000).thresholds(&[75]).contacts(vec![flaky("frank")]);
+    let grace = SubjectBuilder::new("grace").limit("tokens", 1_000_000).zone(Tz::Europe__Berlin);
     let grace = grace.contacts(vec![steady("grace")]);
-    let mallory = Sketch::new("mallory").metric("bytes");
+    let mallory = SubjectBuilder::new("mallory").metric("bytes");
 
     [
-        alice.uses(8_000, Draw::Always(1)).repeats(20),
-        bob.uses(5_000, Draw::Always(5)).repeats(25),
+        alice.uses(8_000, UnitsPerEvent::Always(1)).repeats(20),
+        bob.uses(5_000, UnitsPerEvent::Always(5)).repeats(25),
         // Crosses both before the daemon is killed, so that the next one could raise them again.
-        carol.uses(7_200, Draw::Always(1)),
-        dave.uses(4_960, Draw::Always(1)),
-        erin.uses(4_600, Draw::Always(1)),
-        frank.uses(2_600, Draw::Always(1)),
-        grace.uses(2_150, Draw::Varying(400)).repeats(50),
+        carol.uses(7_200, UnitsPerEvent::Always(1)),
+        dave.uses(4_960, UnitsPerEvent::Always(1)),
+        erin.uses(4_600, UnitsPerEvent::Always(1)),
+        frank.uses(2_600, UnitsPerEvent::Always(1)),
+        grace.uses(2_150, UnitsPerEvent::Varying(400)).repeats(50),
         // Fills its counter to the brim with one event, so that a later one must be refused.
-        mallory.uses(1, Draw::Always(COUNTER_MAX)),
+        mallory.uses(1, UnitsPerEvent::Always(COUNTER_MAX)),
     ]
     .into_iter()
-    .map(|sketch| sketch.finish(now))
+    .map(|builder| builder.finish(now))
     .collect()
 }
 
-/// An actor while it is being described.
+/// An simulated while it is being described.
 #[derive(Debug)]
-struct Sketch {
+struct SubjectBuilder {
     name: &'static str,
     metric: &'static str,
     limit: Option<u64>,
     thresholds: Vec<u16>,
     zone: Tz,
     contacts: Vec<Contact>,
-    fields: Vec<Field>,
+    fields: Vec<HashField>,
     events: u32,
-    units: Draw,
+    units: UnitsPerEvent,
     repeat_every: Option<u32>,
 }
 
-impl Sketch {
+impl SubjectBuilder {
     fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -163,7 +164,7 @@ impl Sketch {
             contacts: vec![Contact::email(FALLBACK_ADDRESS)],
             fields: Vec::new(),
             events: 0,
-            units: Draw::Always(1),
+            units: UnitsPerEvent::Always(1),
             repeat_every: None,
         }
     }
@@ -202,11 +203,11 @@ impl Sketch {
     }
 
     fn field(mut self, name: String, value: String) -> Self {
-        self.fields.push(Field { name, value });
+        self.fields.push(HashField { name, value });
         self
     }
 
-    fn uses(mut self, events: u32, units: Draw) -> Self {
+    fn uses(mut self, events: u32, units: UnitsPerEvent) -> Self {
         self.events = events;
         self.units = units;
         self
@@ -217,11 +218,11 @@ impl Sketch {
         self
     }
 
-    fn finish(self, now: UnixMs) -> anyhow::Result<Actor> {
+    fn finish(self, now: UnixMs) -> anyhow::Result<SimulatedSubject> {
         let span = DaySpan::containing(self.zone, now).ok_or_else(|| {
             hint::failed(format_args!("the clock of this machine says {now}, which no calendar holds"), "set the clock")
         })?;
-        Ok(Actor {
+        Ok(SimulatedSubject {
             subject: Subject::parse(self.name.as_bytes())?,
             metric: Metric::parse(self.metric.as_bytes())?,
             limit: self.limit.and_then(Units::new),
@@ -243,11 +244,12 @@ mod tests {
     /// The demonstration promises that several cross both thresholds, one crosses one, and one stays below.
     #[test]
     fn some_cross_their_thresholds_and_one_does_not() {
-        let receivers = Receivers { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
-        let cast = cast(UnixMs(1_795_250_000_000), receivers).expect("a cast");
+        let receivers = ReceiverUrls { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
+        let subjects = subjects(UnixMs(1_795_250_000_000), receivers).expect("a scenario");
         let reached = |name: &str| -> Vec<u16> {
-            let actor = cast.iter().find(|actor| actor.subject.as_str() == name).expect("in the cast");
-            actor.reached().into_iter().map(Percent::get).collect()
+            let simulated =
+                subjects.iter().find(|simulated| simulated.subject.as_str() == name).expect("in the scenario");
+            simulated.reached().into_iter().map(Percent::get).collect()
         };
         for name in ["alice", "bob", "carol"] {
             assert_eq!(reached(name), [80, 100], "{name}");

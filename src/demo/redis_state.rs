@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 
-use super::cast::Actor;
+use super::scenario::SimulatedSubject;
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
 use crate::terminal::output::lossless;
@@ -17,9 +17,9 @@ const REFUSALS_MAX: usize = 500;
 /// `entry`, `reason` and `detail` of a refused event.
 const OWN_FIELDS: usize = 3;
 
-/// A connection that looks at the books of one stream.
+/// A connection that looks at the state of one stream.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct StateReader {
     client: RedisClient,
     keys: Keys,
     /// The last refusal that was seen.
@@ -28,7 +28,7 @@ pub(super) struct Books {
 
 /// One refused event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct RefusedEntry {
     /// Why.
     pub(super) reason: String,
     /// What exactly.
@@ -39,12 +39,12 @@ pub(super) struct Refusal {
 
 /// Everything at the end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastPage {
-    /// Units counted, in the order of the cast.
+pub(super) struct FinalState {
+    /// Units counted, in the order of the scenario.
     pub(super) counts: Vec<u64>,
     /// What was done and what is left.
     pub(super) totals: Totals,
-    /// Entries that nobody has read.
+    /// Unread entries.
     pub(super) unread: u64,
     /// Refused events by reason.
     pub(super) refused: BTreeMap<String, u64>,
@@ -55,7 +55,7 @@ pub(super) struct LastPage {
 /// An entry as XRANGE gives it: id, then names and values in turn.
 type RawEntry = (String, Vec<Vec<u8>>);
 
-impl Books {
+impl StateReader {
     /// A look through this connection.
     pub(super) fn new(client: RedisClient, keys: Keys) -> Self {
         Self { client, keys, last_refusal: "-".to_owned() }
@@ -68,21 +68,21 @@ impl Books {
     }
 
     /// Writes the subjects' hashes with plain HSET, as a platform does.
-    pub(super) async fn write_subjects(&self, cast: &[Actor]) -> anyhow::Result<()> {
+    pub(super) async fn write_subjects(&self, subjects: &[SimulatedSubject]) -> anyhow::Result<()> {
         let mut pipeline = redis::pipe();
-        for actor in cast.iter().filter(|actor| !actor.fields.is_empty()) {
-            let command = pipeline.cmd("HSET").arg(keys::subject(&actor.subject));
-            for field in &actor.fields {
+        for simulated in subjects.iter().filter(|simulated| !simulated.fields.is_empty()) {
+            let command = pipeline.cmd("HSET").arg(keys::subject(&simulated.subject));
+            for field in &simulated.fields {
                 command.arg(&field.name).arg(&field.value);
             }
         }
         self.client.pipe::<()>(&pipeline).await.context("write the subjects")
     }
 
-    /// Units counted so far, in the order of the cast.
-    pub(super) async fn counts(&self, cast: &[Actor]) -> anyhow::Result<Vec<u64>> {
+    /// Units counted so far, in the order of the scenario.
+    pub(super) async fn counts(&self, subjects: &[SimulatedSubject]) -> anyhow::Result<Vec<u64>> {
         let mut pipeline = redis::pipe();
-        for Actor { subject, metric, day, .. } in cast {
+        for SimulatedSubject { subject, metric, day, .. } in subjects {
             let key = self.keys.usage(metric, *day, keys::bucket(subject.as_str()));
             pipeline.cmd("HGET").arg(key).arg(subject.as_str());
         }
@@ -90,7 +90,7 @@ impl Books {
         Ok(counts.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// Entries that nobody has read yet.
+    /// Number of unread entries.
     pub(super) async fn unread(&self) -> anyhow::Result<u64> {
         query::lag(&self.client, &self.keys).await.context("read the lag")
     }
@@ -101,7 +101,7 @@ impl Books {
     }
 
     /// The refusals since the last look.
-    pub(super) async fn new_refusals(&mut self) -> anyhow::Result<Vec<Refusal>> {
+    pub(super) async fn new_refusals(&mut self) -> anyhow::Result<Vec<RefusedEntry>> {
         let entries = self.refusals(&self.last_refusal).await?;
         if let Some((id, _)) = entries.last() {
             self.last_refusal = format!("({id}");
@@ -110,7 +110,7 @@ impl Books {
     }
 
     /// Everything.
-    pub(super) async fn last_page(&self, cast: &[Actor]) -> anyhow::Result<LastPage> {
+    pub(super) async fn final_state(&self, subjects: &[SimulatedSubject]) -> anyhow::Result<FinalState> {
         let mut refused = BTreeMap::new();
         let mut from = "-".to_owned();
         loop {
@@ -121,13 +121,13 @@ impl Books {
                 *refused.entry(refusal(fields).reason).or_default() += 1;
             }
         }
-        let days: BTreeSet<_> = cast.iter().map(|actor| actor.day).collect();
+        let days: BTreeSet<_> = subjects.iter().map(|simulated| simulated.day).collect();
         let mut raised = Vec::new();
         for day in days {
             raised.extend(query::alerts(&self.client, &self.keys, day).await.context("read the alerts")?);
         }
-        Ok(LastPage {
-            counts: self.counts(cast).await?,
+        Ok(FinalState {
+            counts: self.counts(subjects).await?,
             totals: self.totals().await?,
             unread: self.unread().await?,
             refused,
@@ -142,7 +142,7 @@ impl Books {
     }
 }
 
-fn refusal(fields: &[Vec<u8>]) -> Refusal {
+fn refusal(fields: &[Vec<u8>]) -> RefusedEntry {
     let value = |name: &str| {
         let mut pairs = fields.chunks_exact(2);
         let found = pairs.find(|pair| pair[0] == name.as_bytes()).map(|pair| pair[1].as_slice());
@@ -154,5 +154,5 @@ fn refusal(fields: &[Vec<u8>]) -> Refusal {
         text => format!("{} {}", lossless(&pair[0]), lossless(text)),
     };
     let event: Vec<String> = fields.chunks_exact(2).skip(OWN_FIELDS).map(shown).collect();
-    Refusal { reason: value("reason"), detail: value("detail"), event: event.join(", ") }
+    RefusedEntry { reason: value("reason"), detail: value("detail"), event: event.join(", ") }
 }

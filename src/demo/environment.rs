@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{self, SignalKind};
 
 use super::daemon::Daemon;
-use super::folder::{Fate, Folder};
+use super::temp_folder::{FolderCleanup, TempFolder};
 use crate::terminal::hint::Hint as _;
 use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 
@@ -18,25 +18,25 @@ const PORTS_MAX: usize = 10;
 
 /// Everything that was started.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct DemoEnvironment {
     /// Where everything is written.
-    pub(super) folder: Folder,
+    pub(super) folder: TempFolder,
     /// The server.
     pub(super) redis: EmbeddedServer,
     /// The daemon that runs now.
     pub(super) daemon: Option<Daemon>,
 }
 
-impl Stage {
+impl DemoEnvironment {
     /// Makes the folder and starts Redis in it, on a free port.
-    pub(super) async fn set(fate: Fate) -> anyhow::Result<Self> {
-        let folder = Folder::make(fate)?;
+    pub(super) async fn start(cleanup: FolderCleanup) -> anyhow::Result<Self> {
+        let folder = TempFolder::make(cleanup)?;
         let redis = start_redis(folder.path().join("redis")).await?;
         Ok(Self { folder, redis, daemon: None })
     }
 
     /// Stops whatever still runs and removes the folder, unless it is to be kept.
-    pub(super) async fn clear(self) -> anyhow::Result<()> {
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
         let Self { folder, redis, daemon } = self;
         let killed = match daemon {
             Some(mut daemon) => daemon.kill().await,

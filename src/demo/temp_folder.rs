@@ -10,23 +10,23 @@ use crate::terminal::hint::Hint as _;
 
 /// What happens to the folder at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It goes.
-    Removed,
-    /// Somebody wants to look at it.
-    Kept,
+pub(super) enum FolderCleanup {
+    /// It is removed.
+    Remove,
+    /// It stays, to be looked at.
+    Keep,
 }
 
 /// The folder. Removed when dropped, too, so that no error leaves it behind.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct TempFolder {
     path: PathBuf,
-    fate: Fate,
+    cleanup: FolderCleanup,
 }
 
-impl Folder {
+impl TempFolder {
     /// Makes a folder of its own in the system's place for temporary files.
-    pub(super) fn make(fate: Fate) -> anyhow::Result<Self> {
+    pub(super) fn make(cleanup: FolderCleanup) -> anyhow::Result<Self> {
         let place = std::env::temp_dir();
         let path = place.join(format!("quotabell-demo-{:08x}", rand::random::<u32>()));
         DirBuilder::new()
@@ -34,7 +34,7 @@ impl Folder {
             .create(&path)
             .with_context(|| format!("make the folder {}", path.display()))
             .hint("TMPDIR names the place for temporary files")?;
-        Ok(Self { path, fate })
+        Ok(Self { path, cleanup })
     }
 
     /// Where it is.
@@ -43,15 +43,15 @@ impl Folder {
     }
 
     /// Whether it will be kept.
-    pub(super) const fn fate(&self) -> Fate {
-        self.fate
+    pub(super) const fn cleanup(&self) -> FolderCleanup {
+        self.cleanup
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
-        if self.fate == Fate::Removed {
-            // What can't be removed is left to the system's own tidying; there is nobody to tell from here.
+        if self.cleanup == FolderCleanup::Remove {
+            // What can't be removed is left to the system, which cleans its place for temporary files.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
@@ -64,8 +64,8 @@ mod tests {
     /// A demonstration that failed half-way must not fill the disk.
     #[test]
     fn the_folder_goes_with_its_handle_unless_it_is_kept() {
-        let removed = Folder::make(Fate::Removed).expect("made");
-        let kept = Folder::make(Fate::Kept).expect("made");
+        let removed = TempFolder::make(FolderCleanup::Remove).expect("made");
+        let kept = TempFolder::make(FolderCleanup::Keep).expect("made");
         fs::write(removed.path().join("file"), "x").expect("written");
         let (gone, left) = (removed.path().to_owned(), kept.path().to_owned());
         drop(removed);
