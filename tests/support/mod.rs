@@ -12,6 +12,7 @@ pub mod eventually;
 pub mod http_receiver;
 pub mod mail_server;
 pub mod outbox;
+pub mod partition;
 pub mod post_office;
 pub mod redis_server;
 pub mod switch;
