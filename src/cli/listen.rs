@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use standardwebhooks::Webhook;
 
-use super::CliContext;
+use super::context::CliContext;
 use crate::contacts::{Contact, Endpoint, check};
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
