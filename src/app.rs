@@ -16,13 +16,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
+use crate::channels::{Caps, Channels};
 use crate::config::Config;
 use crate::contacts::book::ContactBook;
 use crate::events::worker::Parts;
 use crate::events::{PartitionLease, Worker};
 use crate::ledger::{Check, Committer};
-use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
-use crate::sender::{Sender, Throttle};
+use crate::outbox::{
+    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError,
+    Waker, slots,
+};
 use crate::subjects::watch::{Changes, Watch};
 use crate::subjects::{Lookup, Plans};
 use crate::types::{Keys, meters};
@@ -60,8 +63,8 @@ pub struct EndedEarly;
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
 /// after a second signal.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let sender = config.sender()?;
-    for warning in sender.warnings() {
+    let channels = Arc::new(config.channels()?);
+    for warning in channels.warnings() {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
@@ -123,8 +126,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     };
     let _ = link_slot.set(Arc::clone(&ready.client));
-    let throttle = Throttle::new(Arc::clone(&ready.client), keys.clone(), &config.webhook, &config.email)?;
-    let sender = Arc::new(sender.throttled_by(throttle));
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,
@@ -138,7 +139,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             serving: &serving,
         },
         plans,
-        Arc::clone(&sender),
+        Arc::clone(&channels),
         waiting,
     )?;
     readiness.running(Arc::clone(&ready.client));
@@ -163,7 +164,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     }
     // A mail server is told goodbye where one is connected; one that hangs is not waited for.
-    let _ = tokio::time::timeout(GOODBYE, sender.close()).await;
+    let _ = tokio::time::timeout(GOODBYE, channels.close()).await;
     keeper.end().await;
     match failed {
         Some(failed) => Err(failed),
@@ -191,7 +192,7 @@ fn spawn_work(
     tasks: &mut Tasks,
     work: &Work<'_>,
     plans: Plans,
-    sender: Arc<Sender>,
+    channels: Arc<Channels>,
     waiting: mpsc::Receiver<Wanted>,
 ) -> anyhow::Result<()> {
     let Work { config, keys, ready, stop, address, checks, serving } = *work;
@@ -249,9 +250,14 @@ fn spawn_work(
         keys: keys.clone(),
         config: config.verification.clone(),
         public_url: config.http.confirm_links_below(),
-        sender: Arc::clone(&sender),
+        channels: Arc::clone(&channels),
+        caps: Caps::new(Arc::clone(&client), keys.clone()),
     };
-    tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));
+    let messenger = Messenger::new(messenger, waiting);
+    let consents: Arc<dyn ConsentRequests> = messenger.consents();
+    let caps = Caps::new(Arc::clone(&client), keys.clone());
+    let notifier = Arc::new(ChannelNotifier::new(channels, caps, config.retry.clone(), Arc::clone(&consents)));
+    tasks.spawn("messenger", messenger.run(stop.clone()));
 
     let slots = slots(&config.delivery);
     let dispatcher = {
@@ -261,7 +267,8 @@ fn spawn_work(
                 client: Arc::clone(&client),
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
-                sender: Arc::clone(&sender),
+                notifier: Arc::clone(&notifier),
+                consents: Arc::clone(&consents),
                 slots: Arc::clone(&slots),
                 new_deliveries: Arc::clone(&new_deliveries),
                 lease_margin: LEASE_MARGIN,

@@ -16,9 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::Api;
 use super::body::{Given, Json};
 use super::problem::Problem;
+use crate::channels::{InvalidContact, check_contact, email::address, webhook::secret};
 use crate::contacts::Contact;
-use crate::contacts::check::{self, ContactFault};
-use crate::transport::secret;
 use crate::types::{Channel, ContactId, Secret, Subject};
 use crate::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed, PASSWORD_DIGITS};
 use crate::wire::{ErrorKind, error_kind};
@@ -203,7 +202,7 @@ impl NewContact {
                 )));
             }
         };
-        check::check(&judged.contact).map_err(|fault| in_field(&fault))?;
+        check_contact(&judged.contact).map_err(|invalid| in_field(&invalid))?;
         Ok(judged)
     }
 }
@@ -211,13 +210,13 @@ impl NewContact {
 /// A mailbox under the one spelling of its domain that every server knows: under others it would be other contacts, each of which is
 /// asked as often as may be.
 fn email(address: &str) -> Result<Contact, Problem> {
-    check::check_plain_address(address).map_err(|fault| in_field(&fault))?;
+    address::check_public(address).map_err(|invalid| in_field(&invalid))?;
     let place = Contact::email(address).place().into_owned();
     Ok(Contact::email(&bounded("address", place, ADDRESS_BYTES_MAX)?))
 }
 
-fn in_field(fault: &ContactFault) -> Problem {
-    Problem::bad_request(format!("{}: {fault}", fault.field()))
+fn in_field(invalid: &InvalidContact) -> Problem {
+    Problem::bad_request(format!("{}: {invalid}", invalid.field))
 }
 
 fn bounded(field: &'static str, text: String, bytes_max: usize) -> Result<String, Problem> {

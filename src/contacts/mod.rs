@@ -3,7 +3,6 @@
 //! Read next: [`contact`], the model, then [`book`], which finds the contacts of a subject.
 
 pub mod book;
-pub mod check;
 pub mod config;
 pub mod contact;
 pub mod store;

@@ -13,6 +13,8 @@ pub enum Operation {
     ReadOutbox,
     /// Turning one alert into deliveries.
     FanOut,
+    /// Making the delivery of a notification for one contact.
+    Enqueue,
     /// Taking deliveries that are due.
     Lease,
     /// Recording how an attempt ended.
@@ -32,6 +34,7 @@ impl Operation {
         match self {
             Self::ReadOutbox => "read_outbox",
             Self::FanOut => "fan_out",
+            Self::Enqueue => "enqueue",
             Self::Lease => "lease",
             Self::Settle => "settle",
             Self::Replay => "replay",
@@ -46,6 +49,7 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Self::ReadOutbox => "read outbox",
             Self::FanOut => "fan out",
+            Self::Enqueue => "enqueue",
             Self::Lease => "lease deliveries of",
             Self::Settle => "settle",
             Self::Replay => "replay deliveries of",
@@ -93,7 +97,7 @@ impl OutboxError {
 
     /// What the failure means for whoever made the call.
     #[must_use]
-    pub fn fault(&self) -> ErrorKind {
+    pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::Redis { source, .. } => error_kind(source),
             Self::Answer { .. } => ErrorKind::Other,
@@ -105,7 +109,7 @@ impl OutboxError {
     /// mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        matches!(self.fault(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
+        matches!(self.error_kind(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
     }
 
     /// The operation as a metric's label.

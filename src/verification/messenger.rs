@@ -16,12 +16,12 @@ use super::claim::{Claim, Claimed};
 use super::desk::{Consented, consent};
 use super::password::{self, Password};
 use super::{Candidate, DeskError, Event, VerificationConfig, Wanted, confirm_link, element};
+use crate::channels::{BoxFuture, CapDecision, Caps, Channels, CodeAndLink, ConsentProof, Content, Message, Question};
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, Endpoint};
-use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
+use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
 use crate::throttle::one_time_token::TokenError;
-use crate::transport::{Arrival, Challenged, Posted};
-use crate::types::{Channel, Class, Keys, Outcome, Secret, UnixMs, nonce};
+use crate::types::{Arrival, Class, DeliveryId, Keys, Outcome, UnixMs, VerificationRequest, nonce};
 use crate::wire::RedisClient;
 
 /// Messages that are sent at once. They share the mail server with alerts, which go first.
@@ -46,7 +46,9 @@ pub struct MessengerParts {
     /// Where confirm links lead to; without it mails have none.
     pub public_url: Option<Url>,
     /// What sends.
-    pub sender: Arc<Sender>,
+    pub channels: Arc<Channels>,
+    /// What asks the caps.
+    pub caps: Caps,
 }
 
 /// Why a message was not sent.
@@ -75,6 +77,12 @@ impl Messenger {
     #[must_use]
     pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<Wanted>) -> Self {
         Self { parts: Arc::new(parts), waiting }
+    }
+
+    /// What the outbox asks about requests for consent.
+    #[must_use]
+    pub fn consents(&self) -> Arc<MessengerParts> {
+        Arc::clone(&self.parts)
     }
 
     /// Sends until `stop`; then takes nothing more, and sends what was taken before. How long that may take is the caller's to bound,
@@ -156,19 +164,17 @@ impl MessengerParts {
         let now = server_time(&self.client).await?;
         match &unverified.contact.endpoint {
             Endpoint::Email { .. } => self.mail(candidate, unverified, now).await,
-            Endpoint::Webhook { url, secret } => {
-                self.challenge(candidate, &unverified.asked, Receiver { url, secret }, now).await
-            }
+            Endpoint::Webhook { .. } => self.challenge(candidate, unverified, now).await,
         }
     }
 
     /// What is told where a cap has no room. The message is not sent later: who waits for it asks again. Rows of messages to one
     /// destination would keep those to others from being sent. The password before stays good, since nothing was drawn yet.
     async fn without_room(&self, candidate: &Candidate, contact: &Contact) -> Option<Event> {
-        let event = match self.sender.room_for(contact).await {
-            Room::Given => return None,
-            Room::Full { .. } => Event::Throttled,
-            Room::Unknown { .. } => Event::Failed,
+        let event = match self.caps.take(&self.channels, contact).await {
+            CapDecision::Allowed => return None,
+            CapDecision::Exhausted { .. } => Event::Throttled,
+            CapDecision::Unknown { .. } => Event::Failed,
         };
         let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
         tracing::warn!(%subject, contact = %id, channel, outcome = event.as_str(), "verification not sent: no room under a cap");
@@ -181,68 +187,120 @@ impl MessengerParts {
         unverified: &Unverified,
         now: UnixMs,
     ) -> Result<Attempted, MessageError> {
+        let secrets = self.draw_now(candidate, &unverified.asked).await?;
+        let proof = ConsentProof::CodeAndLink(secrets);
+        let outcome = self.send(candidate, &unverified.contact, &proof, now).await;
+        // A mailbox that is refused for good counts: else whoever tries addresses has our mail server ask for each without end.
+        let arrival = if outcome.class == Class::Permanent { Arrival::Possible } else { outcome.arrival };
+        Ok(Attempted { event: told(candidate, &unverified.contact, &outcome), arrival })
+    }
+
+    /// Draws a code and a link and stores their digests.
+    async fn draw_now(&self, candidate: &Candidate, asked: &str) -> Result<CodeAndLink, MessageError> {
         let Self { client, keys, config, .. } = self;
-        let Unverified { contact, asked } = unverified;
         let password = Password::draw();
         let holder = element(&candidate.subject, asked);
         password::issue(client, keys, &holder, asked, &password, config.lifetime).await?;
-        let confirm = match &self.public_url {
+        let link = match &self.public_url {
             Some(url) => Some(confirm_link::make(client, keys, url, candidate, asked, config.lifetime).await?),
             None => None,
         };
-        let Posted { outcome, arrival } = self
-            .sender
-            .send_password(PasswordMail {
-                id: &new_id(),
-                subject: &candidate.subject,
-                address: contact.address(),
-                code: password.reveal(),
-                link: confirm.as_deref(),
-                lives: config.lifetime,
-                now,
-            })
-            .await;
-        // A mailbox that is refused for good counts: else whoever tries addresses has our mail server ask for each without end.
-        let arrival = if outcome.class == Class::Permanent { Arrival::Possible } else { arrival };
-        Ok(Attempted { event: told(candidate, Channel::Email, &outcome), arrival })
+        Ok(CodeAndLink { code: password.reveal().to_owned(), link, lifetime: config.lifetime })
+    }
+
+    async fn send(&self, candidate: &Candidate, contact: &Contact, proof: &ConsentProof, now: UnixMs) -> Outcome {
+        let id = new_id();
+        let delivery = &DeliveryId::of_notification(&id, &contact.id);
+        let content = Content::Verification(Question { id: &id, subject: &candidate.subject, proof });
+        self.channels.send(Message { delivery, contact, content, now }).await
     }
 
     async fn challenge(
         &self,
         candidate: &Candidate,
-        asked: &str,
-        receiver: Receiver<'_>,
+        unverified: &Unverified,
         now: UnixMs,
     ) -> Result<Attempted, MessageError> {
-        let challenge = nonce();
-        let Receiver { url, secret } = receiver;
+        let Unverified { contact, asked } = unverified;
         let Candidate { subject, contact: id } = candidate;
-        let post = ChallengePost { id: &new_id(), subject, url, secret, challenge: &challenge, now };
-        let event = match self.sender.send_challenge(post).await {
-            Challenged::Failed(Posted { outcome, arrival }) => {
-                return Ok(Attempted { event: told(candidate, Channel::Webhook, &outcome), arrival });
-            }
-            Challenged::NotEchoed => {
+        let outcome = self.send(candidate, contact, &ConsentProof::Challenge(nonce()), now).await;
+        let was_taken = outcome.status.is_some_and(|status| (200..300).contains(&status));
+        let event = match outcome.class {
+            Class::Permanent if was_taken => {
                 Event::Sent.count();
-                tracing::warn!(%subject, contact = %id, channel = "webhook", "the receiver did not echo the challenge: not verified");
+                let channel = contact.channel().as_str();
+                tracing::warn!(%subject, contact = %id, channel, "the receiver did not echo the challenge: not verified");
                 Event::Rejected
             }
-            Challenged::Echoed => {
+            Class::Permanent | Class::Transient => {
+                return Ok(Attempted { event: told(candidate, contact, &outcome), arrival: outcome.arrival });
+            }
+            Class::Delivered => {
                 Event::Sent.count();
-                match consent(&self.client, candidate, asked).await? {
-                    Consented::Verified | Consented::Before => {
-                        tracing::info!(%subject, contact = %id, "contact is verified");
-                        Event::Verified
-                    }
-                    Consented::Void => {
-                        tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
-                        Event::Rejected
-                    }
-                }
+                self.grant_now(candidate, asked).await?
             }
         };
         Ok(Attempted { event, arrival: Arrival::Possible })
     }
+
+    async fn grant_now(&self, candidate: &Candidate, asked: &str) -> Result<Event, DeskError> {
+        let Candidate { subject, contact: id } = candidate;
+        Ok(match consent(&self.client, candidate, asked).await? {
+            Consented::Verified | Consented::Before => {
+                tracing::info!(%subject, contact = %id, "contact is verified");
+                Event::Verified
+            }
+            Consented::Void => {
+                tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
+                Event::Rejected
+            }
+        })
+    }
+}
+
+impl ConsentRequests for MessengerParts {
+    fn contact<'a>(
+        &'a self,
+        request: &'a VerificationRequest,
+    ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
+        Box::pin(async move {
+            let stored = read_contacts(&self.client, &request.subject).await;
+            let stored = stored.map_err(|error| failed("read the contact", error))?;
+            let unverified = array::unverified(&stored, &request.contact);
+            Ok(unverified.filter(|found| found.asked == request.consent).map(|found| found.contact))
+        })
+    }
+
+    fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+        Box::pin(async move {
+            let drawn = self.draw_now(&candidate_of(request), &request.consent).await;
+            drawn.map_err(|error| failed("store the code", error))
+        })
+    }
+
+    fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
+        Box::pin(async move {
+            let granted = self.grant_now(&candidate_of(request), &request.consent).await;
+            granted.map(Event::count).map_err(|error| failed("store the consent", error))
+        })
+    }
+
+    fn settled(&self, _: &VerificationRequest, settlement: &Settlement) {
+        match settlement {
+            Settlement::Delivered(_) => Event::Sent.count(),
+            Settlement::Dead(_) | Settlement::Retry(..) => Event::Failed.count(),
+            Settlement::Throttled(_) => Event::Throttled.count(),
+            _ => {}
+        }
+    }
+}
+
+fn candidate_of(request: &VerificationRequest) -> Candidate {
+    Candidate { subject: request.subject.clone(), contact: request.contact.clone() }
+}
+
+fn failed(operation: &'static str, error: impl std::error::Error + Send + Sync + 'static) -> ConsentRequestError {
+    ConsentRequestError { operation, source: Box::new(error) }
 }
 
 /// How an attempt ended.
@@ -252,21 +310,15 @@ struct Attempted {
     arrival: Arrival,
 }
 
-#[derive(Clone, Copy)]
-struct Receiver<'a> {
-    url: &'a str,
-    secret: &'a Secret,
-}
-
 /// One log event for an attempt, without the address.
-fn told(candidate: &Candidate, channel: Channel, outcome: &Outcome) -> Event {
-    let (Candidate { subject, contact }, channel) = (candidate, channel.as_str());
+fn told(candidate: &Candidate, contact: &Contact, outcome: &Outcome) -> Event {
+    let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
     if outcome.class == Class::Delivered {
-        tracing::info!(%subject, %contact, channel, status = outcome.status, "verification sent");
+        tracing::info!(%subject, contact = %id, channel, status = outcome.status, "verification sent");
         return Event::Sent;
     }
     let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-    tracing::warn!(%subject, %contact, channel, status, error, "verification could not be sent");
+    tracing::warn!(%subject, contact = %id, channel, status, error, "verification could not be sent");
     Event::Failed
 }
 

@@ -350,7 +350,7 @@ async fn messages_that_ask_for_consent_keep_to_the_caps() {
     desk.add_email("bob", "bob@b.test").await;
     desk.counted("throttled", 1).await;
     // Once there is room, whoever adds it again is asked, in the same minute.
-    let _: u64 = desk.outbox.run("DEL", desk.outbox.keys.email_cap()).await;
+    let _: u64 = desk.outbox.run("DEL", desk.outbox.keys.cap(quotabell::types::Channel::Email, None)).await;
     desk.add_email("bob", "bob@b.test").await;
     assert_eq!(desk.asked().await.to, "bob@b.test");
     let mut receiver = EchoReceiver::start(Echo::Nothing).await;

@@ -10,6 +10,7 @@ pub mod echo_receiver;
 pub mod eventually;
 pub mod http_receiver;
 pub mod mail_server;
+pub mod notifier;
 pub mod outbox;
 pub mod post_office;
 pub mod redis_server;

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use redis::Pipeline;
 use serde::{Deserialize, Serialize};
 
+use crate::channels::webhook::secret::generate;
+use crate::channels::{self, InvalidContact, email, webhook};
 use crate::config::{Config, nearest};
-use crate::contacts::check::{self, ContactFault};
 use crate::contacts::store::Fields;
 use crate::contacts::stored;
 use crate::contacts::{Contact, Endpoint};
 use crate::subjects::record;
-use crate::transport::secret::generate;
 use crate::types::{Channel, ContactId, Metric, Percent, Secret, Subject, Units, keys};
 
 /// What happens to one setting.
@@ -170,7 +170,7 @@ impl StoredWebhook {
     fn secret_of<'a>(stored: &'a [Self], url: &str) -> Option<&'a str> {
         let ours = Contact::webhook(url, Secret::new(String::new())).id;
         let of_url = stored.iter().filter(|webhook| webhook.url == url);
-        let signing = of_url.filter(|webhook| check::check_secret(&webhook.secret).is_ok());
+        let signing = of_url.filter(|stored| webhook::secret::check(&stored.secret).is_ok());
         let first = signing
             .min_by_key(|webhook| (webhook.verified == Some(false), webhook.id.as_ref().is_some_and(|id| *id != ours)));
         first.map(|webhook| webhook.secret.as_str())
@@ -236,7 +236,7 @@ pub fn contacts(emails: &[String], webhooks: Vec<NamedWebhook>) -> Result<NamedC
 
 impl NamedContacts {
     fn add(&mut self, contact: Contact) -> Result<(), String> {
-        check::check(&contact).map_err(|fault| fault.to_string())?;
+        channels::check_contact(&contact).map_err(|invalid| invalid.to_string())?;
         if self.contacts.iter().any(|other| other.id == contact.id) {
             return Err(format!("contact {} is named twice", contact.address()));
         }
@@ -275,18 +275,18 @@ pub fn limit(text: &str) -> Result<Setting<Units>, String> {
 ///
 /// # Errors
 ///
-/// [`ContactFault`].
-pub fn address(text: &str) -> Result<String, ContactFault> {
-    check::check_address(text).map(|()| text.to_owned())
+/// [`InvalidContact`].
+pub fn address(text: &str) -> Result<String, InvalidContact> {
+    email::address::check(text).map(|()| text.to_owned())
 }
 
 /// Judges a receiver's URL on the command line.
 ///
 /// # Errors
 ///
-/// [`ContactFault`].
-pub fn url(text: &str) -> Result<String, ContactFault> {
-    check::check_url(text).map(|()| text.to_owned())
+/// [`InvalidContact`].
+pub fn url(text: &str) -> Result<String, InvalidContact> {
+    webhook::url::check(text).map(|()| text.to_owned())
 }
 
 /// What an operator should know about a change that is legal: contacts that no attempt will reach as things are configured, or that
@@ -295,16 +295,8 @@ pub fn url(text: &str) -> Result<String, ContactFault> {
 pub fn warnings(change: &Change, config: &Config) -> Vec<String> {
     let Setting::Set(contacts) = &change.contacts else { return Vec::new() };
     let warning = |contact: &Contact| {
-        let address = contact.address();
-        match contact.endpoint {
-            Endpoint::Webhook { .. } if address.starts_with("http://") && !config.webhook.allow_http => {
-                Some(format!("{address} is plain http, which webhook.allow_http = false refuses"))
-            }
-            Endpoint::Email { .. } if check::needs_smtputf8(address) => Some(format!(
-                "{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 takes it"
-            )),
-            Endpoint::Webhook { .. } | Endpoint::Email { .. } => None,
-        }
+        let definition = channels::definition(contact.channel())?;
+        (definition.warning)(contact.address(), config.channel_settings())
     };
     contacts.iter().filter_map(warning).collect()
 }
@@ -331,7 +323,7 @@ mod tests {
     #[test]
     fn generated_secrets_are_valid_and_differ() {
         let (first, second) = (generate(), generate());
-        assert_eq!(check::check_secret(first.reveal()), Ok(()));
+        assert_eq!(webhook::secret::check(first.reveal()), Ok(()));
         assert_ne!(first, second);
     }
 }
