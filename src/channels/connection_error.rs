@@ -6,24 +6,30 @@
 use std::error::Error;
 use std::io;
 
+use rustls::CertificateError;
+
 use super::webhook::blocked_networks::Blocked;
 
 /// What a chain of errors comes down to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ConnectionError {
     /// The resolver found an address that must not be called.
+    #[error(transparent)]
     Blocked(Blocked),
+    /// Nobody that is trusted has signed the certificate.
+    #[error("TLS: certificate not trusted")]
+    Untrusted,
     /// Anything else, in a few words.
+    #[error("{0}")]
     Other(String),
 }
 
-/// Walks an error and its sources for the innermost cause that has a name here; `fallback` where there is none. `ca_setting` is the
-/// setting that names further certificate authorities.
-pub(super) fn find(error: &(dyn Error + 'static), fallback: &str, ca_setting: &str) -> ConnectionError {
+/// Walks an error and its sources for the innermost cause that has a name here; `fallback` where there is none.
+pub(super) fn find(error: &(dyn Error + 'static), fallback: &str) -> ConnectionError {
     let mut current = Some(error);
     let mut found = None;
     while let Some(error) = current {
-        found = recognise(error, ca_setting).or(found);
+        found = recognise(error).or(found);
         current = below(error);
     }
     found.unwrap_or_else(|| ConnectionError::Other(fallback.to_owned()))
@@ -37,25 +43,25 @@ fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     }
 }
 
-fn recognise(error: &(dyn Error + 'static), ca_setting: &str) -> Option<ConnectionError> {
+fn recognise(error: &(dyn Error + 'static)) -> Option<ConnectionError> {
     if let Some(blocked) = error.downcast_ref::<Blocked>() {
         return Some(ConnectionError::Blocked(*blocked));
     }
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        return Some(ConnectionError::Other(tls_text(error, ca_setting)));
+        return Some(match error {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => ConnectionError::Untrusted,
+            _ => ConnectionError::Other(tls_text(error)),
+        });
     }
     error.downcast_ref::<io::Error>().and_then(io_text).map(ConnectionError::Other)
 }
 
-fn tls_text(error: &rustls::Error, ca_setting: &str) -> String {
-    use rustls::CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
+fn tls_text(error: &rustls::Error) -> String {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext};
     match error {
         rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. }) => "TLS: certificate expired".to_owned(),
         rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
             "TLS: certificate is for another name".to_owned()
-        }
-        rustls::Error::InvalidCertificate(UnknownIssuer) => {
-            format!("TLS: certificate not trusted: name the file of its authority as {ca_setting}")
         }
         rustls::Error::InvalidCertificate(_) => "TLS: certificate refused".to_owned(),
         rustls::Error::AlertReceived(_) => "TLS: the other side refused".to_owned(),
@@ -88,10 +94,7 @@ mod tests {
     use super::*;
 
     fn words(error: &(dyn Error + 'static)) -> String {
-        match find(error, "failed", "webhook.ca_file") {
-            ConnectionError::Other(text) => text,
-            ConnectionError::Blocked(blocked) => blocked.to_string(),
-        }
+        find(error, "failed").to_string()
     }
 
     /// Errors arrive wrapped several times; the cause at the bottom is what an operator needs.
@@ -99,7 +102,7 @@ mod tests {
     fn the_innermost_known_cause_is_named() {
         let tls = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let wrapped = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
-        assert_eq!(words(&wrapped), "TLS: certificate not trusted: name the file of its authority as webhook.ca_file");
+        assert_eq!(words(&wrapped), "TLS: certificate not trusted");
         assert_eq!(words(&io::Error::other(Blocked { kind: "loopback" })), "blocked address (loopback)");
         assert_eq!(words(&io::Error::from(io::ErrorKind::ConnectionRefused)), "connect: connection refused");
     }

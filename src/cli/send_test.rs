@@ -292,8 +292,8 @@ fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
     let hints = channels::definition(contact.channel()).expect("every contact has a channel of the registry").hints;
     let hint = match outcome.class {
         Class::Delivered => return Ok(()),
-        Class::Permanent => hints.permanent,
-        Class::Transient => hints.transient,
+        Class::Permanent => outcome.hint.unwrap_or(hints.permanent),
+        Class::Transient => outcome.hint.unwrap_or(hints.transient),
     };
     let what = outcome.error.as_deref().unwrap_or("no reason given");
     Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))

@@ -220,7 +220,7 @@ for _, r in ipairs(alerts) do
     local alert = ARGV[r.name + 1] .. '"used":' .. whole(r.used) .. ',"raised_at_ms":' .. whole(now) .. '}'
     redis.call('HSET', KEYS[5 + 2 * r.group], r.percent .. ':' .. r.subject, alert)
     redis.call('EXPIRE', KEYS[5 + 2 * r.group], lives[r.group])
-    redis.call('XADD', KEYS[3], '*', 'type', 'alert', 'alert', alert)
+    redis.call('XADD', KEYS[3], '*', 'alert', alert)
     raised[#raised + 1] = r.row
     raised[#raised + 1] = r.percent
     raised[#raised + 1] = whole(r.used)

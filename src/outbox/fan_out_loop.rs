@@ -23,10 +23,7 @@ const READ_MAX: usize = 64;
 /// The most unreadable entries that are remembered so as to be named once.
 const NAMED_MAX: usize = 1000;
 
-/// The field of an outbox entry that holds the type of its notification. Alerts alone are fanned out.
-const TYPE: &[u8] = b"type";
-
-/// The field of an outbox entry that holds the alert's JSON, and the type that names it.
+/// The field of an outbox entry that holds the notification: its type names it, as in a delivery. Alerts alone are fanned out.
 const ALERT: &[u8] = b"alert";
 
 /// Fans out the alerts of one partition.
@@ -156,18 +153,13 @@ impl FanOutLoop {
     }
 }
 
-/// The alert of an entry, from its fields and values in turn. An entry that states no type is an alert.
+/// The alert of an entry, from its fields and values in turn.
 fn alert_of(fields: &[Value]) -> Result<Alert, String> {
-    let value_of = |wanted: &[u8]| {
-        fields.chunks_exact(2).find_map(|pair| match pair {
-            [Value::BulkString(name), Value::BulkString(value)] if name == wanted => Some(value),
-            _ => None,
-        })
-    };
-    if let Some(other) = value_of(TYPE).filter(|stated| *stated != ALERT) {
-        return Err(format!("its type is {:?}, which is not fanned out", String::from_utf8_lossy(other)));
-    }
-    serde_json::from_slice(value_of(ALERT).ok_or("no field \"alert\"")?).map_err(|error| error.to_string())
+    let alert = fields.chunks_exact(2).find_map(|pair| match pair {
+        [Value::BulkString(name), Value::BulkString(json)] if name == ALERT => Some(json),
+        _ => None,
+    });
+    serde_json::from_slice(alert.ok_or("no field \"alert\"")?).map_err(|error| error.to_string())
 }
 
 /// Says what a fan-out made: one event per delivery, and the metric.

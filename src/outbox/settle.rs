@@ -135,6 +135,7 @@ fn attempt_tail(outcome: &Outcome) -> String {
         status: outcome.status,
         duration_ms: millis(outcome.took),
         error: outcome.error.clone(),
+        hint: outcome.hint.map(str::to_owned),
         peer: outcome.peer.clone(),
         reply: outcome.reply.clone(),
     };

@@ -106,6 +106,9 @@ pub struct Attempt {
     pub duration_ms: u64,
     /// What went wrong, in a few words.
     pub error: Option<String>,
+    /// What the operator can do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// Host and port of the other side: for the operator alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,

@@ -50,6 +50,8 @@ pub struct Outcome {
     pub status: Option<u16>,
     /// What went wrong in a few words, without address, URL or body; `None` when delivered.
     pub error: Option<String>,
+    /// What the operator can do about it, where the error does not say it.
+    pub hint: Option<&'static str>,
     /// What the other side said when it refused, as [`printable_reply`] made it. For the operator alone: never in a log, never
     /// shown to a subject.
     pub reply: Option<String>,
@@ -71,6 +73,7 @@ impl Outcome {
             class: Class::Delivered,
             status: None,
             error: None,
+            hint: None,
             reply: None,
             peer: None,
             arrival: Arrival::Possible,

@@ -521,7 +521,7 @@ async fn an_unreadable_alert_ends_dead_and_blocks_nothing() {
     until_ended(&outbox, 2).await;
     loops.drain().await;
     assert_eq!(outbox.state(&id).await, "dead");
-    assert_eq!(outbox.field(&id, "last_error").await.as_deref(), Some("the stored alert is unreadable"));
+    assert_eq!(outbox.field(&id, "last_error").await.as_deref(), Some("the stored notification is unreadable"));
 }
 
 /// A key of ours with another type stops the partition loudly; guessing could lose or double alerts.

@@ -49,7 +49,7 @@ impl Outbox {
     /// Puts an alert into the outbox as the commit does, and returns the entry's id.
     pub async fn raise(&self, alert: &Alert) -> String {
         let json = serde_json::to_string(alert).expect("JSON");
-        self.run("XADD", &[self.keys.outbox().as_str(), "*", "type", "alert", "alert", &json]).await
+        self.run("XADD", &[self.keys.outbox().as_str(), "*", "alert", &json]).await
     }
 
     /// Raises an alert and fans it out.

@@ -93,8 +93,8 @@ impl Mailer {
         match ended {
             Ok(Ok(status)) => Outcome { status, took, ..Outcome::delivered() },
             Ok(Err(Failure::Unwritable(error))) => Outcome { took, ..Outcome::failed(Class::Transient, error) },
-            Ok(Err(Failure::Refused(Refusal { class, status, error, reply, .. }))) => {
-                Outcome { status, reply, took, ..Outcome::failed(class, error) }
+            Ok(Err(Failure::Refused(Refusal { class, status, error, hint, reply, .. }))) => {
+                Outcome { status, hint, reply, took, ..Outcome::failed(class, error) }
             }
             Err(_) => {
                 let deadline = humantime::format_duration(self.timeout);

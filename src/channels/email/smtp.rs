@@ -30,6 +30,9 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(3);
 /// How long QUIT may take.
 const QUIT_WITHIN: Duration = Duration::from_secs(1);
 
+/// What to do about a certificate that is not trusted.
+const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as email.ca_file";
+
 /// The step of the conversation that went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -66,6 +69,8 @@ pub(super) struct Refusal {
     pub(super) class: Class,
     pub(super) status: Option<u16>,
     pub(super) error: String,
+    /// What the operator can do about it.
+    pub(super) hint: Option<&'static str>,
     /// What the server said.
     pub(super) reply: Option<String>,
     /// Whether the connection is still good for another mail.
@@ -309,7 +314,7 @@ fn expect(step: Step, kind: Severity, answer: &Response) -> Result<u16, (Step, R
 /// A refusal that may pass. What the server says next is unknown.
 fn transient(error: &str) -> Refusal {
     let error = error.to_owned();
-    Refusal { class: Class::Transient, status: None, error, reply: None, connection: Connection::Broken }
+    Refusal { class: Class::Transient, status: None, error, hint: None, reply: None, connection: Connection::Broken }
 }
 
 /// The class of a refusal: by step, then by code.
@@ -318,10 +323,9 @@ fn transient(error: &str) -> Refusal {
 /// is about to close).
 fn refusal(step: Step, error: &Error) -> Refusal {
     let Some(code) = error.status().map(u16::from) else {
-        return match connection_error::find(error, step_failed(step, error), "email.ca_file") {
-            ConnectionError::Other(text) => transient(&text),
-            ConnectionError::Blocked(_) => transient("connection failed"),
-        };
+        let found = connection_error::find(error, step_failed(step, error));
+        let hint = (found == ConnectionError::Untrusted).then_some(UNTRUSTED);
+        return Refusal { hint, ..transient(&found.to_string()) };
     };
     let about_this_mail = matches!(step, Step::Mail | Step::Rcpt | Step::Data);
     let about_us = matches!(code, 530 | 534 | 535 | 538);
@@ -333,7 +337,7 @@ fn refusal(step: Step, error: &Error) -> Refusal {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let detail = enhanced_status(&said).map(|status| format!(" {status}")).unwrap_or_default();
     let error = format!("SMTP {code}{detail} to {}", step.as_str());
-    Refusal { class, status: Some(code), error, reply: printable_reply(said.as_bytes()), connection }
+    Refusal { class, status: Some(code), error, hint: None, reply: printable_reply(said.as_bytes()), connection }
 }
 
 fn step_failed(step: Step, error: &Error) -> &'static str {

@@ -6,6 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{Ipv4Net, Ipv6Net};
 use url::{Host, Url};
 
 /// Which addresses and schemes may be called.
@@ -78,26 +79,25 @@ enum Lifted {
 use Lifted::{ForPrivateNetworks, Never};
 
 struct V4Range {
-    net: Ipv4Addr,
-    bits: u32,
+    net: Ipv4Net,
     kind: &'static str,
     lifted: Lifted,
 }
 
 struct V6Range {
-    net: Ipv6Addr,
-    bits: u32,
+    net: Ipv6Net,
     kind: &'static str,
     lifted: Lifted,
 }
 
-const fn v4(net: [u8; 4], bits: u32, kind: &'static str, lifted: Lifted) -> V4Range {
-    V4Range { net: Ipv4Addr::new(net[0], net[1], net[2], net[3]), bits, kind, lifted }
+const fn v4(net: [u8; 4], bits: u8, kind: &'static str, lifted: Lifted) -> V4Range {
+    let net = Ipv4Addr::new(net[0], net[1], net[2], net[3]);
+    V4Range { net: Ipv4Net::new_assert(net, bits), kind, lifted }
 }
 
-const fn v6(net: [u16; 8], bits: u32, kind: &'static str, lifted: Lifted) -> V6Range {
+const fn v6(net: [u16; 8], bits: u8, kind: &'static str, lifted: Lifted) -> V6Range {
     let net = Ipv6Addr::new(net[0], net[1], net[2], net[3], net[4], net[5], net[6], net[7]);
-    V6Range { net, bits, kind, lifted }
+    V6Range { net: Ipv6Net::new_assert(net, bits), kind, lifted }
 }
 
 /// Source: the IANA IPv4 special-purpose registry, 6to4 relays (RFC 7526), and where clouds answer every guest with credentials of
@@ -125,8 +125,8 @@ const V4_RANGES: &[V4Range] = &[
     v4([240, 0, 0, 0], 4, "reserved", Never),
 ];
 
-/// Source: the IANA IPv6 special-purpose registry, and fd00:ec2::254, where AWS answers every guest. Whatever lies outside 2000::/3 is not the public internet, so the last three
-/// rows block all of it; the rows before give the better-known parts their names. Ranges that carry an IPv4 address (::/96,
+/// Source: the IANA IPv6 special-purpose registry, and fd00:ec2::254, where AWS answers every guest. Whatever lies outside
+/// 2000::/3 is not the public internet, so the last three rows block all of it; the rows before give the better-known parts their names. Ranges that carry an IPv4 address (::/96,
 /// NAT64, Teredo, 6to4) are blocked whole: behind a translator they reach any v4 address, the blocked ones too.
 const V6_RANGES: &[V6Range] = &[
     v6([0, 0, 0, 0, 0, 0, 0, 1], 128, "loopback", ForPrivateNetworks),
@@ -220,13 +220,11 @@ fn has_zone_id(text: &str) -> bool {
 }
 
 fn find_v4(address: Ipv4Addr) -> Option<(&'static str, Lifted)> {
-    let shares = |range: &&V4Range| (u32::from(address) ^ u32::from(range.net)).leading_zeros() >= range.bits;
-    V4_RANGES.iter().find(shares).map(|range| (range.kind, range.lifted))
+    V4_RANGES.iter().find(|range| range.net.contains(&address)).map(|range| (range.kind, range.lifted))
 }
 
 fn find_v6(address: Ipv6Addr) -> Option<(&'static str, Lifted)> {
-    let shares = |range: &&V6Range| (u128::from(address) ^ u128::from(range.net)).leading_zeros() >= range.bits;
-    V6_RANGES.iter().find(shares).map(|range| (range.kind, range.lifted))
+    V6_RANGES.iter().find(|range| range.net.contains(&address)).map(|range| (range.kind, range.lifted))
 }
 
 #[cfg(test)]

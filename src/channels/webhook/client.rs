@@ -29,9 +29,10 @@ use crate::types::{Arrival, Class, Outcome, Secret};
 /// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish writing before
 /// the connection closes. An echo is far shorter. And no receiver may keep us reading.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
-/// What the attempt log says of an answer that ends the delivery.
-const GONE: &str =
-    "HTTP 410: the receiver wants no more webhooks; remove the contact, or ask its owner for another URL";
+/// What to do about 410, which ends the delivery.
+const GONE: &str = "the receiver wants no more webhooks: remove the contact, or ask its owner for another URL";
+/// What to do about a certificate that is not trusted.
+const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
 /// What the attempt log says of a receiver that took a challenge and sent something else back.
 const NOT_ECHOED: &str = "the receiver did not send the challenge back";
 /// What receivers see as our name.
@@ -179,13 +180,17 @@ fn same(one: &str, other: &str) -> bool {
 
 /// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond retrying.
 fn failure(error: &reqwest::Error) -> Outcome {
-    match connection_error::find(error, "request failed", "webhook.ca_file") {
-        ConnectionError::Blocked(blocked) => Outcome::failed(Class::Permanent, blocked.to_string()),
-        ConnectionError::Other(_) if error.is_builder() => Outcome::failed(Class::Permanent, "malformed URL"),
-        ConnectionError::Other(text) if error.is_connect() => Outcome::failed(Class::Transient, text),
-        ConnectionError::Other(text) => {
-            Outcome { arrival: Arrival::Possible, ..Outcome::failed(Class::Transient, text) }
-        }
+    let found = connection_error::find(error, "request failed");
+    let class = match &found {
+        ConnectionError::Blocked(_) => Class::Permanent,
+        _ if error.is_builder() => return Outcome::failed(Class::Permanent, "malformed URL"),
+        ConnectionError::Untrusted | ConnectionError::Other(_) => Class::Transient,
+    };
+    let never = class == Class::Permanent || error.is_connect();
+    Outcome {
+        arrival: if never { Arrival::Never } else { Arrival::Possible },
+        hint: (found == ConnectionError::Untrusted).then_some(UNTRUSTED),
+        ..Outcome::failed(class, found.to_string())
     }
 }
 
@@ -195,9 +200,11 @@ fn refusal(response: &Response, now_s: i64) -> Option<Outcome> {
     if status.is_success() {
         return None;
     }
+    let text = format!("HTTP {}", status.as_u16());
+    let text = format!("HTTP {}", status.as_u16());
     let failed = match status {
-        StatusCode::GONE => Outcome::failed(Class::Permanent, GONE),
-        _ => Outcome::failed(Class::Transient, format!("HTTP {}", status.as_u16())),
+        StatusCode::GONE => Outcome { hint: Some(GONE), ..Outcome::failed(Class::Permanent, text) },
+        _ => Outcome::failed(Class::Transient, text),
     };
     let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = asked.and_then(|value| retry_after::parse(value, now_s));

@@ -1,8 +1,6 @@
 //! How long a receiver asked us to wait: the header Retry-After, in seconds or as a date (RFC 9110, 10.2.3).
 
-use std::time::Duration;
-
-use chrono::NaiveDateTime;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The longest wait that is understood, about 136 years: far above any `max_interval`, and small enough to add to any clock.
 const WAIT_MAX_S: u64 = u32::MAX as u64;
@@ -20,14 +18,10 @@ pub(super) fn parse(value: &str, now_s: i64) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(wait_s).unwrap_or(0).min(WAIT_MAX_S)))
 }
 
-/// Unix seconds of an HTTP date. The name of the day is skipped where it comes first: nobody's clock should hang on it.
+/// Unix seconds of an HTTP date.
 fn parse_date(value: &str) -> Option<i64> {
-    let parsed = match value.split_once(',') {
-        Some((_, rest)) => NaiveDateTime::parse_from_str(rest.trim(), "%d %b %Y %H:%M:%S GMT")
-            .or_else(|_| NaiveDateTime::parse_from_str(rest.trim(), "%d-%b-%y %H:%M:%S GMT")),
-        None => NaiveDateTime::parse_from_str(value, "%a %b %e %H:%M:%S %Y"),
-    };
-    parsed.ok().map(|at| at.and_utc().timestamp())
+    let since = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_secs()).ok()
 }
 
 #[cfg(test)]
