@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use super::retry_spacing::{RefusedByCap, RetrySpacing, jitter_max};
 use super::set::Channels;
 use crate::contacts::Contact;
-use crate::throttle::{Decision, FixedWindow, SlidingWindow, Verdict};
-use crate::types::{Channel, Keys, Rate, Units, duration, meters};
-use crate::wire::backoff::Schedule;
+use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
+use crate::types::{Channel, Keys, LogLimiter, Rate, Units, duration, meters};
+use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// The same thing is logged at most this often: a cap that is full and a key that is broken concern every delivery they hold back.
@@ -28,7 +28,7 @@ pub struct Caps {
     client: Arc<RedisClient>,
     keys: Keys,
     spacing: Mutex<RetrySpacing>,
-    logged: Mutex<Vec<Logged>>,
+    log_limiter: LogLimiter<LogSubject>,
 }
 
 /// The cap that holds for messages to one contact.
@@ -71,7 +71,7 @@ pub enum CapDecision {
 }
 
 impl CapLimiter {
-    async fn take(self, client: &RedisClient, key: &str) -> RedisResult<Decision> {
+    async fn take(self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
         match self {
             Self::Fixed(limiter) => limiter.take(client, key, Units::ONE).await,
             Self::Sliding(limiter) => limiter.take(client, key, Units::ONE).await,
@@ -83,7 +83,7 @@ impl Caps {
     /// Caps for the partition of these keys. Connects nowhere.
     #[must_use]
     pub fn new(client: Arc<RedisClient>, keys: Keys) -> Self {
-        Self { client, keys, spacing: Mutex::default(), logged: Mutex::default() }
+        Self { client, keys, spacing: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
     }
 
     /// Counts one message to this contact, if its cap has room; always, if it has no cap. A message that was counted stays counted,
@@ -96,20 +96,20 @@ impl Caps {
         self.decide(channel, &cap, asked)
     }
 
-    fn decide(&self, channel: Channel, cap: &ContactCap, asked: RedisResult<Decision>) -> CapDecision {
+    fn decide(&self, channel: Channel, cap: &ContactCap, asked: RedisResult<RateDecision>) -> CapDecision {
         let now = Instant::now();
-        let verdict = match asked {
-            Ok(decision) => decision.verdict,
+        let admission = match asked {
+            Ok(decision) => decision.admission,
             Err(error) => {
                 self.log_error(channel, cap, &error, now);
-                return CapDecision::Unknown { retry_after: Schedule::RECONNECT.max_interval };
+                return CapDecision::Unknown { retry_after: BackoffPolicy::RECONNECT.max_interval };
             }
         };
-        let Verdict::Rejected { retry_after } = verdict else { return CapDecision::Allowed };
+        let Admission::Rejected { retry_after } = admission else { return CapDecision::Allowed };
         // One unit is never more than the limit, so the limiter always knows when.
         let refused = RefusedByCap { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
-        if self.is_new(LogSubject::Exhausted(channel), now) {
+        if self.log_limiter.admit(LogSubject::Exhausted(channel), now.into_std()).is_some() {
             tracing::info!(channel = channel.as_str(), cap = %cap.rate, "a cap is used up: deliveries wait");
         }
         let jitter = jitter_max(cap.rate).mul_f64(rand::random());
@@ -120,37 +120,19 @@ impl Caps {
     fn log_error(&self, channel: Channel, cap: &ContactCap, error: &RedisError, now: Instant) {
         counter!(meters::REDIS_ERRORS, "operation" => "throttle").increment(1);
         let kind = error_kind(error);
-        if !self.is_new(LogSubject::Error(channel, kind), now) {
+        if self.log_limiter.admit(LogSubject::Error(channel, kind), now.into_std()).is_none() {
             return;
         }
-        let (channel, fault) = (channel.as_str(), kind.as_str());
+        let (channel, error_kind) = (channel.as_str(), kind.as_str());
         if kind == ErrorKind::WrongType {
             tracing::error!(channel, keys = cap.shown_as, %error, "the key of a cap holds something else: its deliveries wait until it is mended");
         } else {
-            tracing::error!(channel, fault, %error, "redis does not answer whether a cap has room: nothing is sent under it; trying again");
+            tracing::error!(channel, error_kind, %error, "redis does not answer whether a cap has room: nothing is sent under it; trying again");
         }
-    }
-
-    /// Whether this was not logged within the last minute; then it counts as logged now.
-    fn is_new(&self, subject: LogSubject, now: Instant) -> bool {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        // At most one for each channel and kind of error.
-        match logged.iter_mut().find(|logged| logged.subject == subject) {
-            Some(logged) if now.duration_since(logged.at) < LOG_INTERVAL => return false,
-            Some(logged) => logged.at = now,
-            None => logged.push(Logged { subject, at: now }),
-        }
-        true
     }
 }
 
-/// Something that was logged.
-#[derive(Debug)]
-struct Logged {
-    subject: LogSubject,
-    at: Instant,
-}
-
+/// What is logged, at most once for each channel and kind of error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LogSubject {
     Exhausted(Channel),

@@ -4,7 +4,8 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use super::{CliContext, clock, connect};
+use super::context::CliContext;
+use super::{clock, connect};
 use crate::ledger::query;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};

@@ -5,7 +5,7 @@
 
 use clap::Args;
 
-use super::CliContext;
+use super::context::CliContext;
 use crate::channels::{Channels, ServerProbe};
 use crate::config::{Config, masked_url};
 use crate::contacts::Contact;

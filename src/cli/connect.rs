@@ -98,15 +98,15 @@ impl Redis {
     /// The same error with more words.
     pub fn judged<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
-        let fault = reply.as_ref().err().map(error_kind);
-        let advice = match fault {
-            Some(ErrorKind::Away) if self.embedded => {
+        let kind = reply.as_ref().err().map(error_kind);
+        let advice = match kind {
+            Some(ErrorKind::Unreachable) if self.embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
             }
-            Some(fault) => hint::of_error_kind(fault),
+            Some(kind) => hint::of_error_kind(kind),
             None => "",
         };
-        let reply = match fault {
+        let reply = match kind {
             Some(ErrorKind::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
             _ => reply.map_err(Into::into),
         };

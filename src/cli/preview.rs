@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::CliContext;
+use super::context::CliContext;
 use crate::channels::Sample;
 use crate::channels::sample::SAMPLE_AT;
 use crate::terminal::output::Output;

@@ -6,8 +6,8 @@ use std::collections::btree_map::Entry;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::CliContext;
 use super::connect::{self, Redis};
+use super::context::CliContext;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say_empty};
 use crate::types::{Keys, StreamId};
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::clock;
 use super::connect::{self, Redis};
+use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use super::usage::{RawField, Settings};
-use super::{CliContext, clock};
 use crate::channels::{self, Sample};
 use crate::config::{Config, masked_url};
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
@@ -16,7 +17,7 @@ use crate::contacts::{Contact, Endpoint};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
-use crate::throttle::{Cooldown, Passage};
+use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, keys};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
@@ -117,7 +118,7 @@ fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
     let judged = change::contacts(&emails, webhooks.collect())
         .map_err(|fault| hint::usage(fault, "`quotabell send-test --help` shows examples"))?;
     let NamedContacts { contacts, generated } = judged;
-    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL");
+    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL").contact;
     let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
     Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
 }
@@ -164,10 +165,10 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
 /// subjects may share one mailbox, or the ids of two.
 async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
-    let passage = Cooldown::new(COOLDOWN).pass(redis.client(), &key).await;
+    let passage = Cooldown::new(COOLDOWN).try_start(redis.client(), &key).await;
     match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
-        Passage::Through => Ok(()),
-        Passage::Cooling { retry_after } => {
+        CooldownDecision::Started => Ok(()),
+        CooldownDecision::Active { retry_after } => {
             let left_s = retry_after.as_millis().div_ceil(1000).max(1);
             Err(hint::failed(
                 format_args!(

@@ -8,7 +8,8 @@ use chrono_tz::Tz;
 use clap::Args;
 use serde::Serialize;
 
-use super::{CliContext, clock, connect};
+use super::context::CliContext;
+use super::{clock, connect};
 use crate::ledger::query::{self, MetricUsage};
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, TIMEZONE};
 use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};

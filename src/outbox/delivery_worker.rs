@@ -20,7 +20,7 @@ use crate::contacts::Contact;
 use crate::contacts::book::{ContactBook, Contacts, Found};
 use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, UnixMs, VerificationRequest, meters};
 use crate::wire::RedisClient;
-use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover or restart;
 /// then the task ends, and the delivery is attempted again.
@@ -92,7 +92,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(contacts) => contacts,
             Err(error) => {
                 tracing::warn!(subject = %alert.subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
-                return self.end(leased, clock, Settlement::Released(Schedule::RECONNECT.max_interval)).await;
+                return self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
             }
         };
         match choose_contact(leased, &contacts) {
@@ -109,7 +109,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(_) => self.end(leased, clock, Settlement::Cancelled).await,
             Err(error) => {
                 tracing::warn!(subject = %request.subject, delivery = %leased.id, error = chain(&error), "no attempt: the contact can't be read");
-                self.end(leased, clock, Settlement::Released(Schedule::RECONNECT.max_interval)).await;
+                self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
             }
         }
     }
@@ -213,7 +213,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     where
         F: Future<Output = Result<T, OutboxError>> + Send,
     {
-        let mut retries = Retries::new(Schedule::RECONNECT);
+        let mut backoff = Backoff::new(BackoffPolicy::RECONNECT);
         let mut waiting = None;
         let mut logged = false;
         loop {
@@ -222,7 +222,7 @@ impl<N: Notifier> DeliveryWorker<N> {
                 Err(error) => error,
             };
             counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
-            let passing = error.error_kind().is_passing();
+            let passing = error.error_kind().is_transient();
             let lapsed = clock.lapsed();
             let (id, error) = (&leased.id, chain(&error));
             if lapsed > RECORD_OUTCOME_TIMEOUT || (!passing && !lapsed.is_zero()) {
@@ -239,7 +239,7 @@ impl<N: Notifier> DeliveryWorker<N> {
                 waiting = Some(self.pending_outcomes.add());
             }
             tokio::select! {
-                () = tokio::time::sleep(retries.failed()) => {}
+                () = tokio::time::sleep(backoff.next_delay()) => {}
                 () = self.pending_outcomes.retry_requested() => {}
             }
         }

@@ -12,23 +12,15 @@
 --
 -- Safe to run twice: the second call finds the delivery.
 
-local function whole(n) return string.format('%.0f', n) end
-
-local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
-
 -- JUDGE
 
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local now = now_ms()
 for i = 1, 5 do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= 'none' and kind ~= (i >= 4 and 'hash' or 'zset') then return wrong(KEYS[i], 'a ' .. kind) end
+  local failed = wrong_type(i, i >= 4 and 'hash' or 'zset')
+  if failed then return failed end
 end
-local made = redis.call('HGET', KEYS[4], 'made')
--- As HINCRBY takes it, with room to add.
-if made and not (made == '0' or #made <= 15 and string.match(made, '^%-?[1-9]%d*$')) then
-  return wrong(KEYS[4], 'no count in field made')
-end
+local failed = wrong_total(KEYS[4], 'made')
+if failed then return failed end
 if redis.call('EXISTS', KEYS[5]) == 1 then return {'exists', whole(now)} end
 
 -- WRITE

@@ -6,7 +6,7 @@ use super::error::{Operation, OutboxError};
 use crate::types::{Channel, ContactId, DeliveryId, Keys, Notification, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("enqueue.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("enqueue.lua")));
 
 /// A notification on its way to one contact.
 #[derive(Debug, Clone, Copy)]

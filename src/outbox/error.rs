@@ -101,7 +101,7 @@ impl OutboxError {
         match self {
             Self::Redis { source, .. } => error_kind(source),
             Self::Answer { .. } => ErrorKind::Other,
-            Self::Contacts(error) => error.fault(),
+            Self::Contacts(error) => error.error_kind(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::channels::{
 };
 use crate::contacts::Contact;
 use crate::types::{Arrival, Channel, Class, DeliveryId, Notification, Outcome, UnixMs, VerificationRequest, nonce};
-use crate::wire::backoff::Schedule;
+use crate::wire::backoff::BackoffPolicy;
 
 /// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
 /// the first time must not mail anybody about last month.
@@ -134,7 +134,7 @@ impl Notifier for ChannelNotifier {
                 tracing::warn!(delivery = %request.delivery, %error, source, "the attempt could not be completed; trying again");
                 let failed = Outcome::failed(Class::Transient, error.to_string());
                 let outcome = Outcome { arrival: Arrival::Possible, ..failed };
-                return Settlement::Retry(outcome, Schedule::RECONNECT.max_interval);
+                return Settlement::Retry(outcome, BackoffPolicy::RECONNECT.max_interval);
             }
         };
         let AttemptRequest { attempt, first_attempt, now, .. } = request;

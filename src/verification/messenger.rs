@@ -1,4 +1,4 @@
-//! Asks addresses for their consent: works off what the [`super::Desk`] has taken.
+//! Asks addresses for their consent: works off what the [`super::VerificationService`] has taken.
 //!
 //! What waits is in memory: a daemon that ends before it is sent loses it, and whoever waits for the message asks for another. No
 //! message is tried again by itself, since each carries a password that is soon worthless.
@@ -11,17 +11,19 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::array::{self, Unverified};
-use super::claim::{Claim, Claimed};
-use super::desk::{Consented, consent};
-use super::password::{self, Password};
-use super::{Candidate, DeskError, Event, VerificationConfig, Wanted, confirm_link, element};
-use crate::channels::{BoxFuture, CapDecision, Caps, Channels, CodeAndLink, ConsentProof, Content, Message, Question};
-use crate::contacts::store::read_contacts;
-use crate::contacts::{Contact, Endpoint};
+use super::code::{self, Code, CodeHolder};
+use super::confirm_link::{self, ConfirmTarget};
+use super::service::consent;
+use super::{ContactRef, VerificationConfig, VerificationEvent};
+use crate::channels::{
+    BoxFuture, CapDecision, Caps, Channels, CodeAndLink, ConsentMethod, ConsentProof, Content, Message, Question,
+    consent_method,
+};
+use crate::contacts::Contact;
+use crate::contacts::edit::{ConsentId, StoredContact, VerifyOutcome};
+use crate::contacts::store::{EditContactsError, read_contacts};
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
-use crate::throttle::one_time_token::TokenError;
-use crate::types::{Arrival, Class, DeliveryId, Keys, Outcome, UnixMs, VerificationRequest, nonce};
+use crate::types::{Class, DeliveryId, Keys, Outcome, UnixMs, VerificationRequest, nonce};
 use crate::wire::RedisClient;
 
 /// Messages that are sent at once. They share the mail server with alerts, which go first.
@@ -31,7 +33,7 @@ const SENDS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Messenger {
     parts: Arc<MessengerParts>,
-    waiting: mpsc::Receiver<Wanted>,
+    waiting: mpsc::Receiver<ContactRef>,
 }
 
 /// What the messenger needs.
@@ -56,26 +58,14 @@ pub struct MessengerParts {
 enum MessageError {
     #[error("redis")]
     Redis(#[from] redis::RedisError),
-    #[error("make a confirm link")]
-    RedisClient(#[from] TokenError),
-    #[error("store the consent")]
-    Consent(#[from] DeskError),
-}
-
-impl MessageError {
-    /// Whether the message may have arrived: what Redis says before it is sent keeps it from being sent.
-    const fn arrival(&self) -> Arrival {
-        match self {
-            Self::Redis(_) | Self::RedisClient(_) => Arrival::Never,
-            Self::Consent(_) => Arrival::Possible,
-        }
-    }
+    #[error("read or write the contacts")]
+    Contacts(#[from] EditContactsError),
 }
 
 impl Messenger {
-    /// A messenger that does nothing until it runs. `waiting` comes from [`super::Desk::new`].
+    /// A messenger that does nothing until it runs. `waiting` comes from [`super::VerificationService::new`].
     #[must_use]
-    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<Wanted>) -> Self {
+    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<ContactRef>) -> Self {
         Self { parts: Arc::new(parts), waiting }
     }
 
@@ -116,143 +106,118 @@ fn tell_panic(ended: Result<(), JoinError>) {
 }
 
 impl MessengerParts {
-    async fn ask(&self, wanted: &Wanted) {
-        let Candidate { subject, contact: id } = &wanted.candidate;
+    async fn ask(&self, wanted: &ContactRef) {
+        let ContactRef { subject, contact } = wanted;
         let event = match self.ask_now(wanted).await {
             Ok(Some(event)) => event,
-            // Verified, removed, or never there: nobody is told which.
             Ok(None) => {
-                tracing::debug!(%subject, contact = ?id.as_str(), "nothing to verify");
+                tracing::debug!(%subject, %contact, "nothing to verify");
                 return;
             }
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                // As it was named, by whoever asked.
-                let contact = id.as_str();
-                tracing::warn!(%subject, ?contact, %error, source, "verification could not be sent");
-                Event::Failed
+                tracing::warn!(%subject, %contact, %error, source, "verification could not be sent");
+                VerificationEvent::Failed
             }
         };
         event.count();
     }
 
-    async fn ask_now(&self, wanted: &Wanted) -> Result<Option<Event>, MessageError> {
-        let candidate = &wanted.candidate;
-        let stored = read_contacts(&self.client, &candidate.subject).await?;
-        let Some(unverified) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
-        let claim = Claim::new(&self.keys, wanted, &unverified, self.config.requests.window());
-        let attempted = match claim.take(&self.client).await {
-            // The one before is on its way, and its password good.
-            Ok(Claimed::Others) => return Ok(Some(Event::Throttled)),
-            Ok(Claimed::Ours) => self.attempt(candidate, &unverified).await,
-            Err(error) => Err(error.into()),
-        };
-        let arrival = attempted.as_ref().map_or_else(MessageError::arrival, |attempted| attempted.arrival);
-        if arrival == Arrival::Never
-            && let Err(error) = claim.give_back(&self.client).await
-        {
-            tracing::warn!(%error, "a verification that could not be sent still counts as a request");
-        }
-        Ok(Some(attempted?.event))
-    }
-
-    /// Asks, and says whether the message may have arrived.
-    async fn attempt(&self, candidate: &Candidate, unverified: &Unverified) -> Result<Attempted, MessageError> {
-        if let Some(event) = self.without_room(candidate, &unverified.contact).await {
-            return Ok(Attempted { event, arrival: Arrival::Never });
+    async fn ask_now(&self, wanted: &ContactRef) -> Result<Option<VerificationEvent>, MessageError> {
+        let contacts = read_contacts(&self.client, &wanted.subject).await?;
+        let found = contacts.find(&wanted.contact).filter(|stored| !stored.contact.verified);
+        let Some(unverified) = found else { return Ok(None) };
+        if let Some(event) = self.without_room(wanted, &unverified.contact).await {
+            return Ok(Some(event));
         }
         let now = server_time(&self.client).await?;
-        match &unverified.contact.endpoint {
-            Endpoint::Email { .. } => self.mail(candidate, unverified, now).await,
-            Endpoint::Webhook { .. } => self.challenge(candidate, unverified, now).await,
-        }
+        Ok(Some(match consent_method(unverified.contact.channel()) {
+            Some(ConsentMethod::Challenge) => self.challenge(wanted, &unverified, now).await?,
+            _ => self.mail(wanted, &unverified, now).await?,
+        }))
     }
 
-    /// What is told where a cap has no room. The message is not sent later: who waits for it asks again. Rows of messages to one
-    /// destination would keep those to others from being sent. The password before stays good, since nothing was drawn yet.
-    async fn without_room(&self, candidate: &Candidate, contact: &Contact) -> Option<Event> {
+    /// What is told where a cap has no room.
+    async fn without_room(&self, wanted: &ContactRef, contact: &Contact) -> Option<VerificationEvent> {
         let event = match self.caps.take(&self.channels, contact).await {
             CapDecision::Allowed => return None,
-            CapDecision::Exhausted { .. } => Event::Throttled,
-            CapDecision::Unknown { .. } => Event::Failed,
+            CapDecision::Exhausted { .. } => VerificationEvent::Throttled,
+            CapDecision::Unknown { .. } => VerificationEvent::Failed,
         };
-        let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
+        let (ContactRef { subject, contact: id }, channel) = (wanted, contact.channel().as_str());
         tracing::warn!(%subject, contact = %id, channel, outcome = event.as_str(), "verification not sent: no room under a cap");
         Some(event)
     }
 
     async fn mail(
         &self,
-        candidate: &Candidate,
-        unverified: &Unverified,
+        wanted: &ContactRef,
+        unverified: &StoredContact,
         now: UnixMs,
-    ) -> Result<Attempted, MessageError> {
-        let secrets = self.draw_now(candidate, &unverified.asked).await?;
-        let proof = ConsentProof::CodeAndLink(secrets);
-        let outcome = self.send(candidate, &unverified.contact, &proof, now).await;
-        // A mailbox that is refused for good counts: else whoever tries addresses has our mail server ask for each without end.
-        let arrival = if outcome.class == Class::Permanent { Arrival::Possible } else { outcome.arrival };
-        Ok(Attempted { event: told(candidate, &unverified.contact, &outcome), arrival })
+    ) -> Result<VerificationEvent, MessageError> {
+        let proof = ConsentProof::CodeAndLink(self.draw_now(wanted, &unverified.consent).await?);
+        let outcome = self.send(wanted, &unverified.contact, &proof, now).await;
+        Ok(told(wanted, &unverified.contact, &outcome))
     }
 
     /// Draws a code and a link and stores their digests.
-    async fn draw_now(&self, candidate: &Candidate, asked: &str) -> Result<CodeAndLink, MessageError> {
+    async fn draw_now(&self, wanted: &ContactRef, consent: &ConsentId) -> Result<CodeAndLink, MessageError> {
         let Self { client, keys, config, .. } = self;
-        let password = Password::draw();
-        let holder = element(&candidate.subject, asked);
-        password::issue(client, keys, &holder, asked, &password, config.lifetime).await?;
+        let code = Code::draw();
+        let holder = CodeHolder::new(&wanted.subject, consent);
+        code::issue(client, keys, &holder, &code, config.lifetime).await?;
         let link = match &self.public_url {
-            Some(url) => Some(confirm_link::make(client, keys, url, candidate, asked, config.lifetime).await?),
+            Some(url) => {
+                let target = ConfirmTarget { contact: wanted.clone(), consent: consent.clone() };
+                Some(confirm_link::create(client, keys, url, target, config.lifetime).await?)
+            }
             None => None,
         };
-        Ok(CodeAndLink { code: password.reveal().to_owned(), link, lifetime: config.lifetime })
+        Ok(CodeAndLink { code: code.reveal().to_owned(), link, lifetime: config.lifetime })
     }
 
-    async fn send(&self, candidate: &Candidate, contact: &Contact, proof: &ConsentProof, now: UnixMs) -> Outcome {
+    async fn send(&self, wanted: &ContactRef, contact: &Contact, proof: &ConsentProof, now: UnixMs) -> Outcome {
         let id = new_id();
         let delivery = &DeliveryId::of_notification(&id, &contact.id);
-        let content = Content::Verification(Question { id: &id, subject: &candidate.subject, proof });
+        let content = Content::Verification(Question { id: &id, subject: &wanted.subject, proof });
         self.channels.send(Message { delivery, contact, content, now }).await
     }
 
     async fn challenge(
         &self,
-        candidate: &Candidate,
-        unverified: &Unverified,
+        wanted: &ContactRef,
+        unverified: &StoredContact,
         now: UnixMs,
-    ) -> Result<Attempted, MessageError> {
-        let Unverified { contact, asked } = unverified;
-        let Candidate { subject, contact: id } = candidate;
-        let outcome = self.send(candidate, contact, &ConsentProof::Challenge(nonce()), now).await;
+    ) -> Result<VerificationEvent, MessageError> {
+        let StoredContact { contact, consent, .. } = unverified;
+        let ContactRef { subject, contact: id } = wanted;
+        let outcome = self.send(wanted, contact, &ConsentProof::Challenge(nonce()), now).await;
         let was_taken = outcome.status.is_some_and(|status| (200..300).contains(&status));
-        let event = match outcome.class {
+        match outcome.class {
             Class::Permanent if was_taken => {
-                Event::Sent.count();
+                VerificationEvent::Sent.count();
                 let channel = contact.channel().as_str();
                 tracing::warn!(%subject, contact = %id, channel, "the receiver did not echo the challenge: not verified");
-                Event::Rejected
+                Ok(VerificationEvent::Rejected)
             }
-            Class::Permanent | Class::Transient => {
-                return Ok(Attempted { event: told(candidate, contact, &outcome), arrival: outcome.arrival });
-            }
+            Class::Permanent | Class::Transient => Ok(told(wanted, contact, &outcome)),
             Class::Delivered => {
-                Event::Sent.count();
-                self.grant_now(candidate, asked).await?
+                VerificationEvent::Sent.count();
+                self.grant_now(wanted, consent).await
             }
-        };
-        Ok(Attempted { event, arrival: Arrival::Possible })
+        }
     }
 
-    async fn grant_now(&self, candidate: &Candidate, asked: &str) -> Result<Event, DeskError> {
-        let Candidate { subject, contact: id } = candidate;
-        Ok(match consent(&self.client, candidate, asked).await? {
-            Consented::Verified | Consented::Before => {
+    async fn grant_now(&self, wanted: &ContactRef, asked: &ConsentId) -> Result<VerificationEvent, MessageError> {
+        let ContactRef { subject, contact: id } = wanted;
+        Ok(match consent(&self.client, subject, asked).await? {
+            VerifyOutcome::Verified | VerifyOutcome::AlreadyVerified => {
                 tracing::info!(%subject, contact = %id, "contact is verified");
-                Event::Verified
+                VerificationEvent::Verified
             }
-            Consented::Void => {
+            VerifyOutcome::Outdated => {
                 tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
-                Event::Rejected
+                VerificationEvent::Rejected
             }
         })
     }
@@ -264,62 +229,55 @@ impl ConsentRequests for MessengerParts {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
         Box::pin(async move {
-            let stored = read_contacts(&self.client, &request.subject).await;
-            let stored = stored.map_err(|error| failed("read the contact", error))?;
-            let unverified = array::unverified(&stored, &request.contact);
-            Ok(unverified.filter(|found| found.asked == request.consent).map(|found| found.contact))
+            let contacts = read_contacts(&self.client, &request.subject).await;
+            let contacts = contacts.map_err(|error| failed("read the contact", error))?;
+            let found = contacts.find(&request.contact).filter(|stored| !stored.contact.verified);
+            Ok(found.filter(|stored| stored.consent.as_str() == request.consent).map(|stored| stored.contact))
         })
     }
 
     fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         Box::pin(async move {
-            let drawn = self.draw_now(&candidate_of(request), &request.consent).await;
+            let drawn = self.draw_now(&contact_of(request), &ConsentId::from_stored(&request.consent)).await;
             drawn.map_err(|error| failed("store the code", error))
         })
     }
 
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
         Box::pin(async move {
-            let granted = self.grant_now(&candidate_of(request), &request.consent).await;
-            granted.map(Event::count).map_err(|error| failed("store the consent", error))
+            let granted = self.grant_now(&contact_of(request), &ConsentId::from_stored(&request.consent)).await;
+            granted.map(VerificationEvent::count).map_err(|error| failed("store the consent", error))
         })
     }
 
     fn settled(&self, _: &VerificationRequest, settlement: &Settlement) {
         match settlement {
-            Settlement::Delivered(_) => Event::Sent.count(),
-            Settlement::Dead(_) | Settlement::Retry(..) => Event::Failed.count(),
-            Settlement::Throttled(_) => Event::Throttled.count(),
+            Settlement::Delivered(_) => VerificationEvent::Sent.count(),
+            Settlement::Dead(_) | Settlement::Retry(..) => VerificationEvent::Failed.count(),
+            Settlement::Throttled(_) => VerificationEvent::Throttled.count(),
             _ => {}
         }
     }
 }
 
-fn candidate_of(request: &VerificationRequest) -> Candidate {
-    Candidate { subject: request.subject.clone(), contact: request.contact.clone() }
+fn contact_of(request: &VerificationRequest) -> ContactRef {
+    ContactRef { subject: request.subject.clone(), contact: request.contact.clone() }
 }
 
 fn failed(operation: &'static str, error: impl std::error::Error + Send + Sync + 'static) -> ConsentRequestError {
     ConsentRequestError { operation, source: Box::new(error) }
 }
 
-/// How an attempt ended.
-#[derive(Debug)]
-struct Attempted {
-    event: Event,
-    arrival: Arrival,
-}
-
 /// One log event for an attempt, without the address.
-fn told(candidate: &Candidate, contact: &Contact, outcome: &Outcome) -> Event {
-    let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
+fn told(wanted: &ContactRef, reached: &Contact, outcome: &Outcome) -> VerificationEvent {
+    let (ContactRef { subject, contact }, channel) = (wanted, reached.channel().as_str());
     if outcome.class == Class::Delivered {
-        tracing::info!(%subject, contact = %id, channel, status = outcome.status, "verification sent");
-        return Event::Sent;
+        tracing::info!(%subject, %contact, channel, status = outcome.status, "verification sent");
+        return VerificationEvent::Sent;
     }
     let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-    tracing::warn!(%subject, contact = %id, channel, status, error, "verification could not be sent");
-    Event::Failed
+    tracing::warn!(%subject, %contact, channel, status, error, "verification could not be sent");
+    VerificationEvent::Failed
 }
 
 /// The id of a message: another for each, without a dot.

@@ -43,8 +43,8 @@ fn every_route_documents_its_token_and_its_refusals() {
         assert_eq!(open, route.access == Access::Open, "{} {}: security", route.method, route.path);
         let needed: &[&str] = match route.access {
             Access::Open => &[],
-            Access::Token => &["401"],
-            Access::Write => &["401", "403"],
+            Access::TokenIfSet => &["401"],
+            Access::RequiredToken => &["401", "403"],
         };
         for status in needed {
             assert!(operation["responses"].get(status).is_some(), "{} {}: {status}", route.method, route.path);

@@ -276,7 +276,7 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     assert_eq!(outbox.dump().await, before);
 }
 
-/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns its fault.
+/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns the kind of its error.
 async fn with_wrong_type<T>(
     outbox: &Outbox,
     name: &str,
@@ -289,13 +289,13 @@ async fn with_wrong_type<T>(
     }
     let () = outbox.run("SET", &[name, "x"]).await;
     let before = outbox.dump().await;
-    let fault = call.await.err().map(|error| error.error_kind());
+    let kind = call.await.err().map(|error| error.error_kind());
     assert_eq!(outbox.dump().await, before, "{name}");
     let () = outbox.run("DEL", name).await;
     if there == 1 {
         let () = outbox.run("RENAME", &[aside.as_str(), name]).await;
     }
-    fault
+    kind
 }
 
 /// A replay must bring back the very delivery, for good, with a fresh clock; and must not touch any other.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::contacts::Contact;
 use crate::throttle::FixedWindow;
-use crate::types::duration::Written;
+use crate::types::duration::HumanDuration;
 use crate::types::{Alert, Channel, Class, Keys, Outcome, Rate};
 
 pub mod address;
@@ -200,7 +200,10 @@ fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
         return invalid("timeout", "is 0".to_owned());
     }
     if *timeout > TIMEOUT_MAX {
-        return invalid("timeout", format!("{} is longer than {}", Written(*timeout), Written(TIMEOUT_MAX)));
+        return invalid(
+            "timeout",
+            format!("{} is longer than {}", HumanDuration(*timeout), HumanDuration(TIMEOUT_MAX)),
+        );
     }
     if from.parse::<lettre::message::Mailbox>().is_err() {
         return invalid("from", format!("{from:?} is not a mailbox"));

@@ -201,7 +201,6 @@ fn refusal(response: &Response, now_s: i64) -> Option<Outcome> {
         return None;
     }
     let text = format!("HTTP {}", status.as_u16());
-    let text = format!("HTTP {}", status.as_u16());
     let failed = match status {
         StatusCode::GONE => Outcome { hint: Some(GONE), ..Outcome::failed(Class::Permanent, text) },
         _ => Outcome::failed(Class::Transient, text),

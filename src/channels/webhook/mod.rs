@@ -12,7 +12,7 @@ use super::{
 };
 use crate::contacts::Contact;
 use crate::throttle::{MEMBERS_MAX, SlidingWindow};
-use crate::types::duration::Written;
+use crate::types::duration::HumanDuration;
 use crate::types::{Channel, Class, Keys, Outcome, Rate};
 
 pub mod blocked_networks;
@@ -154,7 +154,10 @@ fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
         return invalid("timeout", "is 0".to_owned());
     }
     if *timeout > TIMEOUT_MAX {
-        return invalid("timeout", format!("{} is longer than {}", Written(*timeout), Written(TIMEOUT_MAX)));
+        return invalid(
+            "timeout",
+            format!("{} is longer than {}", HumanDuration(*timeout), HumanDuration(TIMEOUT_MAX)),
+        );
     }
     // The sliding window holds a member for each attempt, so it is bounded.
     match per_destination.filter(|rate| rate.limit().get() > MEMBERS_MAX) {
