@@ -34,4 +34,5 @@ pub mod throttle;
 pub mod transport;
 pub mod types;
 pub mod verification;
+pub mod views;
 pub mod wire;

@@ -2,14 +2,14 @@
 
 use clap::Args;
 
-use super::connect;
-use super::{CliContext, usage::RawField};
+use super::{CliContext, connect};
 use crate::ledger::admission::{self, Figures, Written, whole_seconds};
 use crate::ledger::{Check, CheckError, Judgement, Question};
 use crate::subjects::{Plans, Profile};
 use crate::terminal::hint::failed;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
-use crate::types::{EventId, Keys, Metric, Subject, Units, keys};
+use crate::types::{EventId, Keys, Metric, Subject, Units};
+use crate::views::subject;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -56,9 +56,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config)?;
-    let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(&subject));
-    let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
+    let fields = subject::read_fields(redis.client(), &subject).await;
+    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
     for error in &unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));

@@ -6,11 +6,12 @@
 use clap::Args;
 
 use super::CliContext;
-use crate::config::{Config, masked_url};
+use crate::config::Config;
 use crate::contacts::Contact;
 use crate::sender::Sender;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, say};
+use crate::types::text::masked_url;
 use crate::types::{Channel, Class};
 use crate::wire::RedisEndpoint;
 

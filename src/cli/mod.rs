@@ -11,23 +11,18 @@ use crate::config::{Config, ConfigError};
 use crate::demo;
 
 pub mod alerts;
-
 pub mod check;
 pub mod check_config;
-pub mod clock;
 pub mod completions;
 pub mod connect;
 pub mod deliveries;
-
 pub mod emit;
-
 pub mod man;
-
 pub mod preview;
-pub mod progress;
 pub mod refused;
 pub mod run;
 pub mod send_test;
+pub mod since;
 pub mod subject;
 pub mod usage;
 

@@ -23,7 +23,7 @@ pub struct PreviewArgs {
     /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that asks to confirm
     /// an address
     #[arg(value_enum, hide_possible_values = true)]
-    pub part: Part,
+    pub part: PreviewPart,
     /// The sample's subject
     #[arg(long, default_value = "alice")]
     pub subject: Subject,
@@ -40,7 +40,7 @@ pub struct PreviewArgs {
 
 /// What can be rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum PreviewPart {
     /// The e-mail's subject line
     Subject,
     /// The e-mail's text part
@@ -67,13 +67,13 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
     let part = args.part;
     let rendered = config.preview(&sample(args))?;
     let text = match part {
-        Part::Subject => rendered.mail.subject_line,
-        Part::Text => rendered.mail.text,
-        Part::Html => rendered.mail.html,
-        Part::Webhook => rendered.webhook_json,
-        Part::VerifySubject => rendered.verification.subject_line,
-        Part::VerifyText => rendered.verification.text,
-        Part::VerifyHtml => rendered.verification.html,
+        PreviewPart::Subject => rendered.mail.subject_line,
+        PreviewPart::Text => rendered.mail.text,
+        PreviewPart::Html => rendered.mail.html,
+        PreviewPart::Webhook => rendered.webhook_json,
+        PreviewPart::VerifySubject => rendered.verification.subject_line,
+        PreviewPart::VerifyText => rendered.verification.text,
+        PreviewPart::VerifyHtml => rendered.verification.html,
     };
     let mut output = Output::stdout();
     output.line(text.strip_suffix('\n').unwrap_or(&text))?;

@@ -6,8 +6,10 @@ pub mod book;
 pub mod check;
 pub mod config;
 pub mod contact;
+mod mask;
 pub mod store;
 pub mod stored;
 
 pub use config::FallbackConfig;
 pub use contact::{Contact, ContactError, Endpoint};
+pub use mask::masked_contact;
