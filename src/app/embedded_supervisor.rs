@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::wire::backoff::{Retries, Schedule};
-use crate::wire::embedded::{How, Parting};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
+use crate::wire::embedded::{EmbeddedStart, StopOutcome};
 use crate::wire::endpoint::EMBEDDED;
-use crate::wire::{Embedded, EmbeddedError, RedisConfig};
+use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 
 /// A server that lived this long did not die of its start.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ const SETTLED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct EmbeddedSupervisor<'a> {
     config: &'a RedisConfig,
-    server: Option<Embedded>,
+    server: Option<EmbeddedServer>,
 }
 
 impl<'a> EmbeddedSupervisor<'a> {
@@ -31,16 +31,16 @@ impl<'a> EmbeddedSupervisor<'a> {
 
     /// Starts the server again whenever it dies. Returns only when that is impossible. May be given up at any moment.
     pub(super) async fn keep(&mut self) -> EmbeddedError {
-        let mut retries = Retries::new(Schedule::RECONNECT);
+        let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
             let Some(server) = &mut self.server else { return std::future::pending().await };
             let begun = Instant::now();
             server.ended().await;
             if begun.elapsed() > SETTLED {
-                retries.worked();
+                retries.reset();
             }
             tracing::error!("the embedded redis has ended: starting it again");
-            tokio::time::sleep(retries.failed()).await;
+            tokio::time::sleep(retries.next_delay()).await;
             match ensure(self.config).await {
                 Ok(server) => self.server = Some(server),
                 Err(error) => return error,
@@ -52,18 +52,18 @@ impl<'a> EmbeddedSupervisor<'a> {
     pub(super) async fn end(self) {
         let Some(server) = self.server else { return };
         match server.stop().await {
-            Ok(Parting::Stopped) => tracing::info!("the embedded redis has stopped, its data is on disk"),
-            Ok(Parting::LeftToOthers) => tracing::info!("the embedded redis goes on: another quotabell uses it"),
+            Ok(StopOutcome::Stopped) => tracing::info!("the embedded redis has stopped, its data is on disk"),
+            Ok(StopOutcome::StillInUse) => tracing::info!("the embedded redis goes on: another quotabell uses it"),
             Err(error) => tracing::error!(%error, "the embedded redis could not be stopped"),
         }
     }
 }
 
-async fn ensure(config: &RedisConfig) -> Result<Embedded, EmbeddedError> {
-    let server = Embedded::ensure(config).await?;
-    let how = match server.how() {
-        How::Started => "started",
-        How::Adopted => "adopted, it was still running",
+async fn ensure(config: &RedisConfig) -> Result<EmbeddedServer, EmbeddedError> {
+    let server = EmbeddedServer::ensure(config).await?;
+    let how = match server.started() {
+        EmbeddedStart::Started => "started",
+        EmbeddedStart::Adopted => "adopted, it was still running",
     };
     tracing::info!(
         "embedded redis {how}: producers use redis://127.0.0.1:{}, data in {}",

@@ -3,8 +3,9 @@
 use anyhow::ensure;
 use clap::Args;
 
+use super::connect;
+use super::context::CliContext;
 use super::since::Since;
-use super::{CliContext, connect};
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::types::{Day, Keys, Subject, UnixMs};

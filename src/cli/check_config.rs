@@ -5,7 +5,7 @@
 
 use clap::Args;
 
-use super::CliContext;
+use super::context::CliContext;
 use crate::config::Config;
 use crate::contacts::Contact;
 use crate::sender::Sender;

@@ -1,9 +1,8 @@
 //! `completions`: what a shell needs to complete verbs and options.
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::Cli;
 use crate::terminal::output::Output;
 
 /// Arguments of `completions`.
@@ -17,15 +16,15 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Prints the shell's completions.
+/// Prints the completions of `command` for the shell.
 ///
 /// # Errors
 ///
 /// When stdout is closed.
-pub fn run(args: &CompletionsArgs) -> anyhow::Result<()> {
+pub fn run(args: &CompletionsArgs, mut command: Command) -> anyhow::Result<()> {
     // Into memory first: the generator panics when its writer fails, as a closed pipe does.
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "quotabell", &mut text);
+    clap_complete::generate(args.shell, &mut command, "quotabell", &mut text);
     let mut output = Output::stdout();
     output.bytes(&text)?;
     output.finish()

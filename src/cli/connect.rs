@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::terminal::hint::{self, with_hint};
 use crate::types::UnixMs;
 use crate::types::text::masked_url;
-use crate::wire::endpoint::{Address, EMBEDDED};
+use crate::wire::endpoint::{EMBEDDED, RedisAddress};
 use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
 /// A connection for verbs. Connects when first used; starts no server.
@@ -47,8 +47,8 @@ fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
         return endpoint.describe();
     }
     match &endpoint.address {
-        Address::Unix { .. } => masked_url(written),
-        Address::Tcp { port, .. } => with_port(masked_url(written), *port).unwrap_or_else(|| endpoint.describe()),
+        RedisAddress::Unix { .. } => masked_url(written),
+        RedisAddress::Tcp { port, .. } => with_port(masked_url(written), *port).unwrap_or_else(|| endpoint.describe()),
     }
 }
 
@@ -125,15 +125,15 @@ impl Redis {
     /// The same error with more words.
     pub fn judged<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
-        let fault = reply.as_ref().err().map(error_kind);
-        let advice = match fault {
-            Some(ErrorKind::Away) if self.embedded => {
+        let kind = reply.as_ref().err().map(error_kind);
+        let advice = match kind {
+            Some(ErrorKind::Unreachable) if self.embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
             }
-            Some(fault) => hint::of_error_kind(fault),
+            Some(kind) => hint::of_error_kind(kind),
             None => "",
         };
-        let reply = match fault {
+        let reply = match kind {
             Some(ErrorKind::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
             _ => reply.map_err(Into::into),
         };

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
 
-use super::CliContext;
 use super::connect::{self, Redis};
+use super::context::CliContext;
 use super::since::Since;
 use crate::contacts::Contact;
 use crate::outbox::replay::REPLAY_MAX;

@@ -7,8 +7,8 @@ use redis::Pipeline;
 use serde::Serialize;
 use tokio::time::{Instant, interval};
 
-use super::CliContext;
 use super::connect::{self, Redis};
+use super::context::CliContext;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output};
 use crate::terminal::progress::{self, ProgressUnit};

@@ -2,9 +2,8 @@
 
 use anyhow::Context as _;
 use clap::builder::Resettable;
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command};
 
-use super::Cli;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
 
@@ -23,15 +22,14 @@ pub struct ManArgs {
     pub verb: Vec<String>,
 }
 
-/// Prints a page as roff.
+/// Prints the page of `root` or of one of its verbs as roff.
 ///
 /// # Errors
 ///
 /// When there is no such verb, or stdout is closed.
-pub fn run(args: &ManArgs) -> anyhow::Result<()> {
-    let mut root = Cli::command();
+pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
     root.build();
-    let page = page(find(root, &args.verb)?).context("render the manual page")?;
+    let page = manual_page(find(root, &args.verb)?).context("render the manual page")?;
     let mut output = Output::stdout();
     output.bytes(&page)?;
     output.finish()
@@ -39,7 +37,7 @@ pub fn run(args: &ManArgs) -> anyhow::Result<()> {
 
 /// The page of a verb. The text behind the options is parted into sections of its own: the renderer would fill the lines of the
 /// examples into running text.
-fn page(command: Command) -> std::io::Result<Vec<u8>> {
+fn manual_page(command: Command) -> std::io::Result<Vec<u8>> {
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut prose = command.get_about().map(ToString::to_string).unwrap_or_default();
     let mut sections = String::new();

@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::config::{Config, ConfigError};
+use self::context::CliContext;
 use crate::demo;
 
 pub mod alerts;
@@ -15,8 +15,10 @@ pub mod check;
 pub mod check_config;
 pub mod completions;
 pub mod connect;
+pub mod context;
 pub mod deliveries;
 pub mod emit;
+pub mod listen;
 pub mod man;
 pub mod preview;
 pub mod refused;
@@ -77,6 +79,8 @@ pub enum Verb {
     Refused(refused::RefusedArgs),
     /// Send one real message to one contact
     SendTest(send_test::SendTestArgs),
+    /// Receive mails and webhooks on this machine and print them
+    Listen(listen::ListenArgs),
     /// Print a template rendered with sample values
     Preview(preview::PreviewArgs),
     /// Print the completions of a shell
@@ -111,7 +115,7 @@ impl Cli {
     ///
     /// Whatever stopped the verb; [`crate::terminal::hint::report`] turns it into an exit code and text.
     pub async fn execute(self) -> anyhow::Result<()> {
-        let context = CliContext { config_file: self.config };
+        let context = CliContext::new(self.config);
         match self.verb {
             Verb::Run(args) => run::run(args, &context).await,
             Verb::Demo(args) => demo::run(args).await,
@@ -124,28 +128,10 @@ impl Cli {
             Verb::Deliveries(args) => deliveries::run(args, &context).await,
             Verb::Refused(args) => refused::run(args, &context).await,
             Verb::SendTest(args) => send_test::run(args, &context).await,
+            Verb::Listen(args) => listen::run(args, &context).await,
             Verb::Preview(args) => preview::run(args, &context).await,
-            Verb::Completions(args) => completions::run(&args),
-            Verb::Man(args) => man::run(&args),
+            Verb::Completions(args) => completions::run(&args, Self::command()),
+            Verb::Man(args) => man::run(&args, Self::command()),
         }
-    }
-}
-
-/// What every verb is given beside its own arguments.
-#[derive(Debug)]
-pub struct CliContext {
-    config_file: Option<PathBuf>,
-}
-
-impl CliContext {
-    /// Reads the configuration: defaults, file, environment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
-    pub fn config(&self) -> Result<Config, ConfigError> {
-        // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name is none.
-        let file = self.config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-        Config::load(file, std::env::vars_os())
     }
 }

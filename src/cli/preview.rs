@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::CliContext;
+use super::context::CliContext;
 use crate::sender::Sample;
 use crate::sender::render::SAMPLE_AT;
 use crate::terminal::output::Output;

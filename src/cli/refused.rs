@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::CliContext;
 use super::connect;
+use super::context::CliContext;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::types::Keys;
 use crate::views::RefusedEventView;
@@ -55,14 +55,14 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     let mut table = Table::new(&["ENTRY", "REASON", "DETAIL", "FIELDS"]).may_shrink(&[2, 3]);
     let mut empty = true;
     while let Some(cursor) = from {
-        let page = redis.judged(&what, refused::list(redis.client(), &keys, &cursor).await)?;
-        empty &= page.events.is_empty();
+        let slice = redis.judged(&what, refused::list(redis.client(), &keys, &cursor).await)?;
+        empty &= slice.events.is_empty();
         match format.format() {
-            Format::Json => page.events.iter().try_for_each(|event| output.json(event))?,
-            Format::Table if page.events.is_empty() => {}
-            Format::Table => output.rows(&mut table, &page.events.into_iter().map(row).collect::<Vec<_>>())?,
+            Format::Json => slice.events.iter().try_for_each(|event| output.json(event))?,
+            Format::Table if slice.events.is_empty() => {}
+            Format::Table => output.rows(&mut table, &slice.events.into_iter().map(row).collect::<Vec<_>>())?,
         }
-        from = page.next;
+        from = slice.next;
     }
     if empty && format.format() == Format::Table {
         say_empty("no refused events");

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::CliContext;
+use super::context::CliContext;
 use crate::app;
 
 /// Arguments of `run`; everything else is in the configuration.

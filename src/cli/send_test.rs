@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::CliContext;
 use super::connect::{self, Redis};
+use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use crate::config::Config;
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
@@ -15,7 +15,7 @@ use crate::sender::Sample;
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
-use crate::throttle::{Cooldown, Passage};
+use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::text::masked_url;
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
 use crate::views::{SubjectSettings, subject};
@@ -165,10 +165,10 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
 /// subjects may share one mailbox, or the ids of two.
 async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
-    let passage = Cooldown::new(COOLDOWN).pass(redis.client(), &key).await;
+    let passage = Cooldown::new(COOLDOWN).try_start(redis.client(), &key).await;
     match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
-        Passage::Through => Ok(()),
-        Passage::Cooling { retry_after } => {
+        CooldownDecision::Started => Ok(()),
+        CooldownDecision::Active { retry_after } => {
             let left_s = retry_after.as_millis().div_ceil(1000).max(1);
             Err(hint::failed(
                 format_args!(

@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal as _};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{CliContext, connect};
+use super::connect;
+use super::context::CliContext;
 use crate::subjects::record::TIMEZONE;
 use crate::subjects::{FieldError, Plans};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};

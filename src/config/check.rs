@@ -10,7 +10,7 @@ use super::error::ConfigError;
 use super::tree::Node;
 use crate::contacts::check;
 use crate::throttle::MEMBERS_MAX;
-use crate::types::duration::Written;
+use crate::types::duration::HumanDuration;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
@@ -96,7 +96,7 @@ fn stream(config: &Config) -> Checked {
     holds(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long)?;
     let partitions = format!("{} partitions are not supported yet", stream.partitions);
     holds(stream.partitions == 1, &["stream", "partitions"], partitions)?;
-    let late = format!("{} is longer than {}", Written(stream.late_max), Written(LATE_MAX));
+    let late = format!("{} is longer than {}", HumanDuration(stream.late_max), HumanDuration(LATE_MAX));
     holds(stream.late_max <= LATE_MAX, &["stream", "late_max"], late)?;
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
     holds((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch)
@@ -137,8 +137,11 @@ fn fallback(config: &Config) -> Checked {
 fn retry(config: &Config) -> Checked {
     let retry = &config.retry;
     holds(!retry.first.is_zero(), &["retry", "first"], "is 0")?;
-    let order =
-        format!("retry.first = {} is above retry.max_interval = {}", Written(retry.first), Written(retry.max_interval));
+    let order = format!(
+        "retry.first = {} is above retry.max_interval = {}",
+        HumanDuration(retry.first),
+        HumanDuration(retry.max_interval)
+    );
     holds(retry.first <= retry.max_interval, &["retry", "max_interval"], order)
         .map_err(|fault| Violation { other: Some(owned(&["retry", "first"])), ..fault })?;
     let factor = format!("{} is not a number of 1 or more", retry.factor);
@@ -152,7 +155,7 @@ fn timeouts(config: &Config) -> Checked {
     for (section, timeout, max) in limits {
         let path = [section, "timeout"];
         holds(!timeout.is_zero(), &path, "is 0")?;
-        holds(timeout <= max, &path, format!("{} is longer than {}", Written(timeout), Written(max)))?;
+        holds(timeout <= max, &path, format!("{} is longer than {}", HumanDuration(timeout), HumanDuration(max)))?;
     }
     Ok(())
 }
@@ -169,7 +172,12 @@ fn verification(config: &Config) -> Checked {
     let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
     holds(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many)?;
     let lifetime = config.verification.lifetime;
-    let range = format!("{} is not between {} and {}", Written(lifetime), Written(LIFETIME_MIN), Written(LIFETIME_MAX));
+    let range = format!(
+        "{} is not between {} and {}",
+        HumanDuration(lifetime),
+        HumanDuration(LIFETIME_MIN),
+        HumanDuration(LIFETIME_MAX)
+    );
     holds((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range)?;
     let legal = config.http.public_url.is_none() || config.http.confirm_links_below().is_some();
     holds(legal, &["http", "public_url"], "is not an http or https URL of a host, without user, query and fragment")
@@ -180,7 +188,8 @@ fn rest(config: &Config) -> Checked {
     holds(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0")?;
     let path = ["check", "timeout"];
     holds(!config.check.timeout.is_zero(), &path, "is 0")?;
-    let timeout = format!("{} is longer than {}", Written(config.check.timeout), Written(CHECK_TIMEOUT_MAX));
+    let timeout =
+        format!("{} is longer than {}", HumanDuration(config.check.timeout), HumanDuration(CHECK_TIMEOUT_MAX));
     holds(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout)?;
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");

@@ -79,7 +79,7 @@ pub struct ContactsError {
 impl ContactsError {
     /// What the failure means.
     #[must_use]
-    pub fn fault(&self) -> ErrorKind {
+    pub fn error_kind(&self) -> ErrorKind {
         error_kind(&self.source)
     }
 }

@@ -1,8 +1,11 @@
 //! Reads a caught mail as mail software does, as far as the daemon's own mails need it. Pure.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 /// What the demonstration wants to know of a mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReadMail {
+pub(super) struct ParsedMail {
     /// `X-Quotabell-Alert`.
     pub(super) alert: String,
     /// `Message-ID`, without brackets.
@@ -13,7 +16,7 @@ pub(super) struct ReadMail {
 
 /// Why a mail can't be shown to anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BrokenMail {
+pub(super) enum MailError {
     /// A header that must be there once.
     #[error("the mail has no header {0}")]
     Header(&'static str),
@@ -26,19 +29,56 @@ pub(super) enum BrokenMail {
 }
 
 /// Takes a mail apart: its ids and its text. Both a text and an HTML part must be there.
-pub(super) fn read(raw: &str) -> Result<ReadMail, BrokenMail> {
-    let (head, body) = raw.split_once("\r\n\r\n").ok_or(BrokenMail::Parts)?;
-    let header = |name| value_of(head, name).ok_or(BrokenMail::Header(name));
-    let kind = header("Content-Type")?;
-    let boundary = kind.split("boundary=").nth(1).ok_or(BrokenMail::Parts)?.trim_matches('"').to_owned();
-    let body = format!("\r\n{body}");
-    let parts: Vec<&str> = body.split(&format!("\r\n--{boundary}")).skip(1).collect();
-    part_of(&parts, "text/html").ok_or(BrokenMail::Part("text/html"))?;
-    Ok(ReadMail {
+pub(super) fn read(raw: &str) -> Result<ParsedMail, MailError> {
+    let (head, body) = raw.split_once("\r\n\r\n").ok_or(MailError::Parts)?;
+    let header = |name| value_of(head, name).ok_or(MailError::Header(name));
+    let parts = parts_of(&header("Content-Type")?, body).ok_or(MailError::Parts)?;
+    part_of(&parts, "text/html").ok_or(MailError::Part("text/html"))?;
+    Ok(ParsedMail {
         alert: header("X-Quotabell-Alert")?,
         message_id: header("Message-ID")?.trim_matches(['<', '>']).to_owned(),
-        text: part_of(&parts, "text/plain").ok_or(BrokenMail::Part("text/plain"))?,
+        text: part_of(&parts, "text/plain").ok_or(MailError::Part("text/plain"))?,
     })
+}
+
+/// The value of a mail's header, decoded.
+#[must_use]
+pub fn header(raw: &str, name: &str) -> Option<String> {
+    let (head, _) = raw.split_once("\r\n\r\n")?;
+    value_of(head, name).map(|value| decode_words(&value))
+}
+
+/// The text of a mail: its text part, or its whole body where it has no parts.
+#[must_use]
+pub fn text(raw: &str) -> String {
+    let (head, body) = raw.split_once("\r\n\r\n").unwrap_or(("", raw));
+    let kind = value_of(head, "Content-Type").unwrap_or_default();
+    let part = parts_of(&kind, body).and_then(|parts| part_of(&parts, "text/plain"));
+    part.unwrap_or_else(|| body.replace("\r\n", "\n"))
+}
+
+/// The parts of a multipart body. `None` where the content type names no boundary.
+fn parts_of(content_type: &str, body: &str) -> Option<Vec<String>> {
+    let boundary = content_type.split("boundary=").nth(1)?.trim_matches('"');
+    let body = format!("\r\n{body}");
+    Some(body.split(&format!("\r\n--{boundary}")).skip(1).map(str::to_owned).collect())
+}
+
+/// Decodes the encoded words of a header (RFC 2047) that are UTF-8 in base64, the form in which the daemon writes them.
+fn decode_words(value: &str) -> String {
+    let mut decoded = String::new();
+    let mut was_encoded = false;
+    for word in value.split(' ') {
+        let base64 = word.strip_prefix("=?utf-8?b?").and_then(|word| word.strip_suffix("?="));
+        let text = base64.and_then(|base64| String::from_utf8(STANDARD.decode(base64).ok()?).ok());
+        // The space between two encoded words is not part of the text.
+        if !decoded.is_empty() && !(was_encoded && text.is_some()) {
+            decoded.push(' ');
+        }
+        was_encoded = text.is_some();
+        decoded.push_str(text.as_deref().unwrap_or(word));
+    }
+    decoded
 }
 
 /// A header's value, unfolded.
@@ -52,7 +92,7 @@ fn value_of(head: &str, name: &str) -> Option<String> {
 }
 
 /// The first part of this media type, decoded.
-fn part_of(parts: &[&str], kind: &str) -> Option<String> {
+fn part_of(parts: &[String], kind: &str) -> Option<String> {
     parts.iter().find_map(|part| {
         let (head, body) = part.split_once("\r\n\r\n")?;
         if !value_of(head, "Content-Type")?.starts_with(kind) {
@@ -101,11 +141,23 @@ mod tests {
         assert_eq!(mail.text, "100 = all \u{e9}!");
     }
 
+    /// The name of a subject may hold any letter: `listen` must show it.
+    #[test]
+    fn encoded_words_of_a_header_are_decoded() {
+        let mail =
+            MAIL.replace("Message-ID:", "Subject: =?utf-8?b?w4k=?=\r\n =?utf-8?b?w6k=?= is at 80%\r\nMessage-ID:");
+        assert_eq!(header(&mail, "Subject").as_deref(), Some("\u{c9}\u{e9} is at 80%"));
+        assert_eq!(
+            (text(&mail), text("A: b\r\n\r\nhello\r\n")),
+            ("100 = all \u{e9}!".to_owned(), "hello\n".to_owned())
+        );
+    }
+
     /// A mail without its HTML part, or without the alert's id, must not pass for a good one.
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(read(&MAIL.replace("text/html", "text/css")), Err(BrokenMail::Part("text/html")));
-        assert_eq!(read(&MAIL.replace("X-Quotabell", "X-Other")), Err(BrokenMail::Header("X-Quotabell-Alert")));
-        assert_eq!(read("hello"), Err(BrokenMail::Parts));
+        assert_eq!(read(&MAIL.replace("text/html", "text/css")), Err(MailError::Part("text/html")));
+        assert_eq!(read(&MAIL.replace("X-Quotabell", "X-Other")), Err(MailError::Header("X-Quotabell-Alert")));
+        assert_eq!(read("hello"), Err(MailError::Parts));
     }
 }

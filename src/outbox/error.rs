@@ -93,11 +93,11 @@ impl OutboxError {
 
     /// What the failure means for whoever made the call.
     #[must_use]
-    pub fn fault(&self) -> ErrorKind {
+    pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::Redis { source, .. } => error_kind(source),
             Self::Answer { .. } => ErrorKind::Other,
-            Self::Contacts(error) => error.fault(),
+            Self::Contacts(error) => error.error_kind(),
         }
     }
 
@@ -105,7 +105,7 @@ impl OutboxError {
     /// mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        matches!(self.fault(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
+        matches!(self.error_kind(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
     }
 
     /// The operation as a metric's label.

@@ -107,7 +107,7 @@ impl FanOutLoop {
                 }
                 match &entry.alert {
                     Ok(alert) => match self.fan_out(&entry.id, alert).await {
-                        Err(error) if error.fault() == ErrorKind::Other => odd = Some(error),
+                        Err(error) if error.error_kind() == ErrorKind::Other => odd = Some(error),
                         done => done?,
                     },
                     Err(why) => self.name_unreadable(&entry.id, why),

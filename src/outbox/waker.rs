@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::OutboxError;
 use super::outage::Outage;
 use super::wake::{wake_all, wake_subject};
-use crate::subjects::watch::{Change, Changes};
+use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::{Keys, Subject};
 use crate::wire::RedisClient;
 
@@ -17,14 +17,14 @@ use crate::wire::RedisClient;
 pub struct Waker {
     client: Arc<RedisClient>,
     keys: Keys,
-    changes: Changes,
+    changes: ChangeFeed,
     new_deliveries: Arc<Notify>,
 }
 
 impl Waker {
     /// A waker that does nothing until it runs.
     #[must_use]
-    pub const fn new(client: Arc<RedisClient>, keys: Keys, changes: Changes, new_deliveries: Arc<Notify>) -> Self {
+    pub const fn new(client: Arc<RedisClient>, keys: Keys, changes: ChangeFeed, new_deliveries: Arc<Notify>) -> Self {
         Self { client, keys, changes, new_deliveries }
     }
 
@@ -50,10 +50,10 @@ impl Waker {
         }
     }
 
-    async fn wake(&self, change: Change) -> Result<u64, OutboxError> {
+    async fn wake(&self, change: SubjectChanges) -> Result<u64, OutboxError> {
         let subjects = match change {
-            Change::Any => return wake_all(&self.client, &self.keys).await,
-            Change::Of(subjects) => subjects,
+            SubjectChanges::Any => return wake_all(&self.client, &self.keys).await,
+            SubjectChanges::Of(subjects) => subjects,
         };
         let mut woken = 0;
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {

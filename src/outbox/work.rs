@@ -19,7 +19,7 @@ use crate::contacts::book::{ContactBook, Contacts, Found};
 use crate::sender::{Due, Sender, Verdict};
 use crate::types::{Alert, Channel, DeliveryState, Keys, UnixMs, meters};
 use crate::wire::RedisClient;
-use crate::wire::backoff::{Retries, Schedule};
+use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover or restart;
 /// then the task ends, and the delivery is attempted again.
@@ -106,7 +106,9 @@ impl<A: Attempting> Worker<A> {
             Ok(contacts) => contacts,
             Err(error) => {
                 tracing::warn!(subject = %alert.subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
-                return self.end(&leased, alert, held, Settlement::Released(Schedule::RECONNECT.max_interval)).await;
+                return self
+                    .end(&leased, alert, held, Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
+                    .await;
             }
         };
         match chosen(&leased, &contacts) {
@@ -205,7 +207,7 @@ impl<A: Attempting> Worker<A> {
     where
         F: Future<Output = Result<T, OutboxError>> + Send,
     {
-        let mut retries = Retries::new(Schedule::RECONNECT);
+        let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let mut waiting = None;
         let mut told = false;
         loop {
@@ -214,7 +216,7 @@ impl<A: Attempting> Worker<A> {
                 Err(error) => error,
             };
             counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
-            let passing = error.fault().is_passing();
+            let passing = error.error_kind().is_transient();
             let lapsed = held.lapsed();
             let (id, error) = (&leased.id, chain(&error));
             if lapsed > PATIENCE || (!passing && !lapsed.is_zero()) {
@@ -231,7 +233,7 @@ impl<A: Attempting> Worker<A> {
                 waiting = Some(self.unsettled.enter());
             }
             tokio::select! {
-                () = tokio::time::sleep(retries.failed()) => {}
+                () = tokio::time::sleep(retries.next_delay()) => {}
                 () = self.unsettled.hurried() => {}
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::types::duration;
-use crate::wire::backoff::Schedule;
+use crate::wire::backoff::BackoffPolicy;
 
 /// When a failed delivery is tried again, and when it is given up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct RetryConfig {
 impl RetryConfig {
     /// The delays of this configuration.
     #[must_use]
-    pub const fn schedule(&self) -> Schedule {
-        Schedule { first: self.first, factor: self.factor, max_interval: self.max_interval }
+    pub const fn schedule(&self) -> BackoffPolicy {
+        BackoffPolicy { first: self.first, factor: self.factor, max_interval: self.max_interval }
     }
 }

@@ -15,10 +15,10 @@ use url::{Host, Origin, Url};
 use super::next_due::whole_ms;
 use super::turns::{Refused, Turns, jitter_max};
 use crate::contacts::{Contact, Endpoint};
-use crate::throttle::{Decision, FixedWindow, SlidingWindow, TooManyMembers, Verdict};
+use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow, TooManyMembers};
 use crate::transport::{EmailConfig, WebhookConfig};
 use crate::types::{Channel, Keys, Rate, Units, meters};
-use crate::wire::backoff::Schedule;
+use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// The window of `email.per_minute`.
@@ -110,16 +110,16 @@ impl Throttle {
         self.judge(channel, &key, rate, asked)
     }
 
-    fn judge(&self, channel: Channel, key: &str, rate: Rate, asked: RedisResult<Decision>) -> Room {
+    fn judge(&self, channel: Channel, key: &str, rate: Rate, asked: RedisResult<RateDecision>) -> Room {
         let now = Instant::now();
-        let verdict = match asked {
-            Ok(decision) => decision.verdict,
+        let admission = match asked {
+            Ok(decision) => decision.admission,
             Err(error) => {
                 self.say_trouble(channel, &error, now);
-                return Room::Unknown { again: Schedule::RECONNECT.max_interval };
+                return Room::Unknown { again: BackoffPolicy::RECONNECT.max_interval };
             }
         };
-        let Verdict::Rejected { retry_after } = verdict else { return Room::Given };
+        let Admission::Rejected { retry_after } = admission else { return Room::Given };
         // One unit is never more than the limit, so the limiter always knows when.
         let refused = Refused { key, rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.turns.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
@@ -132,19 +132,19 @@ impl Throttle {
     /// No key of a webhook's cap, which holds the destination: the deliveries that wait lead to their contact.
     fn say_trouble(&self, channel: Channel, error: &RedisError, now: Instant) {
         counter!(meters::REDIS_ERRORS, "operation" => "throttle").increment(1);
-        let fault = error_kind(error);
-        if !self.is_news(What::Trouble(channel, fault), now) {
+        let kind = error_kind(error);
+        if !self.is_news(What::Trouble(channel, kind), now) {
             return;
         }
-        let (channel, fault_name) = (channel.as_str(), fault.as_str());
-        if fault == ErrorKind::WrongType {
+        let (channel, kind_name) = (channel.as_str(), kind.as_str());
+        if kind == ErrorKind::WrongType {
             let keys = match channel {
                 "email" => self.keys.email_cap(),
                 _ => self.keys.webhook_cap("*"),
             };
             tracing::error!(channel, keys, %error, "the key of a cap holds something else: its deliveries wait until it is mended");
         } else {
-            tracing::error!(channel, fault = fault_name, %error, "redis does not answer whether a cap has room: nothing is sent under it; trying again");
+            tracing::error!(channel, error_kind = kind_name, %error, "redis does not answer whether a cap has room: nothing is sent under it; trying again");
         }
     }
 

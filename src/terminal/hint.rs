@@ -163,9 +163,9 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
 
 /// What to do about a failed call to Redis.
 #[must_use]
-pub const fn of_error_kind(fault: ErrorKind) -> &'static str {
-    match fault {
-        ErrorKind::Away => {
+pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Unreachable => {
             "is Redis running there? redis.url in the configuration says where (QUOTABELL__REDIS__URL overrides it)"
         }
         ErrorKind::NotReady => "Redis is starting, busy or without its replicas: try again in a moment",

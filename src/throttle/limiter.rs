@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::types::Rate;
-use crate::wire::script::Function;
+use crate::wire::script::ScriptFunction;
 
 use super::bounds::TooManyMembers;
-use super::{Decision, FixedWindow, Gcra, SlidingWindow, fixed_window, gcra, sliding_window};
+use super::{FixedWindow, Gcra, RateDecision, SlidingWindow, fixed_window, gcra, sliding_window};
 
 /// Which limiter judges a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -48,10 +48,10 @@ enum By {
 }
 
 /// The limiters as functions of another script, under the names that [`Limiter::function`] gives.
-pub(crate) const FUNCTIONS: [Function; 3] = [
-    Function { name: "fixed_window", source: fixed_window::SOURCE },
-    Function { name: "sliding_window", source: sliding_window::SOURCE },
-    Function { name: "gcra", source: gcra::SOURCE },
+pub(crate) const FUNCTIONS: [ScriptFunction; 3] = [
+    ScriptFunction { name: "fixed_window", source: fixed_window::SOURCE },
+    ScriptFunction { name: "sliding_window", source: sliding_window::SOURCE },
+    ScriptFunction { name: "gcra", source: gcra::SOURCE },
 ];
 
 impl Limiter {
@@ -104,7 +104,7 @@ impl Limiter {
     }
 
     /// What the function's reply to a call for so many units means; `None` for one that is not its own.
-    pub(crate) fn decision(&self, reply: &[i64], units: u64) -> Option<Decision> {
+    pub(crate) fn decision(&self, reply: &[i64], units: u64) -> Option<RateDecision> {
         let whole = |number: i64| u64::try_from(number).ok();
         Some(match (&self.by, reply) {
             (By::Fixed(limiter), &[admitted, used, left_ms]) => {

@@ -12,7 +12,7 @@ use crate::types::{Keys, StreamId, UnixMs};
 use crate::wire::RedisClient;
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
-pub const REFUSED_PAGE: usize = 500;
+pub const REFUSED_READ_MAX: usize = 500;
 
 /// A refused event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,7 +33,7 @@ pub struct RefusedEventView {
 
 /// A part of the list, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedPage {
+pub struct RefusedSlice {
     /// The events.
     pub events: Vec<RefusedEventView>,
     /// Where to go on; `None` at the end.
@@ -55,7 +55,7 @@ impl RefusedCursor {
     }
 
     /// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always sends the fields
-    /// too, so this reads in pages like the listing itself.
+    /// too, so this reads in slices like the listing itself.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl RefusedCursor {
         let mut oldest = None;
         let mut wanted = count;
         while wanted > 0 {
-            let count = wanted.min(REFUSED_PAGE as u64);
+            let count = wanted.min(REFUSED_READ_MAX as u64);
             let mut command = redis::cmd("XREVRANGE");
             command.arg(keys.refused()).arg(&to).arg("-").arg("COUNT").arg(count);
             let entries: Vec<RawEntry> = client.query(&command).await?;
@@ -82,21 +82,21 @@ impl RefusedCursor {
     }
 }
 
-/// Reads the next [`REFUSED_PAGE`] events.
+/// Reads the next [`REFUSED_READ_MAX`] events.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn list(client: &RedisClient, keys: &Keys, from: &RefusedCursor) -> RedisResult<RefusedPage> {
+pub async fn list(client: &RedisClient, keys: &Keys, from: &RefusedCursor) -> RedisResult<RefusedSlice> {
     let mut command = redis::cmd("XRANGE");
-    command.arg(keys.refused()).arg(&from.0).arg("+").arg("COUNT").arg(REFUSED_PAGE);
+    command.arg(keys.refused()).arg(&from.0).arg("+").arg("COUNT").arg(REFUSED_READ_MAX);
     let entries: Vec<RawEntry> = client.query(&command).await?;
     let next = match entries.last() {
-        // An exclusive start: the next page begins after the last entry of this one.
-        Some((last, _)) if entries.len() == REFUSED_PAGE => Some(RefusedCursor(format!("({last}"))),
+        // An exclusive start: the next slice begins after the last entry of this one.
+        Some((last, _)) if entries.len() == REFUSED_READ_MAX => Some(RefusedCursor(format!("({last}"))),
         _ => None,
     };
-    Ok(RefusedPage { events: entries.iter().map(RefusedEventView::of).collect(), next })
+    Ok(RefusedSlice { events: entries.iter().map(RefusedEventView::of).collect(), next })
 }
 
 impl RefusedEventView {

@@ -7,15 +7,15 @@
 use std::time::Duration;
 
 use ::backoff::ExponentialBackoff;
-use ::backoff::backoff::Backoff;
+use ::backoff::backoff::Backoff as _;
 
 /// Jitter: each delay is drawn from +-20 % around its centre, as Svix does, so that deliveries that failed together do not
 /// come back together.
 const JITTER: f64 = 0.2;
 
-/// A schedule of growing delays.
+/// How delays between tries grow.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Schedule {
+pub struct BackoffPolicy {
     /// The delay after the first failure.
     pub first: Duration,
     /// How much longer each next delay is; at least 1.
@@ -24,7 +24,7 @@ pub struct Schedule {
     pub max_interval: Duration,
 }
 
-impl Schedule {
+impl BackoffPolicy {
     /// For connections: 100 ms, doubling up to 5 s.
     pub const RECONNECT: Self =
         Self { first: Duration::from_millis(100), factor: 2.0, max_interval: Duration::from_secs(5) };
@@ -54,26 +54,26 @@ impl Schedule {
 
 /// Counts failures in a row and says how long to wait; for loops that keep trying.
 #[derive(Debug, Clone)]
-pub struct Retries {
-    schedule: Schedule,
+pub struct Backoff {
+    policy: BackoffPolicy,
     failures: u32,
 }
 
-impl Retries {
+impl Backoff {
     /// No failure so far.
     #[must_use]
-    pub const fn new(schedule: Schedule) -> Self {
-        Self { schedule, failures: 0 }
+    pub const fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, failures: 0 }
     }
 
     /// One more failure: the delay before the next try.
-    pub fn failed(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        self.schedule.delay(self.failures)
+        self.policy.delay(self.failures)
     }
 
     /// It worked: the next failure starts from the first delay.
-    pub const fn worked(&mut self) {
+    pub const fn reset(&mut self) {
         self.failures = 0;
     }
 
@@ -93,9 +93,9 @@ mod tests {
         /// A delay outside its bounds would hammer a receiver or forget a delivery.
         #[test]
         fn delays_stay_within_a_fifth_of_their_centre(failures in 1_u32..200, first_ms in 1_u64..10_000, factor in 1.0_f64..8.0) {
-            let schedule = Schedule { first: Duration::from_millis(first_ms), factor, max_interval: Duration::from_secs(21_600) };
+            let policy = BackoffPolicy { first: Duration::from_millis(first_ms), factor, max_interval: Duration::from_secs(21_600) };
             let centre = (first_ms as f64 / 1000.0 * factor.powi(failures as i32 - 1)).min(21_600.0);
-            let delay = schedule.delay(failures).as_secs_f64();
+            let delay = policy.delay(failures).as_secs_f64();
             prop_assert!(delay >= centre * 0.79 && delay <= centre * 1.21 && delay <= 21_600.0, "{} for {}", delay, centre);
         }
     }

@@ -44,7 +44,7 @@ struct Current {
 }
 
 impl RedisClient {
-    /// A link that connects through `client`. Connects nowhere yet.
+    /// A client that connects through `client`. Connects nowhere yet.
     #[must_use]
     pub fn new(client: Client) -> Self {
         let login = client.get_connection_info().redis_settings().clone();
@@ -56,7 +56,7 @@ impl RedisClient {
         Self { client, login, current: RwLock::default(), connecting: Mutex::default(), attempts: AtomicU64::new(0) }
     }
 
-    /// A link to the server at this URL, `redis://127.0.0.1:6379`. Connects nowhere yet.
+    /// A client of the server at this URL, `redis://127.0.0.1:6379`. Connects nowhere yet.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl RedisClient {
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = command.query_async(&mut connection).await;
-        self.judged(number, reply)
+        self.discard_if_broken(number, reply)
     }
 
     /// Runs several commands in one write.
@@ -84,7 +84,7 @@ impl RedisClient {
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = pipeline.query_async(&mut connection).await;
-        self.judged(number, reply)
+        self.discard_if_broken(number, reply)
     }
 
     /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
@@ -99,17 +99,17 @@ impl RedisClient {
             Ok(reply) => reply,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         };
-        self.judged(number, reply)
+        self.discard_if_broken(number, reply)
     }
 
     /// The connection, made where there is none.
     async fn current(&self) -> RedisResult<Current> {
-        if let Some(current) = self.made() {
+        if let Some(current) = self.established() {
             return Ok(current);
         }
         let ended = self.attempts.load(Ordering::Acquire);
         let mut failed = self.connecting.lock().await;
-        if let Some(current) = self.made() {
+        if let Some(current) = self.established() {
             return Ok(current);
         }
         // Each by itself, the callers of a server that hangs would fail one after the other.
@@ -137,14 +137,14 @@ impl RedisClient {
         Ok(Current { number, connection })
     }
 
-    fn made(&self) -> Option<Current> {
+    fn established(&self) -> Option<Current> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Drops the connection where the error says that another one may do better.
-    fn judged<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
+    fn discard_if_broken<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
         if let Err(error) = &reply
-            && matches!(error_kind(error), ErrorKind::Away | ErrorKind::ReadOnly)
+            && matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly)
         {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             if current.as_ref().is_some_and(|current| current.number == number) {

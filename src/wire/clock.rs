@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
-/// The server's clock, as it was heard of last. Shared by all who talk to that server.
+/// The server's clock as its last reply told it. Shared by all who talk to that server.
 #[derive(Debug)]
 pub struct ServerClock {
     started: Instant,
@@ -14,7 +14,7 @@ pub struct ServerClock {
 }
 
 impl Default for ServerClock {
-    /// A clock that nothing has been heard of: it shows 1970.
+    /// A clock that no reply has set yet: it shows 1970.
     fn default() -> Self {
         Self { started: Instant::now(), at_start_ms: AtomicI64::new(0) }
     }
@@ -28,7 +28,7 @@ impl ServerClock {
     }
 
     /// The server has just said what it shows, Unix milliseconds.
-    pub fn shows(&self, now_ms: i64) {
+    pub fn set(&self, now_ms: i64) {
         self.at_start_ms.store(now_ms - self.elapsed_ms(), Ordering::Relaxed);
     }
 

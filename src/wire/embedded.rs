@@ -2,7 +2,7 @@
 //!
 //! It outlives a daemon that is killed, and the next one adopts it: usage events that producers append meanwhile are not lost.
 //! So it has a process group of its own (Ctrl-C in a terminal does not reach it) and is not killed when its handle is dropped;
-//! only [`Embedded::stop`] ends it. Whether a listener is ours is decided by the run id in the data folder, never by the port
+//! only [`EmbeddedServer::stop`] ends it. Whether a listener is ours is decided by the run id in the data folder, never by the port
 //! alone. Read next: `launch`, which finds and starts the binary.
 
 use std::ffi::OsStr;
@@ -16,17 +16,14 @@ use tokio::time::{sleep, timeout};
 use super::client::RedisClient;
 use super::config::RedisConfig;
 pub use super::embedded_error::EmbeddedError;
+use super::embedded_error::{ANSWER_TIMEOUT, STOP_TIMEOUT};
 use super::endpoint::RedisEndpoint;
 use super::error_kind::{ErrorKind, error_kind};
 use super::file_lock::FileLock;
-use super::launch::{self, Record};
+use super::launch::{self, ServerRecord};
 use super::raw::{RawConnection, ReadError};
-use super::server::{InspectError, Readiness, ServerInfo, inspect};
+use super::server::{InspectError, ServerInfo, ServerReadiness, inspect};
 
-/// How long a server may live without a sign of being up. Loading its data is a sign.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How long it may take to write its file and exit.
-pub(super) const STOP_MAX: Duration = Duration::from_secs(30);
 /// How long a listener that drops connections is taken for one whose process is being ended.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Between two looks at an adopted server that is up.
@@ -36,36 +33,36 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How a server came to be ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum How {
+pub enum EmbeddedStart {
     /// It was started just now.
     Started,
     /// It was still running from before.
     Adopted,
 }
 
-/// A running server of ours. Dropping it leaves the server running.
+/// The embedded server, running. Dropping it leaves the server running.
 #[derive(Debug)]
-pub struct Embedded {
-    how: How,
+pub struct EmbeddedServer {
+    started: EmbeddedStart,
     info: ServerInfo,
     port: u16,
     data_dir: PathBuf,
     /// Only of a server that this process started; to be waited for when it ends.
     child: Option<Child>,
     /// While it lives no other daemon stops the server.
-    share: FileLock,
+    in_use: FileLock,
 }
 
-/// What became of a server that was left.
+/// What [`EmbeddedServer::stop`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parting {
+pub enum StopOutcome {
     /// It has ended.
     Stopped,
     /// It goes on: another daemon uses it.
-    LeftToOthers,
+    StillInUse,
 }
 
-impl Embedded {
+impl EmbeddedServer {
     /// Makes sure that the server of `config.data_dir` runs on `config.embedded_port` and has loaded its data: adopts it where
     /// it still runs, else starts it, with the binary found on `PATH`. Creates the folder, readable by its owner only.
     ///
@@ -86,13 +83,14 @@ impl Embedded {
     pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
         let port = config.embedded_port;
         let data_dir = launch::prepare(&config.data_dir)?;
-        let share = FileLock::share(&data_dir).await?;
-        let turn = FileLock::turn(&data_dir).await?;
-        let record = Record::read(&data_dir)?;
+        let in_use = FileLock::in_use(&data_dir).await?;
+        let starting = FileLock::starting(&data_dir).await?;
+        let record = ServerRecord::read(&data_dir)?;
         match listener(port).await? {
             Listener::Nobody => {}
             Listener::Server(info) if record.as_ref().is_some_and(|record| record.is_of(&info)) => {
-                let adopted = Self { how: How::Adopted, info: *info, port, data_dir, child: None, share };
+                let adopted =
+                    Self { started: EmbeddedStart::Adopted, info: *info, port, data_dir, child: None, in_use };
                 return adopted.loaded().await;
             }
             Listener::Server(_) | Listener::Unknown => return Err(EmbeddedError::Foreign { port, data_dir }),
@@ -104,8 +102,8 @@ impl Embedded {
             return Err(EmbeddedError::OtherPort { data_dir, running: record.port, wanted: port });
         }
         let binary = launch::find(search).ok_or(EmbeddedError::NoBinary)?;
-        let started = start(&binary, port, data_dir, share).await?;
-        drop(turn);
+        let started = start(&binary, port, data_dir, in_use).await?;
+        drop(starting);
         started.loaded().await
     }
 
@@ -117,8 +115,8 @@ impl Embedded {
 
     /// Whether it was started or adopted.
     #[must_use]
-    pub const fn how(&self) -> How {
-        self.how
+    pub const fn started(&self) -> EmbeddedStart {
+        self.started
     }
 
     /// Its process id.
@@ -151,25 +149,25 @@ impl Embedded {
     /// # Errors
     ///
     /// It refused, or did not end in time; it then still runs, and the next daemon adopts it.
-    pub async fn stop(mut self) -> Result<Parting, EmbeddedError> {
-        if !self.share.is_last() {
-            return Ok(Parting::LeftToOthers);
+    pub async fn stop(mut self) -> Result<StopOutcome, EmbeddedError> {
+        if !self.in_use.is_last() {
+            return Ok(StopOutcome::StillInUse);
         }
         let pid = self.pid();
         if self.runs().await? {
-            timeout(STOP_MAX, shut_down(self.port))
+            timeout(STOP_TIMEOUT, shut_down(self.port))
                 .await
                 .map_err(|_| EmbeddedError::StillRunning { pid })?
                 .map_err(|source| EmbeddedError::Stop { pid, source })?;
         }
         if let Some(child) = &mut self.child {
-            let ended = timeout(STOP_MAX, child.wait()).await.map_err(|_| EmbeddedError::StillRunning { pid })?;
+            let ended = timeout(STOP_TIMEOUT, child.wait()).await.map_err(|_| EmbeddedError::StillRunning { pid })?;
             ended.map_err(|error| EmbeddedError::Stop { pid, source: ReadError::Io(error) })?;
         }
-        if Record::read(&self.data_dir)?.is_some_and(|record| record.is_of(&self.info)) {
-            Record::remove(&self.data_dir)?;
+        if ServerRecord::read(&self.data_dir)?.is_some_and(|record| record.is_of(&self.info)) {
+            ServerRecord::remove(&self.data_dir)?;
         }
-        Ok(Parting::Stopped)
+        Ok(StopOutcome::Stopped)
     }
 
     /// Waits until the server has ended, by itself or by another's hand. May be given up at any moment.
@@ -200,13 +198,13 @@ impl Embedded {
     /// Waits until its data is loaded. As long as it says that it is loading, that may take what it takes.
     async fn loaded(mut self) -> Result<Self, EmbeddedError> {
         let client = RedisClient::new(RedisEndpoint::local(self.port).client()?);
-        let mut sign_of_life = Instant::now();
+        let mut last_answer = Instant::now();
         loop {
             match inspect(&client).await {
                 Ok(info) if info.run_id == self.info.run_id => {
-                    sign_of_life = Instant::now();
+                    last_answer = Instant::now();
                     self.info = info;
-                    if self.info.readiness() != Readiness::Loading && ping(&client).await {
+                    if self.info.readiness() != ServerReadiness::Loading && ping(&client).await {
                         return Ok(self);
                     }
                 }
@@ -217,8 +215,8 @@ impl Embedded {
             if let Some(child) = &mut self.child {
                 launch::still_running(child, &self.data_dir)?;
             }
-            if sign_of_life.elapsed() > SILENCE_MAX {
-                self.give_up().await;
+            if last_answer.elapsed() > ANSWER_TIMEOUT {
+                self.kill_unanswering().await;
                 return Err(EmbeddedError::Silent { port: self.port, log: launch::log_of(&self.data_dir) });
             }
             sleep(LOOK_EVERY).await;
@@ -226,7 +224,7 @@ impl Embedded {
     }
 
     /// Kills a server that this process started and that never came up.
-    async fn give_up(&mut self) {
+    async fn kill_unanswering(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill().await;
         }
@@ -234,11 +232,11 @@ impl Embedded {
 }
 
 /// Starts the server and waits until it answers, loading or not.
-async fn start(binary: &Path, port: u16, data_dir: PathBuf, share: FileLock) -> Result<Embedded, EmbeddedError> {
+async fn start(binary: &Path, port: u16, data_dir: PathBuf, in_use: FileLock) -> Result<EmbeddedServer, EmbeddedError> {
     let mut child = launch::spawn(binary, port, &data_dir)?;
     let pid = child.id().unwrap_or_default();
     // Written before it answers, so that a daemon killed from here on leaves a server that the next one knows.
-    let mut record = Record { pid, port, run_id: None };
+    let mut record = ServerRecord { pid, port, run_id: None };
     let started = async {
         record.write(&data_dir)?;
         let begun = Instant::now();
@@ -252,17 +250,24 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf, share: FileLock) -> 
                 return Ok(info);
             }
             launch::still_running(&mut child, &data_dir)?;
-            if begun.elapsed() > SILENCE_MAX {
+            if begun.elapsed() > ANSWER_TIMEOUT {
                 return Err(EmbeddedError::Silent { port, log: launch::log_of(&data_dir) });
             }
             sleep(LOOK_EVERY).await;
         }
     };
     match started.await {
-        Ok(info) => Ok(Embedded { how: How::Started, info: *info, port, data_dir, child: Some(child), share }),
+        Ok(info) => Ok(EmbeddedServer {
+            started: EmbeddedStart::Started,
+            info: *info,
+            port,
+            data_dir,
+            child: Some(child),
+            in_use,
+        }),
         Err(error) => {
             let _ = child.kill().await;
-            let _ = Record::remove(&data_dir);
+            let _ = ServerRecord::remove(&data_dir);
             Err(error)
         }
     }
@@ -311,6 +316,6 @@ async fn ping(client: &RedisClient) -> bool {
     match client.query::<String>(&redis::cmd("PING")).await {
         Ok(_) => true,
         // It answers; what it lacks is for others to judge.
-        Err(error) => !matches!(error_kind(&error), ErrorKind::Away | ErrorKind::NotReady),
+        Err(error) => !matches!(error_kind(&error), ErrorKind::Unreachable | ErrorKind::NotReady),
     }
 }

@@ -1,13 +1,20 @@
-//! What can go wrong with the embedded server, and what to do about it. Read next: [`embedded`](super::embedded).
+//! What can go wrong with the embedded server, what to do about it, and the timeouts that the errors name. Read next:
+//! [`embedded`](super::embedded).
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::time::Duration;
 
-use super::embedded::{SILENCE_MAX, STOP_MAX};
 use super::endpoint::EndpointError;
-use super::file_lock::WAIT_MAX;
 use super::raw::ReadError;
+
+/// How long the server may go without a sign of being up. Loading its data is a sign.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the server may take to write its file and exit.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long another daemon may take to start or stop the server.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why there is no embedded server, or why it did not stop.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +57,7 @@ pub enum EmbeddedError {
     /// Another daemon takes too long to start or stop the server.
     #[error(
         "another quotabell has been starting or stopping the server of redis.data_dir {} for {} s", .data_dir.display(),
-        WAIT_MAX.as_secs()
+        LOCK_TIMEOUT.as_secs()
     )]
     Busy {
         /// The data folder.
@@ -65,17 +72,17 @@ pub enum EmbeddedError {
         source: io::Error,
     },
     /// It ended before it was up.
-    #[error("the embedded server ended at once ({status}); its log {} ends with: {last_words}", .log.display())]
+    #[error("the embedded server ended at once ({status}); its log {} ends with: {log_end}", .log.display())]
     Ended {
         /// How.
         status: ExitStatus,
         /// Its log.
         log: PathBuf,
         /// The end of the log.
-        last_words: String,
+        log_end: String,
     },
     /// It runs but does not answer.
-    #[error("the embedded server does not answer on port {port} after {} s; its log is {}", SILENCE_MAX.as_secs(), .log.display())]
+    #[error("the embedded server does not answer on port {port} after {} s; its log is {}", ANSWER_TIMEOUT.as_secs(), .log.display())]
     Silent {
         /// The port.
         port: u16,
@@ -84,7 +91,7 @@ pub enum EmbeddedError {
     },
     /// The connection to it can't be prepared.
     #[error("prepare the connection to the embedded server")]
-    RedisEndpoint(#[from] EndpointError),
+    Endpoint(#[from] EndpointError),
     /// It refused to end.
     #[error("stop the embedded server, process {pid}")]
     Stop {
@@ -94,7 +101,7 @@ pub enum EmbeddedError {
         source: ReadError,
     },
     /// It did not end.
-    #[error("the embedded server, process {pid}, did not end within {} s", STOP_MAX.as_secs())]
+    #[error("the embedded server, process {pid}, did not end within {} s", STOP_TIMEOUT.as_secs())]
     StillRunning {
         /// Its process id.
         pid: u32,

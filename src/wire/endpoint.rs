@@ -16,56 +16,25 @@ use redis::{
 use rustls::pki_types::ServerName;
 
 use super::config::RedisConfig;
-use super::redis_url::{self, RedisUrl, Security, UrlProblem};
-use super::tls::{Tls, install_crypto};
+use super::redis_url::{self, ConnectionSecurity, RedisUrl, RedisUrlError};
+pub use super::redis_url::{RedisAddress, RedisCredentials};
+use super::tls::{TlsError, TlsSettings, install_crypto};
 
 /// The word in place of a URL for the server that the daemon starts by itself.
 pub const EMBEDDED: &str = "embedded";
 /// A silent connection is probed after this time, so that one whose other end vanished is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Where the server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// A host, without brackets, and a port.
-    Tcp {
-        /// A name or an address.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// A Unix socket.
-    Unix {
-        /// Its path.
-        path: PathBuf,
-    },
-}
-
-/// User and password. Its `Debug` hides the password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Login {
-    /// The ACL user; `None` for the default one.
-    pub username: Option<String>,
-    /// The password; empty for a user that needs none.
-    pub password: String,
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("username", &self.username).field("password", &"***").finish()
-    }
-}
-
 /// A server that can be connected to.
 #[derive(Debug, Clone)]
 pub struct RedisEndpoint {
     /// Where it listens.
-    pub address: Address,
+    pub address: RedisAddress,
     /// How it is known to be the right one; `None` without TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSettings>,
     /// Number of the database.
     pub db: u32,
-    login: Option<Login>,
+    login: Option<RedisCredentials>,
 }
 
 /// What is wrong with the `[redis]` section, and what is allowed. Never holds any part of the URL.
@@ -80,55 +49,38 @@ pub enum EndpointError {
         source: io::Error,
     },
     /// The URL is not one.
-    #[error("{origin}: {problem}")]
+    #[error("{from}: {problem}")]
     Url {
         /// Where it was given.
-        origin: Origin,
+        from: UrlSource,
         /// What is wrong.
-        problem: UrlProblem,
+        problem: RedisUrlError,
     },
     /// No URL.
     #[error(
-        "{origin} is empty; allowed: {EMBEDDED}, or a URL that begins with redis://, rediss://, redis+unix:// or unix://"
+        "{from} is empty; allowed: {EMBEDDED}, or a URL that begins with redis://, rediss://, redis+unix:// or unix://"
     )]
     Empty {
         /// Where it was given.
-        origin: Origin,
+        from: UrlSource,
     },
     /// Authorities for a connection that is not encrypted.
     #[error(
-        "redis.ca_file is set, but {origin} does not begin with rediss://; allowed: a rediss:// URL, or no redis.ca_file"
+        "redis.ca_file is set, but {from} does not begin with rediss://; allowed: a rediss:// URL, or no redis.ca_file"
     )]
     CaFileWithoutTls {
         /// Where the URL was given.
-        origin: Origin,
+        from: UrlSource,
     },
-    /// The file with the authorities can't be read.
-    #[error("read redis.ca_file {}", .path.display())]
-    CaFile {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file with the authorities holds none.
-    #[error("redis.ca_file {} holds no certificate or a broken one; allowed: PEM, with one or more certificates", .path.display())]
-    NoCertificate {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// The system knows no authorities.
-    #[error("this system has no certificate authorities to trust; install ca-certificates or set redis.ca_file")]
-    NoSystemRoots,
     /// The host can't stand in a certificate.
-    #[error("{origin}: the host of the rediss:// URL is neither a DNS name nor an IP address")]
+    #[error("{from}: the host of the rediss:// URL is neither a DNS name nor an IP address")]
     ServerName {
         /// Where the URL was given.
-        origin: Origin,
+        from: UrlSource,
     },
-    /// rustls refused the settings.
-    #[error("prepare TLS for redis")]
-    Tls(#[source] rustls::Error),
+    /// The connection can't be encrypted.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The redis crate refused the settings.
     #[error("prepare the redis client")]
     Client(#[source] RedisError),
@@ -139,24 +91,26 @@ impl EndpointError {
     #[must_use]
     pub const fn setting(&self) -> Option<&'static str> {
         match self {
-            Self::UrlFile { .. } => Some(Origin::URL_FILE),
-            Self::Url { origin, .. } | Self::Empty { origin } | Self::ServerName { origin } => Some(origin.setting()),
-            Self::CaFileWithoutTls { .. } | Self::CaFile { .. } | Self::NoCertificate { .. } => Some("redis.ca_file"),
-            Self::NoSystemRoots | Self::Tls(_) | Self::Client(_) => None,
+            Self::UrlFile { .. } => Some(UrlSource::URL_FILE),
+            Self::Url { from, .. } | Self::Empty { from } | Self::ServerName { from } => Some(from.setting()),
+            Self::CaFileWithoutTls { .. } | Self::Tls(TlsError::CaFile { .. } | TlsError::NoCertificate { .. }) => {
+                Some("redis.ca_file")
+            }
+            Self::Tls(TlsError::NoSystemRoots | TlsError::Rustls(_)) | Self::Client(_) => None,
         }
     }
 }
 
 /// Where a URL was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum UrlSource {
     /// `redis.url`
     Setting,
     /// `redis.url_file`
     File(PathBuf),
 }
 
-impl Origin {
+impl UrlSource {
     const URL_FILE: &str = "redis.url_file";
 
     const fn setting(&self) -> &'static str {
@@ -167,7 +121,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for UrlSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Setting => f.write_str(self.setting()),
@@ -183,27 +137,27 @@ impl RedisEndpoint {
     ///
     /// A file that can't be read, a URL that is none, or authorities that can't be used.
     pub fn from_config(config: &RedisConfig) -> Result<Self, EndpointError> {
-        let (origin, text) = match &config.url_file {
-            Some(path) => (Origin::File(path.clone()), first_line(path)?),
-            None => (Origin::Setting, config.url.trim().to_owned()),
+        let (from, text) = match &config.url_file {
+            Some(path) => (UrlSource::File(path.clone()), first_line(path)?),
+            None => (UrlSource::Setting, config.url.trim().to_owned()),
         };
         if text.is_empty() {
-            return Err(EndpointError::Empty { origin });
+            return Err(EndpointError::Empty { from });
         }
         if text == EMBEDDED {
             return Ok(Self::local(config.embedded_port));
         }
         let RedisUrl { address, security, login, db } = match redis_url::parse(&text) {
             Ok(url) => url,
-            Err(problem) => return Err(EndpointError::Url { origin, problem }),
+            Err(problem) => return Err(EndpointError::Url { from, problem }),
         };
         let ca_file = config.ca_file.as_deref();
         let tls = match (&address, security) {
-            (Address::Tcp { host, .. }, Security::Tls) => {
-                let name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::ServerName { origin })?;
-                Some(Tls::new(name, ca_file)?)
+            (RedisAddress::Tcp { host, .. }, ConnectionSecurity::Tls) => {
+                let name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::ServerName { from })?;
+                Some(TlsSettings::new(name, ca_file)?)
             }
-            _ if ca_file.is_some() => return Err(EndpointError::CaFileWithoutTls { origin }),
+            _ if ca_file.is_some() => return Err(EndpointError::CaFileWithoutTls { from }),
             _ => None,
         };
         Ok(Self { address, tls, db, login })
@@ -212,12 +166,12 @@ impl RedisEndpoint {
     /// The server on 127.0.0.1 at `port`, without a password.
     #[must_use]
     pub fn local(port: u16) -> Self {
-        Self { address: Address::Tcp { host: "127.0.0.1".to_owned(), port }, tls: None, db: 0, login: None }
+        Self { address: RedisAddress::Tcp { host: "127.0.0.1".to_owned(), port }, tls: None, db: 0, login: None }
     }
 
     /// User and password.
     #[must_use]
-    pub const fn login(&self) -> Option<&Login> {
+    pub const fn login(&self) -> Option<&RedisCredentials> {
         self.login.as_ref()
     }
 
@@ -239,14 +193,14 @@ impl RedisEndpoint {
         self.client_speaking(ProtocolVersion::RESP3)
     }
 
-    /// The target as a URL without user and password, for logs and errors.
+    /// The endpoint as a URL without user and password, for logs and errors.
     #[must_use]
     pub fn describe(&self) -> String {
         let db = self.db;
         match &self.address {
-            Address::Unix { path } if db == 0 => format!("redis+unix://{}", path.display()),
-            Address::Unix { path } => format!("redis+unix://{}?db={db}", path.display()),
-            Address::Tcp { host, port } => {
+            RedisAddress::Unix { path } if db == 0 => format!("redis+unix://{}", path.display()),
+            RedisAddress::Unix { path } => format!("redis+unix://{}?db={db}", path.display()),
+            RedisAddress::Tcp { host, port } => {
                 let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
                 if host.contains(':') {
                     format!("{scheme}://[{host}]:{port}/{db}")
@@ -273,9 +227,9 @@ impl RedisEndpoint {
 
     fn connection_info(&self, protocol: ProtocolVersion) -> Result<ConnectionInfo, RedisError> {
         let address = match &self.address {
-            Address::Unix { path } => ConnectionAddr::Unix(path.clone()),
-            Address::Tcp { host, port } if self.tls.is_none() => ConnectionAddr::Tcp(host.clone(), *port),
-            Address::Tcp { host, port } => {
+            RedisAddress::Unix { path } => ConnectionAddr::Unix(path.clone()),
+            RedisAddress::Tcp { host, port } if self.tls.is_none() => ConnectionAddr::Tcp(host.clone(), *port),
+            RedisAddress::Tcp { host, port } => {
                 ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
             }
         };
@@ -318,9 +272,9 @@ mod tests {
         RedisEndpoint::from_config(config).expect_err("it is refused").to_string()
     }
 
-    /// A target is what logs and errors show of Redis.
+    /// An endpoint is what logs and errors show of Redis.
     #[test]
-    fn a_target_is_described_without_user_and_password() {
+    fn an_endpoint_is_described_without_user_and_password() {
         for (url, described) in [
             ("embedded", "redis://127.0.0.1:6399/0"),
             (" redis://alice:hunter2@cache/4 ", "redis://cache:6379/4"),
@@ -328,12 +282,12 @@ mod tests {
             ("unix:///run/r.sock?pass=hunter2", "redis+unix:///run/r.sock"),
             ("redis+unix:///run/r.sock?pass=hunter2&db=1", "redis+unix:///run/r.sock?db=1"),
         ] {
-            let target = RedisEndpoint::from_config(&config(url)).expect("it is allowed");
-            assert_eq!(target.describe(), described);
-            assert_eq!(target.to_string(), described);
-            let client = target.client().expect("a client");
+            let endpoint = RedisEndpoint::from_config(&config(url)).expect("it is allowed");
+            assert_eq!(endpoint.describe(), described);
+            assert_eq!(endpoint.to_string(), described);
+            let client = endpoint.client().expect("a client");
             assert!(client.get_connection_info().tcp_settings().nodelay());
-            for printed in [format!("{target:?}"), format!("{client:?}")] {
+            for printed in [format!("{endpoint:?}"), format!("{client:?}")] {
                 assert!(!printed.contains("hunter2"), "{printed}");
             }
         }

@@ -6,7 +6,7 @@ use redis::RedisError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No connection, or it broke: connect again.
-    Away,
+    Unreachable,
     /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, TRYAGAIN): wait.
     NotReady,
     /// A replica, or a primary that was demoted: connect again, wait.
@@ -26,11 +26,11 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The fault as a field of the log.
+    /// The kind as a field of the log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Away => "away",
+            Self::Unreachable => "unreachable",
             Self::NotReady => "not_ready",
             Self::ReadOnly => "read_only",
             Self::Full => "full",
@@ -44,14 +44,14 @@ impl ErrorKind {
 
     /// Whether waiting and trying again can mend it.
     #[must_use]
-    pub const fn is_passing(self) -> bool {
-        matches!(self, Self::Away | Self::NotReady | Self::ReadOnly | Self::Full)
+    pub const fn is_transient(self) -> bool {
+        matches!(self, Self::Unreachable | Self::NotReady | Self::ReadOnly | Self::Full)
     }
 }
 
 /// What a client beyond `maxclients` is told before the server hangs up. It and the next two have no code of their own, so their
-/// first words are looked at; without it a crowded server would look like one that will never do.
-const CROWDED: &str = "max number of clients";
+/// first words are looked at; without it a server with too many clients would look like one that never works.
+const TOO_MANY_CLIENTS: &str = "max number of clients";
 /// What SELECT answers for a number that is too high.
 const NO_DATABASE: &str = "DB index is out of range";
 /// What is answered for a script that does what the user may not: by Redis 7.0, and by later ones and Valkey.
@@ -64,20 +64,20 @@ const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL
 pub fn error_kind(error: &RedisError) -> ErrorKind {
     match error.kind() {
         redis::ErrorKind::AuthenticationFailed => return ErrorKind::Login,
-        redis::ErrorKind::Io => return ErrorKind::Away,
+        redis::ErrorKind::Io => return ErrorKind::Unreachable,
         _ => {}
     }
     // The crate keeps the codes of a pipeline's or a transaction's failures only in this list.
     if let Some(failures) = error.clone().into_server_errors()
         && let Some((_, failure)) = failures.first()
     {
-        return fault_of_reply(failure.code(), failure.details().unwrap_or_default());
+        return error_kind_of_reply(failure.code(), failure.details().unwrap_or_default());
     }
-    fault_of_reply(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
+    error_kind_of_reply(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
 }
 
 /// Classifies an error reply: its first word and the rest of the line.
-pub(super) fn fault_of_reply(code: &str, text: &str) -> ErrorKind {
+pub(super) fn error_kind_of_reply(code: &str, text: &str) -> ErrorKind {
     match code {
         "NOAUTH" | "WRONGPASS" => ErrorKind::Login,
         // DENIED is the answer of protected mode to a client from another host.
@@ -88,7 +88,7 @@ pub(super) fn fault_of_reply(code: &str, text: &str) -> ErrorKind {
             ErrorKind::NotReady
         }
         "READONLY" | "UNBLOCKED" => ErrorKind::ReadOnly,
-        "ERR" if text.starts_with(CROWDED) => ErrorKind::Away,
+        "ERR" if text.starts_with(TOO_MANY_CLIENTS) => ErrorKind::Unreachable,
         "ERR" if text.starts_with(NO_DATABASE) => ErrorKind::Database,
         "ERR" if DENIED_IN_SCRIPT.iter().any(|start| text.starts_with(start)) => ErrorKind::Denied,
         _ => ErrorKind::Other,

@@ -1,13 +1,14 @@
 //! The answer to `XREAD` on one stream and the `TIME` behind it, indexed where it lies in the buffer.
 //!
-//! Pure: an [`Index`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that arrives in a
+//! Pure: an [`ReplyIndex`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that arrives in a
 //! thousand pieces is still looked at once. Per entry it keeps one offset and allocates nothing else; what the entries mean is
 //! decided elsewhere. Read next: [`xread`](super::xread), which fills the buffer.
 
 use std::ops::Range;
 
-use super::entries::{Entries, EntryId, Head, decimal};
-use super::resp::{Bulk, Length, Malformed, array, bulk, line};
+use super::entries::{Entries, Head, decimal};
+use super::resp::{BulkString, LengthLine, ProtocolError, array, bulk, line};
+use crate::types::StreamId;
 
 /// Offsets kept across replies; beyond it the memory is given back.
 const OFFSETS_KEPT: usize = 128 * 1024;
@@ -24,21 +25,21 @@ enum Stage {
     Time,
     Seconds,
     Microseconds,
-    Whole,
+    Complete,
 }
 
 /// Whether both replies are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum IndexProgress {
     /// More bytes are needed.
-    Partial,
+    Incomplete,
     /// Both replies are in the buffer.
-    Whole,
+    Complete,
 }
 
 /// An error reply, by where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct ErrorReply {
     /// The command that was answered with it.
     pub command: &'static str,
     /// Its text.
@@ -47,7 +48,7 @@ pub struct Refused {
 
 /// Where the entries of one reply lie.
 #[derive(Debug)]
-pub struct Index {
+pub struct ReplyIndex {
     stage: Stage,
     /// Everything before this offset has been looked at.
     at: usize,
@@ -58,20 +59,20 @@ pub struct Index {
     /// Where each entry ends, which is where the next one begins.
     ends: Vec<usize>,
     last_id: Range<usize>,
-    /// Length of the reply to XREAD.
+    /// LengthLine of the reply to XREAD.
     bytes: usize,
     seconds: u64,
     server_ms: i64,
-    refused: Option<Refused>,
+    error_reply: Option<ErrorReply>,
 }
 
-impl Default for Index {
+impl Default for ReplyIndex {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Index {
+impl ReplyIndex {
     /// Nothing seen yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -86,7 +87,7 @@ impl Index {
             bytes: 0,
             seconds: 0,
             server_ms: 0,
-            refused: None,
+            error_reply: None,
         }
     }
 
@@ -103,18 +104,18 @@ impl Index {
     /// # Errors
     ///
     /// The bytes are not these two replies; the index is of no use then.
-    pub fn advance(&mut self, buffer: &[u8]) -> Result<Progress, Malformed> {
-        while self.stage != Stage::Whole {
+    pub fn advance(&mut self, buffer: &[u8]) -> Result<IndexProgress, ProtocolError> {
+        while self.stage != Stage::Complete {
             let step = match self.stage {
                 Stage::Entry | Stage::Fields => self.entries(buffer)?,
                 Stage::Time | Stage::Seconds | Stage::Microseconds => self.time(buffer)?,
                 _ => self.opening(buffer)?,
             };
             if step.is_none() {
-                return Ok(Progress::Partial);
+                return Ok(IndexProgress::Incomplete);
             }
         }
-        Ok(Progress::Whole)
+        Ok(IndexProgress::Complete)
     }
 
     /// Offset of the first byte that does not belong to the two replies.
@@ -129,7 +130,7 @@ impl Index {
         self.ends.len()
     }
 
-    /// Length of the reply to XREAD.
+    /// LengthLine of the reply to XREAD.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -143,8 +144,8 @@ impl Index {
 
     /// The error that the server answered with, the first of the two.
     #[must_use]
-    pub const fn refused(&self) -> Option<&Refused> {
-        self.refused.as_ref()
+    pub const fn error_reply(&self) -> Option<&ErrorReply> {
+        self.error_reply.as_ref()
     }
 
     /// Id of the last entry; `None` without entries.
@@ -152,13 +153,13 @@ impl Index {
     /// # Errors
     ///
     /// It is no entry id.
-    pub fn last(&self, buffer: &[u8]) -> Result<Option<EntryId>, Malformed> {
+    pub fn last(&self, buffer: &[u8]) -> Result<Option<StreamId>, ProtocolError> {
         if self.ends.is_empty() {
             return Ok(None);
         }
         let at = self.last_id.start;
-        let id = buffer.get(self.last_id.clone()).and_then(EntryId::parse);
-        id.map(Some).ok_or(Malformed { at, expected: "an entry id" })
+        let id = buffer.get(self.last_id.clone()).and_then(StreamId::parse);
+        id.map(Some).ok_or(ProtocolError { at, expected: "an entry id" })
     }
 
     /// The entries found, in stream order.
@@ -168,9 +169,9 @@ impl Index {
     }
 
     /// What stands before the entries: `*1 *2 $name *n`, or nil, or an error.
-    fn opening(&mut self, buffer: &[u8]) -> Result<Option<()>, Malformed> {
+    fn opening(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         if self.stage == Stage::Name {
-            let Some(Bulk { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
+            let Some(BulkString { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
             self.enter(Stage::Entries, next);
             return Ok(Some(()));
         }
@@ -178,7 +179,7 @@ impl Index {
             return self.error(buffer, "XREAD", Stage::Time);
         }
         let at = self.at;
-        let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+        let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
         match (self.stage, count) {
             // Nothing new: nil, and an empty list from servers that answer like that.
             (Stage::Streams, None | Some(0)) => self.enter(Stage::Time, next),
@@ -190,7 +191,7 @@ impl Index {
                 self.begin = next;
                 self.enter(Stage::Entry, next);
             }
-            _ => return Err(Malformed { at, expected: "the entries of one stream" }),
+            _ => return Err(ProtocolError { at, expected: "the entries of one stream" }),
         }
         if self.stage == Stage::Time {
             self.bytes = self.at;
@@ -199,10 +200,10 @@ impl Index {
     }
 
     /// Entries, each `*2 $id *2k ($name $value)k`. One that was deleted meanwhile may have nil for its fields.
-    fn entries(&mut self, buffer: &[u8]) -> Result<Option<()>, Malformed> {
+    fn entries(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         loop {
             while self.strings_left > 0 {
-                let Some(Bulk { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
+                let Some(BulkString { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
                 self.at = next;
                 self.strings_left -= 1;
             }
@@ -224,21 +225,21 @@ impl Index {
     }
 
     /// The reply to TIME: seconds and the microseconds within, as two strings.
-    fn time(&mut self, buffer: &[u8]) -> Result<Option<()>, Malformed> {
+    fn time(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         let at = self.at;
         if self.stage == Stage::Time {
             if buffer.get(at) == Some(&b'-') {
-                return self.error(buffer, "TIME", Stage::Whole);
+                return self.error(buffer, "TIME", Stage::Complete);
             }
-            let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+            let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
             if count != Some(2) {
-                return Err(Malformed { at, expected: "the server's time" });
+                return Err(ProtocolError { at, expected: "the server's time" });
             }
             self.enter(Stage::Seconds, next);
             return Ok(Some(()));
         }
-        let Some(Bulk { start, end, next }) = bulk(buffer, at)? else { return Ok(None) };
-        let malformed = Malformed { at, expected: "the server's time" };
+        let Some(BulkString { start, end, next }) = bulk(buffer, at)? else { return Ok(None) };
+        let malformed = ProtocolError { at, expected: "the server's time" };
         let number = decimal(&buffer[start..end]).ok_or(malformed)?;
         if self.stage == Stage::Seconds {
             self.seconds = number;
@@ -246,15 +247,15 @@ impl Index {
         } else {
             let ms = self.seconds.checked_mul(1000).and_then(|ms| ms.checked_add(number / 1000));
             self.server_ms = ms.and_then(|ms| i64::try_from(ms).ok()).ok_or(malformed)?;
-            self.enter(Stage::Whole, next);
+            self.enter(Stage::Complete, next);
         }
         Ok(Some(()))
     }
 
     /// An error reply in place of the one that was due; of two the first is kept.
-    fn error(&mut self, buffer: &[u8], command: &'static str, then: Stage) -> Result<Option<()>, Malformed> {
+    fn error(&mut self, buffer: &[u8], command: &'static str, then: Stage) -> Result<Option<()>, ProtocolError> {
         let Some(found) = line(buffer, self.at)? else { return Ok(None) };
-        self.refused.get_or_insert(Refused { command, text: found.text });
+        self.error_reply.get_or_insert(ErrorReply { command, text: found.text });
         self.enter(then, found.next);
         Ok(Some(()))
     }

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 
-use super::embedded::EmbeddedError;
+use super::embedded_error::EmbeddedError;
 use super::server::ServerInfo;
 
 /// Names of the binary, the first found is taken.
@@ -25,14 +25,14 @@ const TAIL_LINES: usize = 3;
 
 /// Which server is ours, as the data folder remembers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct ServerRecord {
     pub(super) pid: u32,
     pub(super) port: u16,
     /// Known once it has answered.
     pub(super) run_id: Option<String>,
 }
 
-impl Record {
+impl ServerRecord {
     /// The record in the folder; `None` where there is none, or one that a crash left half-written.
     pub(super) fn read(data_dir: &Path) -> Result<Option<Self>, EmbeddedError> {
         let path = data_dir.join(RECORD);
@@ -110,8 +110,8 @@ pub(super) fn still_running(child: &mut Child, data_dir: &Path) -> Result<(), Em
     match child.try_wait() {
         Ok(Some(status)) => {
             let log = log_of(data_dir);
-            let last_words = tail(&log).unwrap_or_else(|_| "nothing".to_owned());
-            Err(EmbeddedError::Ended { status, log, last_words })
+            let log_end = tail(&log).unwrap_or_else(|_| "nothing".to_owned());
+            Err(EmbeddedError::Ended { status, log, log_end })
         }
         // What can't be looked at is taken to run; the wait is bounded by its silence.
         Ok(None) | Err(_) => Ok(()),
@@ -163,13 +163,13 @@ mod tests {
     #[test]
     fn a_record_is_read_back_and_a_broken_one_is_none() {
         let folder = tempfile::tempdir().expect("a folder");
-        let record = Record { pid: 1, port: 2, run_id: Some("abc".to_owned()) };
-        assert_eq!(Record::read(folder.path()).expect("readable"), None);
+        let record = ServerRecord { pid: 1, port: 2, run_id: Some("abc".to_owned()) };
+        assert_eq!(ServerRecord::read(folder.path()).expect("readable"), None);
         record.write(folder.path()).expect("writable");
-        assert_eq!(Record::read(folder.path()).expect("readable"), Some(record));
+        assert_eq!(ServerRecord::read(folder.path()).expect("readable"), Some(record));
         fs::write(folder.path().join(RECORD), "{\"pid\":").expect("a file");
-        assert_eq!(Record::read(folder.path()).expect("readable"), None);
-        Record::remove(folder.path()).expect("removable");
-        Record::remove(folder.path()).expect("nothing to remove");
+        assert_eq!(ServerRecord::read(folder.path()).expect("readable"), None);
+        ServerRecord::remove(folder.path()).expect("removable");
+        ServerRecord::remove(folder.path()).expect("nothing to remove");
     }
 }

@@ -1,7 +1,8 @@
 //! Redis on the wire: connections, the embedded server, the in-place reader of streams, script calls, delays between tries.
 //!
-//! Owns every byte that is exchanged with Redis. Imports nothing of ours: keys reach it as text, replies leave it as values or
-//! spans, and what they mean is decided elsewhere. Read next: [`target`], where Redis is, and [`link`], the shared connection.
+//! Owns every byte that is exchanged with Redis. Of the crate it imports `types` alone, for the ids of stream entries: keys reach it
+//! as text, replies leave it as values or spans, and what they mean is decided elsewhere. Read next: [`endpoint`], where Redis is,
+//! and [`client`], the shared connection.
 
 pub mod backoff;
 pub mod client;
@@ -15,6 +16,7 @@ pub mod error_kind;
 mod file_lock;
 pub mod index;
 mod launch;
+mod prelude;
 pub mod raw;
 pub mod redis_url;
 pub mod resp;
@@ -26,12 +28,12 @@ pub mod xread;
 pub use client::RedisClient;
 pub use clock::ServerClock;
 pub use config::RedisConfig;
-pub use embedded::{Embedded, EmbeddedError};
+pub use embedded::{EmbeddedError, EmbeddedServer};
 pub use endpoint::{EndpointError, RedisEndpoint};
-pub use entries::{Entry, EntryId, Field};
+pub use entries::{StreamEntry, StreamField};
 pub use error_kind::{ErrorKind, error_kind};
 pub use raw::ReadError;
-pub use script::{Function, Script};
+pub use script::{Script, ScriptFunction};
 pub use server::{ServerInfo, inspect};
 pub use tls::install_crypto;
-pub use xread::{Received, StreamReader};
+pub use xread::{StreamReader, XreadReply};

@@ -14,9 +14,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::client::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
-use super::endpoint::{Address, RedisEndpoint};
-use super::error_kind::{ErrorKind, fault_of_reply};
-use super::resp::{self, Malformed};
+use super::endpoint::RedisEndpoint;
+use super::error_kind::{ErrorKind, error_kind_of_reply};
+use super::redis_url::RedisAddress;
+use super::resp::{self, ProtocolError};
 
 /// Room for one read at least, so that a large reply is not read in small bites.
 const READ_MIN: usize = 64 * 1024;
@@ -30,10 +31,10 @@ const BUFFER_MAX: usize = 2 * 1024 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No connection could be made; TLS included.
-    #[error("connect to {target}")]
+    #[error("connect to {endpoint}")]
     Connect {
         /// Where to, without credentials.
-        target: String,
+        endpoint: String,
         /// What the system or TLS said.
         source: io::Error,
     },
@@ -63,7 +64,7 @@ pub enum ReadError {
     },
     /// The server sent what is no reply to what it was asked.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Protocol(#[from] ProtocolError),
     /// A reply beyond any that we ask for.
     #[error("reply from redis is longer than {max} bytes")]
     TooLong {
@@ -78,13 +79,13 @@ pub enum ReadError {
 impl ReadError {
     /// What the failure means for the caller.
     #[must_use]
-    pub fn fault(&self) -> ErrorKind {
+    pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::OutOfStep => {
-                ErrorKind::Away
+                ErrorKind::Unreachable
             }
-            Self::Refused { code, text, .. } => fault_of_reply(code, text),
-            Self::Malformed(_) | Self::TooLong { .. } => ErrorKind::Other,
+            Self::Refused { code, text, .. } => error_kind_of_reply(code, text),
+            Self::Protocol(_) | Self::TooLong { .. } => ErrorKind::Other,
         }
     }
 
@@ -97,13 +98,13 @@ impl ReadError {
 }
 
 /// A stream of bytes in both directions: TCP, TLS over it, a Unix socket, and a pipe in tests.
-pub trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> ByteStream for T {}
 
 /// A connection and the bytes that arrived on it.
 pub struct RawConnection {
-    stream: Box<dyn Duplex>,
+    stream: Box<dyn ByteStream>,
     buffer: Vec<u8>,
 }
 
@@ -120,22 +121,22 @@ impl RawConnection {
     /// # Errors
     ///
     /// No connection, or the server refused the login or the database.
-    pub async fn connect(target: &RedisEndpoint, name: Option<&str>) -> Result<Self, ReadError> {
+    pub async fn connect(endpoint: &RedisEndpoint, name: Option<&str>) -> Result<Self, ReadError> {
         let made = async {
             let stream =
-                dial(target).await.map_err(|source| ReadError::Connect { target: target.describe(), source })?;
+                open(endpoint).await.map_err(|source| ReadError::Connect { endpoint: endpoint.describe(), source })?;
             let mut connection = Self { stream, buffer: Vec::new() };
-            connection.greet(target, name).await?;
+            connection.log_in(endpoint, name).await?;
             Ok(connection)
         };
         timeout(CONNECT_TIMEOUT, made).await.unwrap_or_else(|_| {
-            Err(ReadError::Connect { target: target.describe(), source: io::ErrorKind::TimedOut.into() })
+            Err(ReadError::Connect { endpoint: endpoint.describe(), source: io::ErrorKind::TimedOut.into() })
         })
     }
 
     /// Takes a stream that is connected and logged in.
     #[must_use]
-    pub fn over(stream: impl Duplex + 'static) -> Self {
+    pub fn over(stream: impl ByteStream + 'static) -> Self {
         Self { stream: Box::new(stream), buffer: Vec::new() }
     }
 
@@ -164,7 +165,7 @@ impl RawConnection {
                 let status = match self.buffer.first() {
                     Some(b'+') => Ok(()),
                     Some(b'-') => Err(ReadError::refused(command, &self.buffer[found.text])),
-                    _ => Err(Malformed { at: 0, expected: "a status" }.into()),
+                    _ => Err(ProtocolError { at: 0, expected: "a status" }.into()),
                 };
                 self.consume(found.next);
                 return status;
@@ -221,15 +222,15 @@ impl RawConnection {
         self.buffer.capacity()
     }
 
-    async fn greet(&mut self, target: &RedisEndpoint, name: Option<&str>) -> Result<(), ReadError> {
-        if let Some(login) = target.login() {
+    async fn log_in(&mut self, endpoint: &RedisEndpoint, name: Option<&str>) -> Result<(), ReadError> {
+        if let Some(login) = endpoint.login() {
             match &login.username {
                 Some(user) => self.call("AUTH", &[b"AUTH", user.as_bytes(), login.password.as_bytes()]).await?,
                 None => self.call("AUTH", &[b"AUTH", login.password.as_bytes()]).await?,
             }
         }
-        if target.db != 0 {
-            self.call("SELECT", &[b"SELECT", target.db.to_string().as_bytes()]).await?;
+        if endpoint.db != 0 {
+            self.call("SELECT", &[b"SELECT", endpoint.db.to_string().as_bytes()]).await?;
         }
         if let Some(name) = name {
             match self.call("CLIENT SETNAME", &[b"CLIENT", b"SETNAME", name.as_bytes()]).await {
@@ -241,15 +242,15 @@ impl RawConnection {
     }
 }
 
-async fn dial(target: &RedisEndpoint) -> io::Result<Box<dyn Duplex>> {
-    let (host, port) = match &target.address {
-        Address::Unix { path } => return Ok(Box::new(UnixStream::connect(path).await?)),
-        Address::Tcp { host, port } => (host.as_str(), *port),
+async fn open(endpoint: &RedisEndpoint) -> io::Result<Box<dyn ByteStream>> {
+    let (host, port) = match &endpoint.address {
+        RedisAddress::Unix { path } => return Ok(Box::new(UnixStream::connect(path).await?)),
+        RedisAddress::Tcp { host, port } => (host.as_str(), *port),
     };
     let stream = TcpStream::connect((host, port)).await?;
     // Requests are small and wait for their reply: nothing is gained by holding them back.
     stream.set_nodelay(true)?;
-    match &target.tls {
+    match &endpoint.tls {
         None => Ok(Box::new(stream)),
         Some(tls) => {
             let connector = TlsConnector::from(tls.config());

@@ -4,32 +4,63 @@
 //! or a parameter.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use url::Url;
 
-use super::endpoint::{Address, Login};
-
 /// The port where the URL names none.
 const DEFAULT_PORT: u16 = 6379;
+
+/// Where the server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisAddress {
+    /// A host, without brackets, and a port.
+    Tcp {
+        /// A name or an address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix {
+        /// Its path.
+        path: PathBuf,
+    },
+}
+
+/// User and password. Its `Debug` hides the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisCredentials {
+    /// The ACL user; `None` for the default one.
+    pub username: Option<String>,
+    /// The password; empty for a user that needs none.
+    pub password: String,
+}
+
+impl fmt::Debug for RedisCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisCredentials").field("username", &self.username).field("password", &"***").finish()
+    }
+}
 
 /// What a URL says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     /// Where the server listens.
-    pub address: Address,
+    pub address: RedisAddress,
     /// Whether TLS is spoken there.
-    pub security: Security,
+    pub security: ConnectionSecurity,
     /// User and password.
-    pub login: Option<Login>,
+    pub login: Option<RedisCredentials>,
     /// Number of the database.
     pub db: u32,
 }
 
 /// Whether TLS is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Security {
+pub enum ConnectionSecurity {
     /// `redis://` and Unix sockets.
     Plain,
     /// `rediss://`
@@ -38,7 +69,7 @@ pub enum Security {
 
 /// What is wrong with a URL, and what is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UrlProblem {
+pub enum RedisUrlError {
     /// It can't be read at all.
     #[error(
         "not a URL ({0}); allowed: redis://[user][:password]@host[:port][/database], where a user or password writes \
@@ -79,23 +110,23 @@ pub enum UrlProblem {
 ///
 /// # Errors
 ///
-/// See [`UrlProblem`].
-pub fn parse(text: &str) -> Result<RedisUrl, UrlProblem> {
-    let url = Url::parse(text).map_err(UrlProblem::NotAUrl)?;
+/// See [`RedisUrlError`].
+pub fn parse(text: &str) -> Result<RedisUrl, RedisUrlError> {
+    let url = Url::parse(text).map_err(RedisUrlError::NotAUrl)?;
     match url.scheme() {
-        "redis" => tcp(&url, Security::Plain),
-        "rediss" => tcp(&url, Security::Tls),
+        "redis" => tcp(&url, ConnectionSecurity::Plain),
+        "rediss" => tcp(&url, ConnectionSecurity::Tls),
         "redis+unix" | "unix" => unix(&url),
-        _ => Err(UrlProblem::Scheme),
+        _ => Err(RedisUrlError::Scheme),
     }
 }
 
-fn tcp(url: &Url, security: Security) -> Result<RedisUrl, UrlProblem> {
+fn tcp(url: &Url, security: ConnectionSecurity) -> Result<RedisUrl, RedisUrlError> {
     if url.fragment().is_some() {
-        return Err(UrlProblem::Fragment);
+        return Err(RedisUrlError::Fragment);
     }
     if url.query().is_some() {
-        return Err(UrlProblem::Parameter);
+        return Err(RedisUrlError::Parameter);
     }
     let host = match url.host() {
         Some(url::Host::Domain(name)) => decoded(name)?,
@@ -105,10 +136,10 @@ fn tcp(url: &Url, security: Security) -> Result<RedisUrl, UrlProblem> {
         None => String::new(),
     };
     if host.is_empty() {
-        return Err(UrlProblem::NoHost);
+        return Err(RedisUrlError::NoHost);
     }
     let port = match url.port() {
-        Some(0) => return Err(UrlProblem::Port),
+        Some(0) => return Err(RedisUrlError::Port),
         port => port.unwrap_or(DEFAULT_PORT),
     };
     let db = match url.path().strip_prefix('/').unwrap_or(url.path()) {
@@ -116,56 +147,61 @@ fn tcp(url: &Url, security: Security) -> Result<RedisUrl, UrlProblem> {
         number => database(number)?,
     };
     let login = login(Some(decoded(url.username())?), url.password().map(decoded).transpose()?);
-    Ok(RedisUrl { address: Address::Tcp { host, port }, security, login, db })
+    Ok(RedisUrl { address: RedisAddress::Tcp { host, port }, security, login, db })
 }
 
-fn unix(url: &Url) -> Result<RedisUrl, UrlProblem> {
+fn unix(url: &Url) -> Result<RedisUrl, RedisUrlError> {
     if url.fragment().is_some() {
-        return Err(UrlProblem::Fragment);
+        return Err(RedisUrlError::Fragment);
     }
     let path = PathBuf::from(OsString::from_vec(unescaped(url.path())?));
     // A host here means that the third slash is missing.
     if url.host().is_some() || !path.is_absolute() || path.file_name().is_none() {
-        return Err(UrlProblem::Path);
+        return Err(RedisUrlError::Path);
     }
     let mut db = 0;
     let mut user = None;
     let mut password = None;
     // Not as a form: a + in a password is a +.
     for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').ok_or(UrlProblem::Parameter)?;
+        let (name, value) = pair.split_once('=').ok_or(RedisUrlError::Parameter)?;
         match name {
             "db" => db = database(value)?,
             "user" => user = Some(decoded(value)?),
             "pass" => password = Some(decoded(value)?),
-            _ => return Err(UrlProblem::Parameter),
+            _ => return Err(RedisUrlError::Parameter),
         }
     }
-    Ok(RedisUrl { address: Address::Unix { path }, security: Security::Plain, login: login(user, password), db })
+    Ok(RedisUrl {
+        address: RedisAddress::Unix { path },
+        security: ConnectionSecurity::Plain,
+        login: login(user, password),
+        db,
+    })
 }
 
 /// Empty is absent. A user alone logs in with an empty password, which is right for a user with `nopass`.
-fn login(user: Option<String>, password: Option<String>) -> Option<Login> {
+fn login(user: Option<String>, password: Option<String>) -> Option<RedisCredentials> {
     let username = user.filter(|user| !user.is_empty());
     let password = password.filter(|password| !password.is_empty());
     if username.is_none() && password.is_none() {
         return None;
     }
-    Some(Login { username, password: password.unwrap_or_default() })
+    Some(RedisCredentials { username, password: password.unwrap_or_default() })
 }
 
-fn database(number: &str) -> Result<u32, UrlProblem> {
+fn database(number: &str) -> Result<u32, RedisUrlError> {
     if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(UrlProblem::Database);
+        return Err(RedisUrlError::Database);
     }
-    number.parse().map_err(|_| UrlProblem::Database)
+    number.parse().map_err(|_| RedisUrlError::Database)
 }
 
-fn decoded(text: &str) -> Result<String, UrlProblem> {
-    String::from_utf8(unescaped(text)?).map_err(|_| UrlProblem::Encoding)
+fn decoded(text: &str) -> Result<String, RedisUrlError> {
+    String::from_utf8(unescaped(text)?).map_err(|_| RedisUrlError::Encoding)
 }
 
-fn unescaped(text: &str) -> Result<Vec<u8>, UrlProblem> {
+fn unescaped(text: &str) -> Result<Vec<u8>, RedisUrlError> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -173,9 +209,9 @@ fn unescaped(text: &str) -> Result<Vec<u8>, UrlProblem> {
             out.push(byte);
             continue;
         }
-        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(UrlProblem::Encoding);
+        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(RedisUrlError::Encoding);
         let (high, low) = (digit()?, digit()?);
-        out.push(u8::try_from(high * 16 + low).map_err(|_| UrlProblem::Encoding)?);
+        out.push(u8::try_from(high * 16 + low).map_err(|_| RedisUrlError::Encoding)?);
     }
     Ok(out)
 }
@@ -185,14 +221,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn login_of(text: &str) -> Option<Login> {
+    fn login_of(text: &str) -> Option<RedisCredentials> {
         parse(text).expect("a URL").login
     }
 
     fn tcp_of(text: &str) -> (String, u16) {
         match parse(text).expect("a URL").address {
-            Address::Tcp { host, port } => (host, port),
-            Address::Unix { path } => panic!("{}", path.display()),
+            RedisAddress::Tcp { host, port } => (host, port),
+            RedisAddress::Unix { path } => panic!("{}", path.display()),
         }
     }
 
@@ -203,11 +239,14 @@ mod tests {
         assert_eq!(tcp_of("rediss://10.0.0.1:7000/3"), ("10.0.0.1".to_owned(), 7000));
         assert_eq!(tcp_of("redis://u:p@[::1]:6380/"), ("::1".to_owned(), 6380));
         assert_eq!(parse("redis://cache/15").expect("a URL").db, 15);
-        assert_eq!(parse("rediss://cache").expect("a URL").security, Security::Tls);
+        assert_eq!(parse("rediss://cache").expect("a URL").security, ConnectionSecurity::Tls);
         let unix = parse("redis+unix:///run/my%20redis/r.sock?db=2&user=a%40b&pass=x+y%26z").expect("a URL");
-        assert_eq!(unix.address, Address::Unix { path: "/run/my redis/r.sock".into() });
+        assert_eq!(unix.address, RedisAddress::Unix { path: "/run/my redis/r.sock".into() });
         assert_eq!(unix.db, 2);
-        assert_eq!(unix.login, Some(Login { username: Some("a@b".to_owned()), password: "x+y&z".to_owned() }));
+        assert_eq!(
+            unix.login,
+            Some(RedisCredentials { username: Some("a@b".to_owned()), password: "x+y&z".to_owned() })
+        );
         assert_eq!(parse("unix:///r.sock").expect("a URL").login, None);
     }
 
@@ -216,41 +255,44 @@ mod tests {
     fn users_and_passwords_are_read() {
         assert_eq!(login_of("redis://h"), None);
         assert_eq!(login_of("redis://:@h"), None);
-        assert_eq!(login_of("redis://:p%23%2F@h"), Some(Login { username: None, password: "p#/".to_owned() }));
+        assert_eq!(
+            login_of("redis://:p%23%2F@h"),
+            Some(RedisCredentials { username: None, password: "p#/".to_owned() })
+        );
         let alice = Some("alice".to_owned());
         assert_eq!(
             login_of("redis://alice:s+%40@h"),
-            Some(Login { username: alice.clone(), password: "s+@".to_owned() })
+            Some(RedisCredentials { username: alice.clone(), password: "s+@".to_owned() })
         );
-        assert_eq!(login_of("redis://alice@h"), Some(Login { username: alice, password: String::new() }));
+        assert_eq!(login_of("redis://alice@h"), Some(RedisCredentials { username: alice, password: String::new() }));
     }
 
     /// A typing error has to be named, and must not put the password into a log.
     #[test]
     fn broken_urls_are_named_without_any_of_their_text() {
         for (text, problem) in [
-            ("localhost:6379", UrlProblem::Scheme),
-            ("http://hunter2", UrlProblem::Scheme),
-            ("redis://", UrlProblem::NoHost),
-            ("redis://h:0", UrlProblem::Port),
-            ("redis://user:6379/hunter2@h", UrlProblem::Database),
-            ("redis://h/-1", UrlProblem::Database),
-            ("redis://h/4294967296", UrlProblem::Database),
-            ("redis://user:1?hunter2@h", UrlProblem::Parameter),
-            ("redis://user:1#hunter2@h", UrlProblem::Fragment),
-            ("redis://:%zz@h", UrlProblem::Encoding),
-            ("redis://:%ff@h", UrlProblem::Encoding),
-            ("redis+unix://run/redis.sock", UrlProblem::Path),
-            ("redis+unix:///", UrlProblem::Path),
-            ("redis+unix:///r.sock?hunter2=1", UrlProblem::Parameter),
-            ("redis+unix:///r.sock?db=hunter2", UrlProblem::Database),
+            ("localhost:6379", RedisUrlError::Scheme),
+            ("http://hunter2", RedisUrlError::Scheme),
+            ("redis://", RedisUrlError::NoHost),
+            ("redis://h:0", RedisUrlError::Port),
+            ("redis://user:6379/hunter2@h", RedisUrlError::Database),
+            ("redis://h/-1", RedisUrlError::Database),
+            ("redis://h/4294967296", RedisUrlError::Database),
+            ("redis://user:1?hunter2@h", RedisUrlError::Parameter),
+            ("redis://user:1#hunter2@h", RedisUrlError::Fragment),
+            ("redis://:%zz@h", RedisUrlError::Encoding),
+            ("redis://:%ff@h", RedisUrlError::Encoding),
+            ("redis+unix://run/redis.sock", RedisUrlError::Path),
+            ("redis+unix:///", RedisUrlError::Path),
+            ("redis+unix:///r.sock?hunter2=1", RedisUrlError::Parameter),
+            ("redis+unix:///r.sock?db=hunter2", RedisUrlError::Database),
         ] {
             assert_eq!(parse(text), Err(problem), "{text}");
             assert!(!problem.to_string().contains("hunter2"));
         }
-        let Err(problem @ UrlProblem::NotAUrl(_)) = parse("redis://:hunter2/#@h") else { panic!("it is a URL") };
+        let Err(problem @ RedisUrlError::NotAUrl(_)) = parse("redis://:hunter2/#@h") else { panic!("it is a URL") };
         assert!(!problem.to_string().contains("hunter2"), "{problem}");
-        assert!(matches!(parse("redis"), Err(UrlProblem::NotAUrl(_))));
+        assert!(matches!(parse("redis"), Err(RedisUrlError::NotAUrl(_))));
     }
 
     proptest! {
@@ -258,7 +300,7 @@ mod tests {
         #[test]
         fn any_password_survives_percent_encoding(password in "\\PC{1,40}") {
             let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
-            let expected = Some(Login { username: Some("u".to_owned()), password });
+            let expected = Some(RedisCredentials { username: Some("u".to_owned()), password });
             prop_assert_eq!(login_of(&format!("rediss://u:{encoded}@h:1/1")), expected.clone());
             prop_assert_eq!(login_of(&format!("unix:///r.sock?user=u&pass={encoded}")), expected);
         }

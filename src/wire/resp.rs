@@ -1,7 +1,7 @@
 //! RESP2, as far as it is needed: requests into bytes, and replies found in a buffer without copying them.
 //!
 //! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and where to look, and answers
-//! that the bytes are whole, not all there yet (`None`), or not RESP2 ([`Malformed`]). No length from the wire is believed
+//! that the bytes are whole, not all there yet (`None`), or not RESP2 ([`ProtocolError`]). No length from the wire is believed
 //! beyond its bound, and none is used to reserve memory. Read next: [`index`](super::index), which reads XREAD with it.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ const DIGITS_MAX: usize = 10;
 /// Bytes that are not the reply which was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("reply from redis is malformed at byte {at}: expected {expected}")]
-pub struct Malformed {
+pub struct ProtocolError {
     /// Offset in the reply.
     pub at: usize,
     /// What ought to have stood there.
@@ -27,7 +27,7 @@ pub struct Malformed {
 
 /// What a length line announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LengthKind {
     /// `*`
     Array,
     /// `$`
@@ -36,7 +36,7 @@ pub enum Kind {
 
 /// A length line that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Length {
+pub struct LengthLine {
     /// Elements or bytes that follow; `None` for nil (`*-1`, `$-1`).
     pub count: Option<usize>,
     /// Offset of what follows.
@@ -45,7 +45,7 @@ pub struct Length {
 
 /// A bulk string that is wholly in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bulk {
+pub struct BulkString {
     /// Offset of its first byte.
     pub start: usize,
     /// Offset after its last byte.
@@ -56,7 +56,7 @@ pub struct Bulk {
 
 /// A status or error line that is wholly in the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ReplyLine {
     /// Its text, without the first character and the line end.
     pub text: Range<usize>,
     /// Offset of what follows.
@@ -85,12 +85,12 @@ fn announce(out: &mut Vec<u8>, kind: u8, length: usize) {
 ///
 /// Another type, no number, a number above the bound of its type, or a line that does not end in CR LF.
 #[inline]
-pub fn length(buffer: &[u8], at: usize, kind: Kind) -> Result<Option<Length>, Malformed> {
+pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<LengthLine>, ProtocolError> {
     let (first, max, expected) = match kind {
-        Kind::Array => (b'*', ARRAY_MAX, "an array"),
-        Kind::Bulk => (b'$', BULK_MAX, "a bulk string"),
+        LengthKind::Array => (b'*', ARRAY_MAX, "an array"),
+        LengthKind::Bulk => (b'$', BULK_MAX, "a bulk string"),
     };
-    let malformed = Err(Malformed { at, expected });
+    let malformed = Err(ProtocolError { at, expected });
     let Some((found, digits)) = buffer.get(at..).and_then(<[u8]>::split_first) else { return Ok(None) };
     if *found != first {
         return malformed;
@@ -103,8 +103,8 @@ pub fn length(buffer: &[u8], at: usize, kind: Kind) -> Result<Option<Length>, Ma
         } else if *byte == b'\r' && position > 0 && count <= max {
             return match digits.get(position + 1) {
                 Some(b'\n') => {
-                    let count = usize::try_from(count).map_err(|_| Malformed { at, expected })?;
-                    Ok(Some(Length { count: Some(count), next: at + position + 3 }))
+                    let count = usize::try_from(count).map_err(|_| ProtocolError { at, expected })?;
+                    Ok(Some(LengthLine { count: Some(count), next: at + position + 3 }))
                 }
                 Some(_) => malformed,
                 None => Ok(None),
@@ -119,14 +119,14 @@ pub fn length(buffer: &[u8], at: usize, kind: Kind) -> Result<Option<Length>, Ma
 }
 
 /// The rest of `*-1` or `$-1`.
-fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length>, Malformed> {
+fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<LengthLine>, ProtocolError> {
     const NIL: &[u8] = b"-1\r\n";
     if digits.starts_with(NIL) {
-        Ok(Some(Length { count: None, next: at + 1 + NIL.len() }))
+        Ok(Some(LengthLine { count: None, next: at + 1 + NIL.len() }))
     } else if NIL.starts_with(digits) {
         Ok(None)
     } else {
-        Err(Malformed { at, expected })
+        Err(ProtocolError { at, expected })
     }
 }
 
@@ -136,8 +136,8 @@ fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length
 ///
 /// As [`length`].
 #[inline]
-pub fn array(buffer: &[u8], at: usize) -> Result<Option<Length>, Malformed> {
-    length(buffer, at, Kind::Array)
+pub fn array(buffer: &[u8], at: usize) -> Result<Option<LengthLine>, ProtocolError> {
+    length(buffer, at, LengthKind::Array)
 }
 
 /// Finds a bulk string that is not nil.
@@ -146,13 +146,13 @@ pub fn array(buffer: &[u8], at: usize) -> Result<Option<Length>, Malformed> {
 ///
 /// As [`length`], or nil, or no CR LF where the string ends.
 #[inline]
-pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<Bulk>, Malformed> {
-    let Some(Length { count, next: start }) = length(buffer, at, Kind::Bulk)? else { return Ok(None) };
-    let Some(count) = count else { return Err(Malformed { at, expected: "a bulk string that is not nil" }) };
+pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolError> {
+    let Some(LengthLine { count, next: start }) = length(buffer, at, LengthKind::Bulk)? else { return Ok(None) };
+    let Some(count) = count else { return Err(ProtocolError { at, expected: "a bulk string that is not nil" }) };
     let end = start + count;
     match buffer.get(end..end + 2) {
-        Some(b"\r\n") => Ok(Some(Bulk { start, end, next: end + 2 })),
-        Some(_) => Err(Malformed { at: end, expected: "the end of a bulk string" }),
+        Some(b"\r\n") => Ok(Some(BulkString { start, end, next: end + 2 })),
+        Some(_) => Err(ProtocolError { at: end, expected: "the end of a bulk string" }),
         None => Ok(None),
     }
 }
@@ -162,15 +162,15 @@ pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<Bulk>, Malformed> {
 /// # Errors
 ///
 /// A line longer than [`LINE_MAX`], or one that does not end in CR LF.
-pub fn line(buffer: &[u8], at: usize) -> Result<Option<Line>, Malformed> {
+pub fn line(buffer: &[u8], at: usize) -> Result<Option<ReplyLine>, ProtocolError> {
     let Some(rest) = buffer.get(at..) else { return Ok(None) };
     let window = rest.get(..LINE_MAX).unwrap_or(rest);
     match window.iter().position(|byte| *byte == b'\n') {
         Some(end) if end >= 2 && window[end - 1] == b'\r' => {
-            Ok(Some(Line { text: at + 1..at + end - 1, next: at + end + 1 }))
+            Ok(Some(ReplyLine { text: at + 1..at + end - 1, next: at + end + 1 }))
         }
         None if rest.len() < LINE_MAX => Ok(None),
-        _ => Err(Malformed { at, expected: "a line" }),
+        _ => Err(ProtocolError { at, expected: "a line" }),
     }
 }
 
@@ -182,8 +182,8 @@ mod tests {
     /// A length taken on trust would let one broken reply take all memory.
     #[test]
     fn lengths_beyond_their_bounds_are_refused() {
-        assert_eq!(bulk(b"$3\r\nabc\r\n", 0), Ok(Some(Bulk { start: 4, end: 7, next: 9 })));
-        assert_eq!(array(b"*-1\r\n", 0), Ok(Some(Length { count: None, next: 5 })));
+        assert_eq!(bulk(b"$3\r\nabc\r\n", 0), Ok(Some(BulkString { start: 4, end: 7, next: 9 })));
+        assert_eq!(array(b"*-1\r\n", 0), Ok(Some(LengthLine { count: None, next: 5 })));
         for refused in [
             "$536870913\r\n",
             "$99999999999999999999",
@@ -206,7 +206,7 @@ mod tests {
     /// An endless line without its end would be kept for ever.
     #[test]
     fn a_line_without_end_is_refused() {
-        assert_eq!(line(b"-ERR no\r\n", 0), Ok(Some(Line { text: 1..7, next: 9 })));
+        assert_eq!(line(b"-ERR no\r\n", 0), Ok(Some(ReplyLine { text: 1..7, next: 9 })));
         assert_eq!(line(b"-ERR no\r", 0), Ok(None));
         assert!(line(b"-ERR no\n", 0).is_err());
         assert!(line(&[b'x'; LINE_MAX], 0).is_err());

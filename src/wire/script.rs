@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 
 use super::client::RedisClient;
+use super::prelude;
 
 /// As many digits as a number of keys has at most.
 const COUNT_BYTES: usize = 20;
@@ -18,7 +19,7 @@ pub struct Script {
 
 /// Another script that a script calls as a function: `name(KEYS, ARGV)`, tables as the other's header lists them, returns its reply.
 #[derive(Debug, Clone, Copy)]
-pub struct Function {
+pub struct ScriptFunction {
     /// Its name in Lua.
     pub name: &'static str,
     /// The other script, as it would be loaded by itself.
@@ -32,12 +33,18 @@ impl Script {
         Self::of(Cow::Borrowed(source))
     }
 
+    /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours is.
+    #[must_use]
+    pub fn with_prelude(source: &'static str) -> Self {
+        Self::of(Cow::Owned(prelude::prepended(source)))
+    }
+
     /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its rule.
     #[must_use]
-    pub fn with_functions(source: &'static str, functions: &[Function]) -> Self {
+    pub fn with_functions(source: &'static str, functions: &[ScriptFunction]) -> Self {
         let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
         let mut text = format!("{flags}\n");
-        for Function { name, source } in functions {
+        for ScriptFunction { name, source } in functions {
             let (_flags, body) = source.split_once('\n').unwrap_or((source, ""));
             text.push_str(&format!("local function {name}(KEYS, ARGV)\n{body}\nend\n"));
         }
@@ -51,21 +58,21 @@ impl Script {
 
     /// Begins a call.
     #[must_use]
-    pub fn call(&self) -> Call<'_> {
-        Call { script: self, keys: Cmd::new(), arguments: Cmd::new() }
+    pub fn call(&self) -> ScriptCall<'_> {
+        ScriptCall { script: self, keys: Cmd::new(), arguments: Cmd::new() }
     }
 }
 
 /// A call that is being put together. Keys and arguments may be added in turn.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct ScriptCall<'a> {
     script: &'a Script,
     /// No commands, but what keeps words in one piece of memory.
     keys: Cmd,
     arguments: Cmd,
 }
 
-impl Call<'_> {
+impl ScriptCall<'_> {
     /// Adds the next key.
     #[must_use]
     pub fn key(mut self, key: impl AsRef<str>) -> Self {
@@ -120,7 +127,7 @@ impl Script {
 ///
 /// # Errors
 ///
-/// As [`Call::run`].
+/// As [`ScriptCall::run`].
 pub async fn run<T: FromRedisValue>(client: &RedisClient, script: &Script, command: &Cmd) -> RedisResult<T> {
     match client.query(command).await {
         Err(error) if error.code() == Some("NOSCRIPT") => {

@@ -9,25 +9,25 @@ use super::client::RedisClient;
 
 /// The server software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Flavour {
+pub enum ServerSoftware {
     /// Redis, and what calls itself so.
     Redis,
     /// Valkey.
     Valkey,
 }
 
-impl Flavour {
+impl ServerSoftware {
     /// The oldest version that will do: `EVALSHA` scripts with flags, group lag, and what else we use.
     #[must_use]
-    pub const fn least(self) -> Version {
+    pub const fn min_version(self) -> ServerVersion {
         match self {
-            Self::Redis => Version { major: 7, minor: 0, patch: 0 },
-            Self::Valkey => Version { major: 7, minor: 2, patch: 0 },
+            Self::Redis => ServerVersion { major: 7, minor: 0, patch: 0 },
+            Self::Valkey => ServerVersion { major: 7, minor: 2, patch: 0 },
         }
     }
 }
 
-impl fmt::Display for Flavour {
+impl fmt::Display for ServerSoftware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Redis => "Redis",
@@ -38,7 +38,7 @@ impl fmt::Display for Flavour {
 
 /// A version such as 7.0.15.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
+pub struct ServerVersion {
     /// The first number.
     pub major: u32,
     /// The second.
@@ -47,7 +47,7 @@ pub struct Version {
     pub patch: u32,
 }
 
-impl Version {
+impl ServerVersion {
     /// Reads `7.0.15`; numbers that are missing are 0, and what follows the third (`-rc1`) is left out.
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(['.', '-']).map(|number| number.parse::<u32>().ok());
@@ -59,7 +59,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ServerVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Version {
 
 /// Whether the server takes writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum ServerRole {
     /// It does.
     Primary,
     /// It follows another; it may be promoted.
@@ -78,9 +78,9 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
     /// The software.
-    pub flavour: Flavour,
+    pub software: ServerSoftware,
     /// Its version.
-    pub version: Version,
+    pub version: ServerVersion,
     /// What it does when memory is full.
     pub maxmemory_policy: String,
     /// New at each start of the process.
@@ -88,7 +88,7 @@ pub struct ServerInfo {
     /// Its process id, as it sees it.
     pub process_id: u32,
     /// Whether it takes writes.
-    pub role: Role,
+    pub role: ServerRole,
     /// Whether it still loads its data, and answers nothing else meanwhile.
     pub loading: bool,
     /// Whether it keeps an append-only file.
@@ -104,7 +104,7 @@ pub enum InspectError {
     #[error("ask redis for INFO")]
     Redis(#[from] RedisError),
     /// INFO lacks something.
-    #[error("INFO of redis has no readable field {field}; needed: Redis {} or Valkey {} or later", Flavour::Redis.least(), Flavour::Valkey.least())]
+    #[error("INFO of redis has no readable field {field}; needed: Redis {} or Valkey {} or later", ServerSoftware::Redis.min_version(), ServerSoftware::Valkey.min_version())]
     Missing {
         /// What is missing.
         field: &'static str,
@@ -113,14 +113,14 @@ pub enum InspectError {
 
 /// Why a server will not do. Waiting does not mend it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum UnsupportedServer {
     /// It is too old.
-    #[error("{flavour} {version} is too old; needed: {} or later", .flavour.least())]
+    #[error("{software} {version} is too old; needed: {} or later", .software.min_version())]
     TooOld {
         /// The software.
-        flavour: Flavour,
+        software: ServerSoftware,
         /// Its version.
-        version: Version,
+        version: ServerVersion,
     },
     /// It would throw away counters and flags when memory is full.
     #[error(
@@ -132,7 +132,7 @@ pub enum Unfit {
     },
 }
 
-impl Unfit {
+impl UnsupportedServer {
     /// How to mend it.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
@@ -147,7 +147,7 @@ impl Unfit {
 
 /// Whether a fit server serves us now. Waiting may change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Readiness {
+pub enum ServerReadiness {
     /// It does.
     Ready,
     /// It is a replica, until it is promoted.
@@ -162,23 +162,23 @@ impl ServerInfo {
     /// # Errors
     ///
     /// Why not.
-    pub fn judge(&self) -> Result<(), Unfit> {
-        if self.version.cmp(&self.flavour.least()) == Ordering::Less {
-            return Err(Unfit::TooOld { flavour: self.flavour, version: self.version });
+    pub fn judge(&self) -> Result<(), UnsupportedServer> {
+        if self.version.cmp(&self.software.min_version()) == Ordering::Less {
+            return Err(UnsupportedServer::TooOld { software: self.software, version: self.version });
         }
         if self.maxmemory_policy != "noeviction" {
-            return Err(Unfit::Evicting { policy: self.maxmemory_policy.clone() });
+            return Err(UnsupportedServer::Evicting { policy: self.maxmemory_policy.clone() });
         }
         Ok(())
     }
 
     /// Whether it can be worked with now.
     #[must_use]
-    pub const fn readiness(&self) -> Readiness {
+    pub const fn readiness(&self) -> ServerReadiness {
         match (self.loading, self.role) {
-            (true, _) => Readiness::Loading,
-            (false, Role::Replica) => Readiness::Replica,
-            (false, Role::Primary) => Readiness::Ready,
+            (true, _) => ServerReadiness::Loading,
+            (false, ServerRole::Replica) => ServerReadiness::Replica,
+            (false, ServerRole::Primary) => ServerReadiness::Ready,
         }
     }
 
@@ -189,18 +189,18 @@ impl ServerInfo {
             value.map(str::trim).ok_or(InspectError::Missing { field: name })
         };
         // Valkey also gives the version of Redis that it is compatible with.
-        let (flavour, name) = match field("valkey_version") {
-            Ok(_) => (Flavour::Valkey, "valkey_version"),
-            Err(_) => (Flavour::Redis, "redis_version"),
+        let (software, name) = match field("valkey_version") {
+            Ok(_) => (ServerSoftware::Valkey, "valkey_version"),
+            Err(_) => (ServerSoftware::Redis, "redis_version"),
         };
         let set = |name| field(name).is_ok_and(|value| value == "1");
         Ok(Self {
-            flavour,
-            version: Version::parse(field(name)?).ok_or(InspectError::Missing { field: name })?,
+            software,
+            version: ServerVersion::parse(field(name)?).ok_or(InspectError::Missing { field: name })?,
             maxmemory_policy: field("maxmemory_policy")?.to_owned(),
             run_id: field("run_id")?.to_owned(),
             process_id: field("process_id")?.parse().map_err(|_| InspectError::Missing { field: "process_id" })?,
-            role: if field("role")? == "master" { Role::Primary } else { Role::Replica },
+            role: if field("role")? == "master" { ServerRole::Primary } else { ServerRole::Replica },
             loading: set("loading"),
             aof_enabled: set("aof_enabled"),
             cluster_enabled: set("cluster_enabled"),
@@ -226,7 +226,7 @@ mod tests {
     const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nprocess_id:12\r\nrun_id:abc\r\nloading:0\r\n\
                         maxmemory_policy:noeviction\r\nrole:master\r\naof_enabled:1\r\ncluster_enabled:0\r\n";
 
-    fn judged(info: &str) -> Result<(), Unfit> {
+    fn judged(info: &str) -> Result<(), UnsupportedServer> {
         ServerInfo::parse(info).expect("complete").judge()
     }
 
@@ -253,10 +253,10 @@ mod tests {
     #[test]
     fn a_replica_is_fit_and_not_ready() {
         let parsed = |info: &str| ServerInfo::parse(info).expect("complete");
-        assert_eq!(parsed(INFO).readiness(), Readiness::Ready);
+        assert_eq!(parsed(INFO).readiness(), ServerReadiness::Ready);
         let replica = parsed(&INFO.replace("role:master", "role:slave"));
-        assert_eq!((replica.judge(), replica.readiness()), (Ok(()), Readiness::Replica));
-        assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), Readiness::Loading);
+        assert_eq!((replica.judge(), replica.readiness()), (Ok(()), ServerReadiness::Replica));
+        assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), ServerReadiness::Loading);
     }
 
     /// A proxy that answers half of INFO has to be named, not taken for an old server.

@@ -1,14 +1,38 @@
 //! TLS to Redis: which authorities are trusted, and the one crypto provider of the process.
 
 use std::fmt;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::endpoint::EndpointError;
+/// Why the connection can't be encrypted.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The file with the authorities can't be read.
+    #[error("read redis.ca_file {}", .path.display())]
+    CaFile {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file with the authorities holds none.
+    #[error("redis.ca_file {} holds no certificate or a broken one; allowed: PEM, with one or more certificates", .path.display())]
+    NoCertificate {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// The system knows no authorities.
+    #[error("this system has no certificate authorities to trust; install ca-certificates or set redis.ca_file")]
+    NoSystemRoots,
+    /// rustls refused the settings.
+    #[error("prepare TLS for redis")]
+    Rustls(#[source] rustls::Error),
+}
 
 /// Makes ring the crypto provider of the process. To be called first in `main` and by tests that use TLS; once or many times.
 pub fn install_crypto() {
@@ -18,32 +42,35 @@ pub fn install_crypto() {
 
 /// How a server is known to be the one that was named.
 #[derive(Clone)]
-pub struct Tls {
+pub struct TlsSettings {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
     /// The PEM file's content, for the redis crate, which wants it in this form; `None` for the system's authorities.
     roots_pem: Option<Vec<u8>>,
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for TlsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let roots = if self.roots_pem.is_some() { "ca_file" } else { "system" };
-        f.debug_struct("Tls").field("server_name", &self.server_name).field("roots", &roots).finish_non_exhaustive()
+        f.debug_struct("TlsSettings")
+            .field("server_name", &self.server_name)
+            .field("roots", &roots)
+            .finish_non_exhaustive()
     }
 }
 
-impl Tls {
+impl TlsSettings {
     /// For the server of this name, trusting the authorities in `ca_file` or, without one, the system's.
     ///
     /// # Errors
     ///
     /// No usable authority.
-    pub fn new(server_name: ServerName<'static>, ca_file: Option<&Path>) -> Result<Self, EndpointError> {
+    pub fn new(server_name: ServerName<'static>, ca_file: Option<&Path>) -> Result<Self, TlsError> {
         let (roots, roots_pem) = match ca_file {
             Some(path) => {
                 let pem =
-                    std::fs::read(path).map_err(|source| EndpointError::CaFile { path: path.to_path_buf(), source })?;
-                let roots = roots_of(&pem).ok_or_else(|| EndpointError::NoCertificate { path: path.to_path_buf() })?;
+                    std::fs::read(path).map_err(|source| TlsError::CaFile { path: path.to_path_buf(), source })?;
+                let roots = roots_of(&pem).ok_or_else(|| TlsError::NoCertificate { path: path.to_path_buf() })?;
                 (roots, Some(pem))
             }
             None => (system_roots()?, None),
@@ -52,7 +79,7 @@ impl Tls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(EndpointError::Tls)?
+            .map_err(TlsError::Rustls)?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config), server_name, roots_pem })
@@ -87,8 +114,8 @@ fn roots_of(pem: &[u8]) -> Option<RootCertStore> {
 }
 
 /// The system's authorities. Single broken ones are left out, as browsers do.
-fn system_roots() -> Result<RootCertStore, EndpointError> {
+fn system_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() { Err(EndpointError::NoSystemRoots) } else { Ok(roots) }
+    if roots.is_empty() { Err(TlsError::NoSystemRoots) } else { Ok(roots) }
 }

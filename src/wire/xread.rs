@@ -10,17 +10,18 @@ use tokio::time::timeout;
 
 use super::client::RESPONSE_TIMEOUT;
 use super::endpoint::RedisEndpoint;
-use super::entries::{Entries, EntryId};
-use super::index::{Index, Progress};
-use super::raw::{Duplex, RawConnection, ReadError};
+use super::entries::Entries;
+use super::index::{IndexProgress, ReplyIndex};
+use super::raw::{ByteStream, RawConnection, ReadError};
 use super::resp;
+use crate::types::StreamId;
 
 /// What `CLIENT LIST` shows for the connection.
 const NAME: &str = "quotabell-reader";
 
 /// One reply, counted; its entries are at [`StreamReader::entries`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
+pub struct XreadReply {
     /// Entries in it.
     pub entries: usize,
     /// Length of the reply to XREAD in bytes.
@@ -28,7 +29,7 @@ pub struct Received {
     /// The server's clock when the read completed, Unix milliseconds.
     pub server_ms: i64,
     /// Id of the last entry; `None` without entries.
-    pub last: Option<EntryId>,
+    pub last: Option<StreamId>,
 }
 
 /// What the connection is in the middle of.
@@ -50,7 +51,7 @@ pub struct StreamReader {
     connection: RawConnection,
     stream: Box<[u8]>,
     request: Vec<u8>,
-    index: Index,
+    index: ReplyIndex,
     state: State,
 }
 
@@ -60,13 +61,13 @@ impl StreamReader {
     /// # Errors
     ///
     /// As [`RawConnection::connect`].
-    pub async fn connect(target: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
-        Ok(Self::on(RawConnection::connect(target, Some(NAME)).await?, stream))
+    pub async fn connect(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
+        Ok(Self::on(RawConnection::connect(endpoint, Some(NAME)).await?, stream))
     }
 
     /// Reads over a stream of bytes that is connected and logged in.
     #[must_use]
-    pub fn over(bytes: impl Duplex + 'static, stream: &str) -> Self {
+    pub fn over(bytes: impl ByteStream + 'static, stream: &str) -> Self {
         Self::on(RawConnection::over(bytes), stream)
     }
 
@@ -75,7 +76,7 @@ impl StreamReader {
             connection,
             stream: stream.as_bytes().into(),
             request: Vec::new(),
-            index: Index::new(),
+            index: ReplyIndex::new(),
             state: State::Idle,
         }
     }
@@ -117,8 +118,8 @@ impl StreamReader {
     /// # Errors
     ///
     /// An error reply, or the connection is of no more use. After an error reply the next request may be made; where the server
-    /// hung up behind it, that fails with [`ReadError::OutOfStep`], as [`ErrorKind::Away`](super::error_kind::ErrorKind::Away).
-    pub async fn receive(&mut self) -> Result<Received, ReadError> {
+    /// hung up behind it, that fails with [`ReadError::OutOfStep`], as [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
+    pub async fn receive(&mut self) -> Result<XreadReply, ReadError> {
         let block = match self.state {
             State::Asked { block } => {
                 self.connection.consume(self.index.end());
@@ -136,13 +137,18 @@ impl StreamReader {
             self.state = State::Idle;
         }
         let buffer = self.connection.buffer();
-        // Also where the connection ended behind it: a server that is demoted or crowded says why and hangs up.
-        if let Some(refused) = self.index.refused() {
-            return Err(ReadError::refused(refused.command, &buffer[refused.text.clone()]));
+        // Also where the connection ended after it: a server that is demoted, or has too many clients, says why and closes.
+        if let Some(reply) = self.index.error_reply() {
+            return Err(ReadError::refused(reply.command, &buffer[reply.text.clone()]));
         }
         waited?;
         let last = self.index.last(buffer)?;
-        Ok(Received { entries: self.index.count(), bytes: self.index.bytes(), server_ms: self.index.server_ms(), last })
+        Ok(XreadReply {
+            entries: self.index.count(),
+            bytes: self.index.bytes(),
+            server_ms: self.index.server_ms(),
+            last,
+        })
     }
 
     /// The entries of the last reply that [`Self::receive`] returned, until it is called again.
@@ -161,7 +167,7 @@ impl StreamReader {
     }
 
     async fn both_replies(&mut self) -> Result<(), ReadError> {
-        while self.index.advance(self.connection.buffer())? == Progress::Partial {
+        while self.index.advance(self.connection.buffer())? == IndexProgress::Incomplete {
             self.connection.fill().await?;
         }
         Ok(())

@@ -1,12 +1,14 @@
 //! `usage`, `alerts` and `deliveries` against a real server, whose books a real daemon or the library's own commits have filled.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::process::{Child, Command, Stdio};
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::table::Table;
 use quotabell::contacts::stored::write_contacts;
 use quotabell::contacts::{Contact, Endpoint};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
@@ -60,7 +62,7 @@ async fn server_time(client: &RedisClient) -> UnixMs {
 }
 
 /// What differs from run to run: ids (they hold the day), times, durations.
-fn snapshot(name: &str, text: &str) {
+fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"alert_[0-9a-f]{32}", "alert_ID");
     settings.add_filter(r"delivery_[0-9a-f]{32}", "delivery_ID");
@@ -105,10 +107,11 @@ async fn what_the_daemon_did_is_shown() {
     .await;
 
     let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
+    let mut shown = Table::default();
     for line in ["usage alice", "usage bob", "alerts", "deliveries list"] {
-        let name = line.replace(' ', "_");
-        snapshot(&name, &run(server, line).told());
-        snapshot(&format!("{name}_json"), &run(server, &format!("{line} --json")).told());
+        for line in [line.to_owned(), format!("{line} --json")] {
+            shown.add(&line, run(server, &line).told());
+        }
     }
     let usage = run(server, "usage alice --json").expect_json();
     let of_alice = &run(server, "alerts --subject alice --json").expect_json()[0];
@@ -117,16 +120,18 @@ async fn what_the_daemon_did_is_shown() {
     for state in ["delivered", "dead", "pending"] {
         let listed = run(server, &format!("deliveries list --json --state {state}")).expect_json();
         let id = ids(&listed)[0];
-        snapshot(&format!("show_{state}"), &run(server, &format!("deliveries show {id}")).told());
-        snapshot(&format!("show_{state}_json"), &run(server, &format!("deliveries show --json {id}")).told());
+        for line in [format!("deliveries show {id}"), format!("deliveries show --json {id}")] {
+            shown.add(format!("{line} ({state})"), run(server, &line).told());
+        }
     }
+    snapshot("what_the_daemon_did", shown);
 }
 
 /// Nobody set it, nobody used anything: it still has a plan, and 0 is an answer.
 #[tokio::test]
 async fn an_unknown_subject_has_the_default_plan_and_0() {
     let server = RedisServer::start();
-    snapshot("usage_of_nobody", &run(&server, "usage nobody").told());
+    snapshot("usage_of_nobody", run(&server, "usage nobody").told());
     let today = Day::in_utc(server_time(&server.client()).await).expect("a day");
     let printed = run(&server, &format!("usage nobody --day {today} --json")).expect_json();
     let requests = json!({
@@ -176,7 +181,7 @@ async fn unreadable_fields_are_named_and_not_replaced() {
         ]))
         .await
         .expect("set");
-    snapshot("usage_unreadable", &run(&server, "usage alice").told());
+    snapshot("usage_unreadable", run(&server, "usage alice").told());
     let shown = run(&server, "usage alice --json").expect_json();
     let tokens = json!({
         "metric": "tokens", "used": 0, "limit": 7, "limit_from": "settings", "used_percent": 0.0, "alerts": [],
@@ -209,7 +214,7 @@ async fn a_day_that_is_gone_is_not_a_day_without_usage() {
         (&shown[0]["metrics"][0]["used"], &shown[0]["metrics"][0]["used_percent"]),
         (&Value::Null, &Value::Null)
     );
-    snapshot("usage_gone", &run(&server, &format!("usage alice --day {gone}")).told());
+    snapshot("usage_gone", run(&server, &format!("usage alice --day {gone}")).told());
     // The day before yesterday may still be closing: nothing was used, and that is known.
     let kept = today.before(2).expect("a day");
     let shown = run(&server, &format!("usage alice --json --day {kept}")).expect_json();
@@ -246,7 +251,7 @@ async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
     assert_eq!((&requests["limit"], &requests["limit_from"]), (&json!(5000), &json!("alert")), "the newest alert's");
     assert_eq!(requests["used_percent"], json!(100.0));
     assert_eq!(shown[0]["metrics"][1]["limit_from"], json!("settings"));
-    snapshot("usage_yesterday", &run(&server, &format!("usage alice --day {yesterday}")).told());
+    snapshot("usage_yesterday", run(&server, &format!("usage alice --day {yesterday}")).told());
     let shown = run(&server, "usage alice --json").expect_json();
     let requests = &shown[0]["metrics"][0];
     assert_eq!(
@@ -389,11 +394,13 @@ async fn a_replay_says_what_became_of_each_id() {
     // Twice the same id is one id.
     let line = format!("deliveries replay {} {carol} {unknown} {}", dead[0], dead[0]);
     // These ids are the same on every day, so they are shown.
-    insta::assert_snapshot!("replay", run(&outbox.server, &line).told());
+    let mut told = Table::default();
+    told.add(&line, run(&outbox.server, &line).told());
     assert_eq!(outbox.state(&dead[0]).await, "pending");
     assert_eq!(outbox.state(&dead[1]).await, "dead");
-    let again = run(&outbox.server, &format!("deliveries replay --json {} {} {unknown}", dead[0], dead[1]));
-    insta::assert_snapshot!("replay_json", again.told());
+    let again = format!("deliveries replay --json {} {} {unknown}", dead[0], dead[1]);
+    told.add(&again, run(&outbox.server, &again).told());
+    insta::assert_snapshot!("replay", told);
     assert_eq!(run(&outbox.server, "deliveries list --state dead").told(), "exit 0");
 }
 
@@ -408,7 +415,11 @@ async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
     for id in &dead {
         assert_eq!(outbox.state(id).await, "pending");
     }
-    insta::assert_snapshot!("nothing_dead", run(&outbox.server, "deliveries replay --all").told());
+    let told = run(&outbox.server, "deliveries replay --all").told();
+    insta::assert_snapshot!(told, @"
+    no delivery is dead; `quotabell deliveries list` shows where they stand
+    exit 0
+    ");
 }
 
 /// Where they went and about what is what an operator looks for; a list is cut down by the same.
@@ -534,7 +545,11 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
 async fn a_delivery_that_is_not_there_is_said() {
     let server = RedisServer::start();
     let unknown = run(&server, "deliveries show delivery_00000000000000000000000000000000");
-    insta::assert_snapshot!("show_unknown", unknown.told());
+    insta::assert_snapshot!(unknown.told(), @"
+    error: there is no delivery delivery_00000000000000000000000000000000
+    hint: `quotabell deliveries list` lists them; they stay readable for 14 days after their end
+    exit 1
+    ");
 }
 
 /// Each of these verbs tells its own failures apart.

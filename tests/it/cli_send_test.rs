@@ -1,7 +1,10 @@
 //! `send-test` against real receivers, and `preview`.
 
+use std::fmt::Display;
+
 use crate::support::binary::{Quotabell, quotabell};
 use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::table::Table;
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
@@ -16,7 +19,7 @@ fn send(arguments: &[&str]) -> Quotabell {
         .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
 }
 
-fn snapshot(name: &str, text: &str) {
+fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
     settings.add_filter(r"\bc_[0-9a-f]{16}", "c_ID");
@@ -32,7 +35,6 @@ async fn a_webhook_gets_one_signed_test_message() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let url = receiver.url("/hook");
     let done = send(&["--webhook", &url, "--webhook-secret", SECRET]).run();
-    snapshot("webhook", &done.told());
     assert!(!done.stdout.contains("whsec_"), "a secret that is known need not be shown: {}", done.stdout);
     let request = receiver.next().await;
     Webhook::new(SECRET).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
@@ -40,7 +42,8 @@ async fn a_webhook_gets_one_signed_test_message() {
     assert_eq!(body["type"], "quota.test");
 
     let made = send(&["--webhook", &url, "--json"]).run();
-    snapshot("webhook_with_a_new_secret", &made.told());
+    let told = [("a known secret", done.told()), ("a new secret", made.told())];
+    snapshot("webhook", Table::from_iter(told));
     let secret = made.expect_json()[0]["webhook_secret"].as_str().expect("the secret").to_owned();
     let request = receiver.next().await;
     Webhook::new(&secret).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
@@ -53,14 +56,16 @@ async fn a_mailbox_gets_one_test_mail() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
     let mail =
         |server: &SmtpCatcher| send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__SMTP_URL", server.url()).run();
-    snapshot("email", &mail(&server).told());
+    let mut told = Table::default();
+    told.add("delivered", mail(&server).told());
     let caught = server.next().await;
     assert_eq!(caught.to, ["a@b.test"]);
     assert!(caught.text().contains("Subject: [test] "), "{}", caught.text());
     server.program(Phase::Rcpt, Reply::Say("550 no such user"), Times::Once);
-    snapshot("email_refused", &mail(&server).told());
+    told.add("refused", mail(&server).told());
     server.program(Phase::Rcpt, Reply::Say("450 try later"), Times::Once);
-    snapshot("email_put_off", &mail(&server).told());
+    told.add("put off", mail(&server).told());
+    snapshot("email", told);
     assert!(server.try_next().is_none());
 }
 
@@ -70,11 +75,13 @@ async fn a_message_that_does_not_arrive_is_a_failure_with_a_hint() {
     let receiver = HttpCatcher::start([Answer::status(503), Answer::status(410)]).await.expect("a receiver");
     let url = receiver.url("/hook");
     let line = ["--webhook", &url, "--webhook-secret", SECRET];
-    snapshot("webhook_transient", &send(&line).run().told());
-    snapshot("webhook_permanent", &send(&line).run().told());
+    let mut told = Table::default();
+    told.add("transient", send(&line).run().told());
+    told.add("permanent", send(&line).run().told());
     // As configured by default, nobody inside the own network is called.
     let blocked = send(&line).env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "false").run();
-    snapshot("webhook_blocked", &blocked.told());
+    told.add("blocked", blocked.told());
+    snapshot("webhook_that_does_not_arrive", told);
     assert_eq!(send(&[line.as_slice(), &["--json"]].concat()).run().code, 0);
 }
 
@@ -84,7 +91,8 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let redis = RedisServer::start();
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let run = |arguments: &[&str]| send(arguments).redis(&redis.url());
-    snapshot("no_contact", &run(&["--subject", "alice"]).run().told());
+    let mut told = Table::default();
+    told.add("no contact", run(&["--subject", "alice"]).run().told());
     let fallback = json!([{"id": "c_ops", "channel": "webhook", "url": receiver.url("/ops"), "secret": SECRET}]);
     let sent = run(&["--subject", "alice", "--json"]).env("QUOTABELL__FALLBACK__CONTACTS", fallback.to_string()).run();
     assert!(
@@ -103,15 +111,16 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let mut command = redis::cmd("HSET");
     let () =
         redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
-    snapshot("several_contacts", &run(&["--subject", "alice"]).run().told());
-    snapshot("unknown_contact", &run(&["--subject", "alice", "--contact", "c_three"]).run().told());
+    told.add("several contacts", run(&["--subject", "alice"]).run().told());
+    told.add("an unknown contact", run(&["--subject", "alice", "--contact", "c_three"]).run().told());
     let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
     let mut command = redis::cmd("HSET");
     let () =
         redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
     let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
     assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
-    snapshot("unverified_contact", &run(&["--subject", "alice"]).run().told());
+    told.add("an unverified contact", run(&["--subject", "alice"]).run().told());
+    snapshot("contact_of_a_subject", told);
     let mut command = redis::cmd("HSET");
     let () = redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
     let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
@@ -173,7 +182,13 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     let again = run("alice");
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"\b\d+ s\b", "N s");
-    settings.bind(|| snapshot("cooling_down", &again.told()));
+    settings.bind(|| {
+        insta::assert_snapshot!(again.told(), @"
+    error: contact w got a test message just now: the next one may leave in N s
+    hint: wait N s; only test messages to this contact wait, alerts do not
+    exit 1
+    ");
+    });
     assert_eq!(run("carol").code, 1, "the same receiver");
     assert_eq!(run("bob").code, 0, "the same id, another receiver");
     assert_eq!(receiver.next().await.uri.path(), "/own");
@@ -216,10 +231,11 @@ fn failures_have_their_codes() {
 /// Operators compare templates by their previews: the same arguments print the same, and nothing but the part.
 #[test]
 fn each_part_of_an_alert_is_previewed() {
-    for part in ["subject", "text", "webhook"] {
-        let printed = quotabell(["preview", part, "--threshold", "100", "--limit", "7", "--subject", "bob"]).run();
-        insta::assert_snapshot!(format!("preview_{part}"), printed.told());
-    }
+    let printed = ["subject", "text", "webhook"].map(|part| {
+        let run = quotabell(["preview", part, "--threshold", "100", "--limit", "7", "--subject", "bob"]).run();
+        (format!("preview {part}"), run.told())
+    });
+    insta::assert_snapshot!("preview", Table::from_iter(printed));
     let html = quotabell(["preview", "html", "--subject", "<b>"]).run().expect_done();
     assert!(html.trim_end().ends_with("</html>") && html.contains("&lt;b&gt;"), "{html}");
     assert!(!html.ends_with("\n\n"));

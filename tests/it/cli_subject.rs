@@ -376,7 +376,11 @@ fn list_names_a_key_of_another_type_and_shows_the_rest() {
 fn show_of_an_unknown_subject_fails() {
     let server = RedisServer::start();
     insta::with_settings!({filters => vec![(r":\d{4,5}", ":PORT")]}, {
-        insta::assert_snapshot!(subject(&server, &["show", "nobody"]).told());
+        insta::assert_snapshot!(subject(&server, &["show", "nobody"]).told(), @r#"
+    error: nothing is set for subject nobody
+    hint: it has the default plan "free" and the fallback contacts; `quotabell usage` shows its counts
+    exit 1
+    "#);
     });
 }
 
@@ -407,7 +411,11 @@ fn list_prints_a_table() {
     subject(&server, &["set", "alice", "--plan", "free", "--limit", "requests=5000", "--email", "a@b.test"])
         .expect_done();
     subject(&server, &["set", "a longer name", "--timezone", "Asia/Ho_Chi_Minh", "--threshold", "50,90"]).expect_done();
-    insta::assert_snapshot!(subject(&server, &["list"]).expect_done());
+    insta::assert_snapshot!(subject(&server, &["list"]).expect_done(), @"
+    SUBJECT        PLAN  TIMEZONE          LIMITS         THRESHOLDS  CONTACTS
+    a longer name  -     Asia/Ho_Chi_Minh  -              50,90       -
+    alice          free  -                 requests=5000  -           a@b.test
+    ");
 }
 
 /// Removing what was not there is told; what was there is removed all the same.

@@ -13,7 +13,7 @@ fn fields(line: &str) -> Value {
     serde_json::from_str(line).expect("a JSON object a line")
 }
 
-/// Who sums up durations or filters by fault reads fields, and text that says everything twice buries what matters.
+/// Who sums up durations or filters by the kind of an error reads fields, and text that says everything twice buries what matters.
 #[tokio::test]
 async fn fields_have_their_kind_and_causes_are_said_once() {
     let mut outbox = Outbox::on(RedisServer::start());
@@ -28,7 +28,7 @@ async fn fields_have_their_kind_and_causes_are_said_once() {
 
     outbox.server.kill();
     let away = fields(&daemon.says("redis does not serve deliveries").await);
-    assert_eq!(away["fault"], "away", "{away}");
+    assert_eq!(away["error_kind"], "unreachable", "{away}");
     daemon.says("counting waits for Redis").await;
     daemon.signal(Signal::SIGTERM);
     for line in daemon.ended().await.log.lines().map(fields) {

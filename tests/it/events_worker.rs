@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::support::eventually::eventually;
 use crate::support::redis_server::RedisServer;
 use quotabell::events::PartitionLease;
-use quotabell::events::config::{StreamConfig, Trim};
-use quotabell::events::worker::{Parts, Worker};
+use quotabell::events::config::StreamConfig;
+use quotabell::events::worker::{EventWorker, EventWorkerParts};
 use quotabell::ledger::Committer;
-use quotabell::ledger::commit::{Terms, Trimming};
+use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
-use quotabell::subjects::watch::{Changes, Watch};
+use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
 use quotabell::types::{Day, Keys, Metric, Percent, Units, UnixMs, keys};
 use quotabell::wire::{RedisClient, RedisConfig, RedisEndpoint};
 use rand::rngs::StdRng;
@@ -71,13 +71,13 @@ impl Desk {
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
         let plan = PlanConfig { limits: limits.into(), thresholds, rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let terms = Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
-        let changes = Changes::default();
-        let watch = Watch::new(target.client_resp3().expect("a client"), vec![changes.clone()]);
+        let settings = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
+        let changes = ChangeFeed::default();
+        let watch = ChangeListener::new(target.client_resp3().expect("a client"), vec![changes.clone()]);
         tokio::spawn(watch.run(self.stop.clone()));
         // The promise of one second begins when the daemon listens; a test should not have to wait for it.
         eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
-        let worker = Worker::new(Parts {
+        let worker = EventWorker::new(EventWorkerParts {
             target,
             client: Arc::new(self.server.client()),
             lease: contract.lease,
@@ -85,11 +85,11 @@ impl Desk {
             config: StreamConfig {
                 key: "usage".into(),
                 partitions: 1,
-                trim: Trim::Consumed,
+                trim: TrimPolicy::Consumed,
                 late_max: std::time::Duration::from_secs(5 * 3600),
                 batch_entries: contract.batch_entries,
             },
-            committer: Committer::new(self.keys.clone(), terms),
+            committer: Committer::new(self.keys.clone(), settings),
             plans,
             cache_entries: 1000,
             changes,
@@ -311,7 +311,7 @@ async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     desk.add(&[(b"subject", b"alice")]).await;
     desk.caught_up().await;
     desk.run::<String>(&["SET", "quota_subject:alice", "mine"]).await;
-    // Changes are noticed in their order: once this one is, so is the one before.
+    // ChangeFeed are noticed in their order: once this one is, so is the one before.
     desk.run::<u64>(&["HSET", "quota_subject:bob", "limit:requests", "1", "thresholds", "100"]).await;
     eventually("the change of alice was noticed", || async {
         desk.add(&[(b"subject", b"bob")]).await;

@@ -217,7 +217,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         let before = outbox.dump().await;
         let source = Source::Outbox { entry: &entry };
         let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong type");
-        assert_eq!(error.fault(), ErrorKind::WrongType, "{name}");
+        assert_eq!(error.error_kind(), ErrorKind::WrongType, "{name}");
         assert!(error.is_fatal());
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
@@ -230,7 +230,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         let before = outbox.dump().await;
         let source = Source::Outbox { entry: &entry };
         let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong value");
-        assert_eq!(error.fault(), ErrorKind::WrongType, "{name}");
+        assert_eq!(error.error_kind(), ErrorKind::WrongType, "{name}");
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
     }
@@ -254,7 +254,7 @@ async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
     fanned(outbox.fan_out(Source::Outbox { entry: &entry }, &second, &[email("a")]).await);
     let request = quotabell::outbox::LeaseRequest { deliveries_max: 1, token: "full", times: LONG };
     let error = quotabell::outbox::lease(&outbox.client, &outbox.keys, request).await.expect_err("full");
-    assert_eq!(error.fault(), ErrorKind::Full);
+    assert_eq!(error.error_kind(), ErrorKind::Full);
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
     let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
     assert!(matches!(settled, Ok(quotabell::outbox::Settled::Done(_))));

@@ -531,7 +531,7 @@ async fn a_wrong_type_ends_the_loops_with_an_error() {
     for ended in [loops.fan_out, loops.dispatcher] {
         let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends");
         let error = ended.expect("no panic").expect_err("a fatal error");
-        assert_eq!(error.fault(), ErrorKind::WrongType);
+        assert_eq!(error.error_kind(), ErrorKind::WrongType);
     }
     assert_eq!(outbox.run::<i64>("XLEN", outbox.keys.outbox()).await, 1, "the alert is still there");
 }

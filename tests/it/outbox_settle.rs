@@ -264,7 +264,7 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
         let () = outbox.run("HSET", &[totals.as_str(), "dead", value]).await;
         let before = outbox.dump().await;
         let call = settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await;
-        assert_eq!(call.expect_err("refused").fault(), ErrorKind::WrongType, "{value:?}");
+        assert_eq!(call.expect_err("refused").error_kind(), ErrorKind::WrongType, "{value:?}");
         assert_eq!(outbox.dump().await, before, "{value:?}");
     }
     let () = outbox.run("HDEL", &[totals.as_str(), "dead"]).await;
@@ -272,11 +272,11 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     let () = outbox.run("HSET", &[totals.as_str(), "dead", "007"]).await;
     let before = outbox.dump().await;
     let call = replay(&outbox.client, &outbox.keys, std::slice::from_ref(&leased.id)).await;
-    assert_eq!(call.expect_err("refused").fault(), ErrorKind::WrongType);
+    assert_eq!(call.expect_err("refused").error_kind(), ErrorKind::WrongType);
     assert_eq!(outbox.dump().await, before);
 }
 
-/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns its fault.
+/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns the kind of its error.
 async fn with_wrong_type<T>(
     outbox: &Outbox,
     name: &str,
@@ -289,13 +289,13 @@ async fn with_wrong_type<T>(
     }
     let () = outbox.run("SET", &[name, "x"]).await;
     let before = outbox.dump().await;
-    let fault = call.await.err().map(|error| error.fault());
+    let kind = call.await.err().map(|error| error.error_kind());
     assert_eq!(outbox.dump().await, before, "{name}");
     let () = outbox.run("DEL", name).await;
     if there == 1 {
         let () = outbox.run("RENAME", &[aside.as_str(), name]).await;
     }
-    fault
+    kind
 }
 
 /// A replay must bring back the very delivery, for good, with a fresh clock; and must not touch any other.

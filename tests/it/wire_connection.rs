@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::redis_server::{RedisServer, free_port};
 use quotabell::wire::config::RedisConfig;
-use quotabell::wire::server::{Readiness, Role};
+use quotabell::wire::server::{ServerReadiness, ServerRole};
 use quotabell::wire::{
     ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind, inspect, install_crypto,
 };
@@ -47,10 +47,10 @@ async fn assert_both_reach(target: &RedisEndpoint) {
 async fn faults(target: &RedisEndpoint) -> [ErrorKind; 2] {
     let by_link = error_kind(&set(&client(target)).await.expect_err("the link is refused"));
     let by_reader = match StreamReader::connect(target, "usage").await {
-        Err(error) => error.fault(),
+        Err(error) => error.error_kind(),
         Ok(mut reader) => match reader.request("0-0", 1, None).await {
-            Err(error) => error.fault(),
-            Ok(()) => reader.receive().await.expect_err("the reader is refused").fault(),
+            Err(error) => error.error_kind(),
+            Ok(()) => reader.receive().await.expect_err("the reader is refused").error_kind(),
         },
     };
     [by_link, by_reader]
@@ -245,7 +245,7 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let before: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
     let follow = ["REPLICAOF", "127.0.0.1", &primary.port().to_string()].map(str::to_owned);
     let () = client.query(redis::cmd(&follow[0]).arg(&follow[1..])).await.expect("a replica");
-    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Replica);
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), ServerReadiness::Replica);
     let error = set(&client).await.expect_err("a replica takes no writes");
     assert_eq!(error_kind(&error), ErrorKind::ReadOnly, "{error}");
     let after: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
@@ -253,7 +253,7 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let () = client.query(redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await.expect("a primary");
     set(&client).await.expect("a primary takes writes");
     let info = inspect(&client).await.expect("INFO");
-    assert_eq!((info.role, info.readiness(), info.judge()), (Role::Primary, Readiness::Ready, Ok(())));
+    assert_eq!((info.role, info.readiness(), info.judge()), (ServerRole::Primary, ServerReadiness::Ready, Ok(())));
 }
 
 /// A demotion ends a blocked read with an error that means: connect anew.
@@ -276,7 +276,7 @@ async fn a_blocked_read_on_a_server_that_is_demoted_is_read_only() {
     let () = client.query(redis::cmd("REPLICAOF").arg("127.0.0.1").arg(primary.port())).await.expect("a replica");
     let ended = tokio::time::timeout(Duration::from_secs(10), reader.receive()).await.expect("no wait for the block");
     let error = ended.expect_err("unblocked");
-    assert_eq!(error.fault(), ErrorKind::ReadOnly, "{error:?}");
+    assert_eq!(error.error_kind(), ErrorKind::ReadOnly, "{error:?}");
 }
 
 /// A server that restarts is away for a while; the link has to come back by itself, and so must a login.
@@ -300,10 +300,10 @@ async fn a_link_comes_back_after_its_server_was_killed_in_the_middle_of_a_call()
         server.kill();
     };
     let (answer, ()) = tokio::join!(asked, killed);
-    assert_eq!(error_kind(&answer.expect_err("it is gone")), ErrorKind::Away);
+    assert_eq!(error_kind(&answer.expect_err("it is gone")), ErrorKind::Unreachable);
     let refused = set(&client).await.expect_err("nobody listens");
     assert!(refused.is_connection_refusal(), "{refused}");
-    assert_eq!(error_kind(&refused), ErrorKind::Away);
+    assert_eq!(error_kind(&refused), ErrorKind::Unreachable);
     server.restart();
     set(&client).await.expect("it is back");
 }
@@ -317,10 +317,10 @@ async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_link_connects_anew()
     let pid = nix::unistd::Pid::from_raw(i32::try_from(server.pid()).expect("a process id"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
     let hung = set(&client).await.expect_err("it hangs");
-    assert_eq!(error_kind(&hung), ErrorKind::Away, "{hung}");
+    assert_eq!(error_kind(&hung), ErrorKind::Unreachable, "{hung}");
     let reader = StreamReader::connect(&target(&server.url()), "usage").await;
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
-    assert_eq!(reader.expect_err("it hangs").fault(), ErrorKind::Away);
+    assert_eq!(reader.expect_err("it hangs").error_kind(), ErrorKind::Unreachable);
     set(&client).await.expect("it is back");
 }
 
@@ -348,7 +348,7 @@ async fn callers_that_wait_for_a_connection_share_its_failure() {
             }
             failed = callers.join_next() => {
                 let failed = failed.expect("callers are left").expect("no caller panicked");
-                assert_eq!(error_kind(&failed.expect_err("nobody answers")), ErrorKind::Away);
+                assert_eq!(error_kind(&failed.expect_err("nobody answers")), ErrorKind::Unreachable);
                 failures += 1;
             }
         }
@@ -364,7 +364,7 @@ async fn a_crowded_server_is_away_with_and_without_a_password() {
     let first = server.client();
     set(&first).await.expect("set");
     for url in [server.url(), server.url().replace("redis://", "redis://alice:a@")] {
-        assert_eq!(faults(&target(&url)).await, [ErrorKind::Away; 2], "{url}");
+        assert_eq!(faults(&target(&url)).await, [ErrorKind::Unreachable; 2], "{url}");
     }
 }
 
@@ -450,5 +450,5 @@ async fn a_server_that_loads_its_data_is_not_ready() {
         assert_eq!(faults(&target).await, [ErrorKind::NotReady; 2]);
     }
     let client = self::client(&target(&format!("redis://127.0.0.1:{}", loading.port)));
-    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Loading);
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), ServerReadiness::Loading);
 }

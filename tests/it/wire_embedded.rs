@@ -11,8 +11,8 @@ use crate::support::redis_server::{RedisServer, free_port};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use quotabell::wire::config::RedisConfig;
-use quotabell::wire::embedded::How;
-use quotabell::wire::{Embedded, EmbeddedError, RedisClient, RedisEndpoint};
+use quotabell::wire::embedded::EmbeddedStart;
+use quotabell::wire::{EmbeddedError, EmbeddedServer, RedisClient, RedisEndpoint};
 use tempfile::TempDir;
 
 /// No process has this id.
@@ -37,8 +37,8 @@ impl Place {
         Self { folder, config }
     }
 
-    async fn ensure(&self) -> Result<Embedded, EmbeddedError> {
-        Embedded::ensure(&self.config).await
+    async fn ensure(&self) -> Result<EmbeddedServer, EmbeddedError> {
+        EmbeddedServer::ensure(&self.config).await
     }
 
     fn client(&self) -> RedisClient {
@@ -59,7 +59,7 @@ impl Drop for Place {
     }
 }
 
-fn pid_of(server: &Embedded) -> Pid {
+fn pid_of(server: &EmbeddedServer) -> Pid {
     Pid::from_raw(i32::try_from(server.pid()).expect("a process id"))
 }
 
@@ -72,7 +72,7 @@ async fn get(place: &Place) -> Option<String> {
 async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
     let place = Place::new();
     let server = place.ensure().await.expect("it starts");
-    assert_eq!((server.how(), server.port()), (How::Started, place.config.embedded_port));
+    assert_eq!((server.started(), server.port()), (EmbeddedStart::Started, place.config.embedded_port));
     assert_eq!(server.info().judge(), Ok(()));
     assert!(server.info().aof_enabled);
     let mode = std::fs::metadata(&place.config.data_dir).expect("the folder").permissions().mode();
@@ -87,7 +87,7 @@ async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
     std::net::TcpStream::connect(("127.0.0.1", place.config.embedded_port)).expect_err("nobody listens");
 
     let again = place.ensure().await.expect("it starts again");
-    assert_eq!(again.how(), How::Started);
+    assert_eq!(again.started(), EmbeddedStart::Started);
     assert_eq!(get(&place).await.as_deref(), Some("kept"));
     again.stop().await.expect("it stops");
 }
@@ -101,7 +101,7 @@ async fn a_server_left_behind_is_adopted_and_can_be_stopped() {
     let () = place.client().query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
     drop(first);
     let second = place.ensure().await.expect("it is adopted");
-    assert_eq!((second.how(), second.pid()), (How::Adopted, pid));
+    assert_eq!((second.started(), second.pid()), (EmbeddedStart::Adopted, pid));
     assert_eq!(get(&place).await.as_deref(), Some("kept"));
     second.stop().await.expect("it stops");
     std::net::TcpStream::connect(("127.0.0.1", place.config.embedded_port)).expect_err("nobody listens");
@@ -114,7 +114,7 @@ async fn a_server_whose_run_id_was_not_noted_yet_is_known_by_its_process_id() {
     let first = place.ensure().await.expect("it starts");
     let record = format!(r#"{{"pid":{},"port":{},"run_id":null}}"#, first.pid(), first.port());
     std::fs::write(place.config.data_dir.join("embedded.json"), record).expect("a record");
-    assert_eq!(place.ensure().await.expect("it is adopted").how(), How::Adopted);
+    assert_eq!(place.ensure().await.expect("it is adopted").started(), EmbeddedStart::Adopted);
     first.stop().await.expect("it stops");
 }
 
@@ -131,7 +131,7 @@ async fn a_server_that_was_killed_is_started_again() {
     let gone = async { while client.query::<String>(&redis::cmd("PING")).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it is gone");
     let second = place.ensure().await.expect("it starts again");
-    assert_eq!(second.how(), How::Started);
+    assert_eq!(second.started(), EmbeddedStart::Started);
     assert_ne!(second.pid(), first.pid());
     assert_eq!(get(&place).await.as_deref(), Some("kept"));
     first.stop().await.expect("it has ended already");
@@ -185,7 +185,7 @@ async fn a_folder_whose_server_runs_on_another_port_is_refused() {
 async fn no_binary_is_an_error_that_tells_how_to_get_one() {
     let place = Place::new();
     let search = OsString::from(place.folder.path());
-    let error = Embedded::ensure_from(&place.config, &search).await.expect_err("nothing there");
+    let error = EmbeddedServer::ensure_from(&place.config, &search).await.expect_err("nothing there");
     insta::assert_snapshot!(error, @"no redis-server or valkey-server on PATH; install one (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; macOS: brew install redis), or set redis.url to a server that runs");
 }
 
@@ -200,7 +200,7 @@ fn script(folder: &Path, name: &str, text: &str) {
 async fn a_server_that_ends_at_once_is_an_error_with_its_last_words() {
     let place = Place::new();
     script(place.folder.path(), "redis-server", "#!/bin/sh\necho 'the disk is on fire' > redis.log\nexit 3\n");
-    let error = Embedded::ensure_from(&place.config, place.folder.path().as_os_str()).await.expect_err("it ends");
+    let error = EmbeddedServer::ensure_from(&place.config, place.folder.path().as_os_str()).await.expect_err("it ends");
     let said = error.to_string();
     assert!(said.contains("the disk is on fire") && said.contains("exit status: 3"), "{said}");
     place.ensure().await.expect("nothing stands in the way").stop().await.expect("it stops");
@@ -211,7 +211,8 @@ async fn a_server_that_ends_at_once_is_an_error_with_its_last_words() {
 async fn what_cannot_be_used_is_named() {
     let mut place = Place::new();
     script(place.folder.path(), "redis-server", "#!/no/such/interpreter\n");
-    let error = Embedded::ensure_from(&place.config, place.folder.path().as_os_str()).await.expect_err("no program");
+    let error =
+        EmbeddedServer::ensure_from(&place.config, place.folder.path().as_os_str()).await.expect_err("no program");
     assert!(matches!(error, EmbeddedError::Start { .. }), "{error}");
     let file = place.folder.path().join("file");
     std::fs::write(&file, "").expect("a file");
@@ -234,11 +235,11 @@ async fn a_server_that_loads_its_data_is_waited_for_and_adopted() {
     let slow = format!("#!/bin/sh\nexec {real} \"$@\" --key-load-delay 1000\n");
     script(place.folder.path(), "redis-server", &slow);
     let search = place.folder.path().as_os_str();
-    let starting = Embedded::ensure_from(&place.config, search);
+    let starting = EmbeddedServer::ensure_from(&place.config, search);
     let given_up = tokio::time::timeout(Duration::from_millis(1500), starting).await;
     assert!(given_up.is_err(), "it loads for longer");
-    let adopted = Embedded::ensure_from(&place.config, OsStr::new("")).await.expect("it is adopted");
-    assert_eq!(adopted.how(), How::Adopted);
+    let adopted = EmbeddedServer::ensure_from(&place.config, OsStr::new("")).await.expect("it is adopted");
+    assert_eq!(adopted.started(), EmbeddedStart::Adopted);
     assert_eq!(get(&place).await.as_deref(), Some("last"));
     adopted.stop().await.expect("it stops");
 }

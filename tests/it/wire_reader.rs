@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
+use quotabell::types::StreamId;
 use quotabell::wire::{
-    EntryId, ErrorKind, ReadError, Received, RedisClient, RedisEndpoint, StreamReader, config::RedisConfig,
+    ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, XreadReply, config::RedisConfig,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -35,7 +36,7 @@ async fn add(client: &RedisClient, stream: &str, id: &str, fields: &[(&str, &[u8
     client.query(&command).await.expect("the entry is added")
 }
 
-async fn read(reader: &mut StreamReader, after: &str, count: u32) -> Received {
+async fn read(reader: &mut StreamReader, after: &str, count: u32) -> XreadReply {
     reader.request(after, count, None).await.expect("the request is written");
     reader.receive().await.expect("a reply")
 }
@@ -54,7 +55,7 @@ async fn entries_are_read_in_order_and_only_after_the_given_id() {
     add(&client, "usage", "5-2", &[("", b""), ("bytes", &binary)]).await;
     add(&client, "usage", "7-0", &[("subject", b"bob\r\n$3\r\n")]).await;
     let received = read(&mut reader, "0-0", 2).await;
-    assert_eq!((received.entries, received.last), (2, Some(EntryId { ms: 5, seq: 2 })));
+    assert_eq!((received.entries, received.last), (2, Some(StreamId { ms: 5, seq: 2 })));
     let now: Vec<i64> = client.query(&redis::cmd("TIME")).await.expect("the time");
     assert!((now[0] * 1000 - received.server_ms).abs() < 10_000, "{received:?} at {now:?}");
     assert_eq!(owned(&reader)[0].1, [("subject", "alice"), ("units", "3")].map(|(n, v)| (n.into(), v.into())));
@@ -62,7 +63,7 @@ async fn entries_are_read_in_order_and_only_after_the_given_id() {
     assert_eq!(second.fields.last().expect("two fields").value, binary);
 
     let received = read(&mut reader, "5-2", 10).await;
-    assert_eq!((received.entries, received.last), (1, Some(EntryId { ms: 7, seq: 0 })));
+    assert_eq!((received.entries, received.last), (1, Some(StreamId { ms: 7, seq: 0 })));
     assert_eq!(owned(&reader)[0].1, [("subject".to_owned(), "bob\r\n$3\r\n".to_owned())]);
     assert_eq!(read(&mut reader, "7-0", 10).await.last, None);
 }
@@ -165,13 +166,13 @@ async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
     let mut reader = StreamReader::connect(&target(&server.url()), "text").await.expect("a connection");
     reader.request("0-0", 1, None).await.expect("the request is written");
     let error = reader.receive().await.expect_err("the key is no stream");
-    assert_eq!(error.fault(), ErrorKind::WrongType, "{error}");
+    assert_eq!(error.error_kind(), ErrorKind::WrongType, "{error}");
     assert_eq!(reader.entries().count(), 0);
     let () = client.query(redis::cmd("DEL").arg("text")).await.expect("del");
     add(&client, "text", "1-0", &[("subject", b"alice")]).await;
     assert_eq!(read(&mut reader, "0-0", 1).await.entries, 1);
     reader.request("not an id", 1, None).await.expect("the request is written");
-    assert_eq!(reader.receive().await.expect_err("no id").fault(), ErrorKind::Other);
+    assert_eq!(reader.receive().await.expect_err("no id").error_kind(), ErrorKind::Other);
 
     let permissions = ["reset", "on", ">s3cret", "~*", "-@all", "+xread"];
     let () = client.query(redis::cmd("ACL").arg("SETUSER").arg("bob").arg(&permissions)).await.expect("a user");
@@ -179,7 +180,7 @@ async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
     let mut bob = StreamReader::connect(&target(&url), "text").await.expect("a user without CLIENT connects");
     bob.request("0-0", 1, None).await.expect("the request is written");
     let error = bob.receive().await.expect_err("bob may not ask for the time");
-    assert_eq!(error.fault(), ErrorKind::Denied, "{error}");
+    assert_eq!(error.error_kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("TIME"), "{error}");
 }
 
@@ -193,13 +194,13 @@ async fn a_server_that_dies_while_a_read_blocks_is_away() {
     wait_for_blocked(&client).await;
     server.kill();
     let ended = tokio::time::timeout(Duration::from_secs(10), reader.receive()).await.expect("no wait for the block");
-    assert_eq!(ended.expect_err("it is gone").fault(), ErrorKind::Away);
+    assert_eq!(ended.expect_err("it is gone").error_kind(), ErrorKind::Unreachable);
     let refused = StreamReader::connect(&target(&server.url()), "usage").await.expect_err("nobody listens");
-    assert_eq!(refused.fault(), ErrorKind::Away, "{refused}");
+    assert_eq!(refused.error_kind(), ErrorKind::Unreachable, "{refused}");
 }
 
 /// Bytes that arrive, in these pieces, as the answer to one request.
-async fn answered(pieces: &[&[u8]]) -> Result<(Received, Owned), ReadError> {
+async fn answered(pieces: &[&[u8]]) -> Result<(XreadReply, Owned), ReadError> {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     let mut reader = StreamReader::over(ours, "usage");
     reader.request("0-0", 10, Some(Duration::from_millis(1))).await?;
@@ -233,7 +234,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 fn nil_fields_and_all_ways_to_say_nothing_are_understood() {
     let deleted = format!("*1\r\n*2\r\n$5\r\nusage\r\n*2\r\n*2\r\n$3\r\n1-0\r\n*-1\r\n*2\r\n$3\r\n2-0\r\n*0\r\n{TIME}");
     let (received, entries) = run(answered(&[deleted.as_bytes()])).expect("a reply");
-    assert_eq!((received.entries, received.last), (2, Some(EntryId { ms: 2, seq: 0 })));
+    assert_eq!((received.entries, received.last), (2, Some(StreamId { ms: 2, seq: 0 })));
     assert_eq!(received.server_ms, 1_763_715_600_123);
     assert_eq!(received.bytes, deleted.len() - TIME.len());
     assert_eq!(entries, [("1-0".to_owned(), vec![]), ("2-0".to_owned(), vec![])]);
@@ -266,8 +267,8 @@ fn broken_replies_are_refused() {
         "*-1\r\n:1\r\n".to_owned(),
     ] {
         let error = run(answered(&[broken.as_bytes()])).expect_err(&broken);
-        assert!(matches!(error, ReadError::Malformed(_)), "{broken:?}: {error}");
-        assert_eq!(error.fault(), ErrorKind::Other);
+        assert!(matches!(error, ReadError::Protocol(_)), "{broken:?}: {error}");
+        assert_eq!(error.error_kind(), ErrorKind::Other);
     }
     assert!(matches!(run(answered(&[b"*1\r\n"])), Err(ReadError::Closed)));
 }

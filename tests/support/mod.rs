@@ -14,5 +14,6 @@ pub mod outbox;
 pub mod post_office;
 pub mod redis_server;
 pub mod switch;
+pub mod table;
 pub mod traffic;
 pub mod webhook_receiver;

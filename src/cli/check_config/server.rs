@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::ledger::probe;
 use crate::terminal::hint;
 use crate::types::Keys;
-use crate::wire::server::{InspectError, Readiness};
-use crate::wire::{Embedded, EmbeddedError, ErrorKind, RedisClient, ServerInfo, error_kind, inspect};
+use crate::wire::server::{InspectError, ServerReadiness};
+use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, RedisClient, ServerInfo, error_kind, inspect};
 
 /// Rights that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
@@ -19,7 +19,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     let redis = connect::redis(config)?;
     let info = match inspect(redis.client()).await {
         Ok(info) => info,
-        Err(InspectError::Redis(error)) if redis.is_embedded() && error_kind(&error) == ErrorKind::Away => {
+        Err(InspectError::Redis(error)) if redis.is_embedded() && error_kind(&error) == ErrorKind::Unreachable => {
             findings.note("Redis", embedded_binary());
             return Ok(());
         }
@@ -57,7 +57,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
 
 /// The server that `run` would start.
 fn embedded_binary() -> anyhow::Result<String> {
-    match Embedded::binary() {
+    match EmbeddedServer::binary() {
         Some(binary) => {
             Ok(format!("the embedded Redis is not running; `quotabell run` starts it ({})", binary.display()))
         }
@@ -68,12 +68,12 @@ fn embedded_binary() -> anyhow::Result<String> {
 fn fitness(redis: &Redis, info: &ServerInfo) -> anyhow::Result<String> {
     fit(info)?;
     match info.readiness() {
-        Readiness::Ready => Ok(format!("Redis answers ({}): {} {}", redis.shown(), info.flavour, info.version)),
-        Readiness::Replica => Err(hint::failed(
+        ServerReadiness::Ready => Ok(format!("Redis answers ({}): {} {}", redis.shown(), info.software, info.version)),
+        ServerReadiness::Replica => Err(hint::failed(
             format_args!("Redis at {} is a replica", redis.shown()),
             "name the primary in redis.url; the daemon waits until this one is promoted",
         )),
-        Readiness::Loading => Err(hint::failed(
+        ServerReadiness::Loading => Err(hint::failed(
             format_args!("Redis at {} is loading its data", redis.shown()),
             "try again in a moment; the daemon waits for it",
         )),

@@ -4,8 +4,8 @@ use clap::Args;
 use redis::RedisResult;
 
 use super::show::{HEADING, RawField, Shown};
-use crate::cli::CliContext;
 use crate::cli::connect::{self, Redis};
+use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
 use crate::types::keys::SUBJECT_PREFIX;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::CliContext;
+use crate::cli::context::CliContext;
 
 pub mod change;
 pub mod import;

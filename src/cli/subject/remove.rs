@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::cli::CliContext;
 use crate::cli::connect;
+use crate::cli::context::CliContext;
 use crate::terminal::hint;
 use crate::terminal::output::say;
 use crate::types::{Subject, keys};

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting, StoredSecrets};
 use super::store::{self, Stored};
-use crate::cli::CliContext;
 use crate::cli::connect::{self, Redis};
+use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;

@@ -6,13 +6,13 @@ use clap::Args;
 use serde::Serialize;
 
 use super::change;
-use crate::cli::CliContext;
 use crate::cli::connect;
+use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::contacts::{Contact, masked_contact};
 use crate::contacts::{check, stored};
 use crate::subjects::SubjectRecord;
-use crate::subjects::record::{FieldError, PLAN, Parsed, write_thresholds};
+use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
 use crate::types::{Metric, Percent, Subject, Units, keys};
@@ -54,7 +54,8 @@ impl Shown {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
     pub(super) fn of(subject: &[u8], fields: &[RawField], config: &Config) -> Self {
         let subject = lossless(subject);
-        let Parsed { record, mut errors } = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
+        let ParsedRecord { record, mut errors } =
+            SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
         if let Some(Err(why)) = record.plan.as_deref().map(|plan| change::plan(config, plan)) {
             errors.push(FieldError { field: PLAN.to_owned(), why });
         }

@@ -78,7 +78,7 @@ impl Answer {
     }
 }
 
-/// A receiver of webhooks on a free port of 127.0.0.1. Gone when dropped.
+/// A receiver of webhooks. Gone when dropped.
 #[derive(Debug)]
 pub struct HttpCatcher {
     address: SocketAddr,
@@ -92,21 +92,39 @@ type Answers = Arc<Mutex<VecDeque<Answer>>>;
 #[derive(Clone)]
 struct Shared {
     answers: Answers,
+    respond: Arc<Respond>,
     caught: mpsc::Sender<CaughtRequest>,
 }
 
+/// Makes the answer to a body when no programmed answer is left.
+type Respond = dyn Fn(&[u8]) -> Answer + Send + Sync;
+
 impl HttpCatcher {
-    /// Starts a receiver that answers in the order of `answers`, and 204 when they are used up.
+    /// Starts a receiver on a free port of 127.0.0.1 that answers in the order of `answers`, and 204 when they are used up.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
     pub async fn start(answers: impl IntoIterator<Item = Answer>) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let catcher = Self::start_on((Ipv4Addr::LOCALHOST, 0).into(), |_| Answer::status(204)).await?;
+        answers.into_iter().for_each(|answer| catcher.then(answer));
+        Ok(catcher)
+    }
+
+    /// Starts a receiver on this address. `respond` makes the answer to a body; answers that are added with [`Self::then`] go first.
+    ///
+    /// # Errors
+    ///
+    /// When the address can't be bound.
+    pub async fn start_on(
+        address: SocketAddr,
+        respond: impl Fn(&[u8]) -> Answer + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let answers = Answers::new(Mutex::new(answers.into_iter().collect()));
+        let answers = Answers::default();
         let (sender, caught) = mpsc::channel(WAITING_MAX);
-        let shared = Shared { answers: answers.clone(), caught: sender };
+        let shared = Shared { answers: answers.clone(), respond: Arc::new(respond), caught: sender };
         let router = Router::new().fallback(catch).with_state(shared);
         let running = Running(tokio::spawn(async move {
             // It ends only by being aborted; an accept that fails is tried again by axum.
@@ -146,7 +164,7 @@ impl HttpCatcher {
 async fn catch(State(shared): State<Shared>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let arrived = Instant::now();
     let next = shared.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let answer = next.unwrap_or(Answer::status(204));
+    let answer = next.unwrap_or_else(|| (shared.respond)(&body));
     // Nobody listens any more only while the catcher is being dropped.
     let _ = shared.caught.send(CaughtRequest { method, uri, headers, body, status: answer.status, arrived }).await;
     if let Some(gate) = &answer.held_by {

@@ -127,7 +127,7 @@ impl std::fmt::Debug for SmtpSetup {
     }
 }
 
-/// A mail server on a free port of 127.0.0.1. Gone when dropped.
+/// A mail server. Gone when dropped.
 #[derive(Debug)]
 pub struct SmtpCatcher {
     address: SocketAddr,
@@ -161,13 +161,22 @@ impl Script {
 }
 
 impl SmtpCatcher {
-    /// Starts a server that says yes to everything, until [`Self::program`] says otherwise.
+    /// Starts a server on a free port of 127.0.0.1 that says yes to everything, until [`Self::program`] says otherwise.
     ///
     /// # Errors
     ///
     /// When no port can be bound.
     pub async fn start(setup: SmtpSetup) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::start_on((Ipv4Addr::LOCALHOST, 0).into(), setup).await
+    }
+
+    /// As [`Self::start`], on this address.
+    ///
+    /// # Errors
+    ///
+    /// When the address can't be bound.
+    pub async fn start_on(address: SocketAddr, setup: SmtpSetup) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (sender, caught) = mpsc::channel(WAITING_MAX);
         let script = Script::default();

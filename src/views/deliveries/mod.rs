@@ -6,7 +6,7 @@ mod read;
 use serde::Serialize;
 
 pub use contact::{DeliveryContactStatus, DeliveryContactView};
-pub use read::{DELIVERIES_PAGE, DeliveryCursor, DeliveryPage, find_ids, list, list_all, show};
+pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliverySlice, find_ids, list, list_all, show};
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{

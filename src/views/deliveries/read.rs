@@ -1,4 +1,4 @@
-//! Reads deliveries from Redis: pages of the lists by creation and by death, one delivery with its log, ids by their beginning.
+//! Reads deliveries from Redis: the lists by creation and by death in slices, one delivery with its log, ids by their beginning.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,9 +11,9 @@ use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::RedisClient;
 
 /// Deliveries read in one call.
-pub const DELIVERIES_PAGE: usize = 500;
+pub const DELIVERIES_READ_MAX: usize = 500;
 /// Ids read in one call where nothing else is.
-const IDS_PAGE: usize = 5000;
+const IDS_READ_MAX: usize = 5000;
 
 /// The fields of a delivery that a list shows, in the order in which [`StoredDelivery::of`] takes them.
 const FIELDS: [&str; 10] = [
@@ -40,14 +40,14 @@ pub struct DeliveryCursor {
 
 /// A part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeliveryPage {
-    /// Those of this page that pass the filter, the newest first. May be empty although more follow.
+pub struct DeliverySlice {
+    /// Those of this slice that pass the filter, the newest first. May be empty although more follow.
     pub deliveries: Vec<DeliveryView>,
     /// Where to go on; `None` at the end.
     pub next: Option<DeliveryCursor>,
 }
 
-/// Reads a page of deliveries, the newest first (dead ones by the time of death). Begin with no cursor, go on with the page's own.
+/// Reads a slice of the list, the newest first (dead ones by the time of death). Begin with no cursor, go on with the slice's own.
 ///
 /// # Errors
 ///
@@ -57,16 +57,16 @@ pub async fn list(
     keys: &Keys,
     filter: &DeliveryFilter,
     from: Option<DeliveryCursor>,
-) -> RedisResult<DeliveryPage> {
+) -> RedisResult<DeliverySlice> {
     let index = match filter.state {
         Some(DeliveryState::Pending) => keys.pending(),
         Some(DeliveryState::Dead) => keys.dead(),
         _ => keys.deliveries(),
     };
     // Nothing dies before it was made, so this bounds the list of dead ones too.
-    let IdPage { ids, next } = id_page(client, &index, filter.since, from, DELIVERIES_PAGE).await?;
+    let IdSlice { ids, next } = read_ids(client, &index, filter.since, from, DELIVERIES_READ_MAX).await?;
     if ids.is_empty() {
-        return Ok(DeliveryPage { deliveries: Vec::new(), next: None });
+        return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
     }
     let mut pipeline = Pipeline::new();
     for id in &ids {
@@ -81,10 +81,10 @@ pub async fn list(
         let view = StoredDelivery::of(id, fields, due).map(|stored| stored.view);
         deliveries.extend(view.filter(|view| filter.takes(view)));
     }
-    Ok(DeliveryPage { deliveries, next })
+    Ok(DeliverySlice { deliveries, next })
 }
 
-/// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: page by page, until enough are found.
+/// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough are found.
 ///
 /// # Errors
 ///
@@ -100,9 +100,9 @@ pub async fn list_all(
     let mut seen = BTreeSet::new();
     let mut from = None;
     loop {
-        let page = list(client, keys, filter, from).await?;
-        deliveries.extend(page.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
-        from = page.next;
+        let slice = list(client, keys, filter, from).await?;
+        deliveries.extend(slice.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
+        from = slice.next;
         if from.is_none() || deliveries.len() >= limit {
             break;
         }
@@ -142,8 +142,8 @@ pub async fn show(
     Ok(Some(DeliveryDetailView { delivery: view, alert: alert.map(AlertView::from), contact, attempt_log }))
 }
 
-/// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read once, page by
-/// page: the lists are in the order of time.
+/// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read once, slice by
+/// slice: the lists are in the order of time.
 ///
 /// # Errors
 ///
@@ -157,7 +157,7 @@ pub async fn find_ids(
         prefixes.iter().map(|prefix| prefix.whole().into_iter().collect()).collect();
     let mut from = None;
     while prefixes.iter().any(|prefix| prefix.whole().is_none()) {
-        let IdPage { ids, next } = id_page(client, &keys.deliveries(), None, from, IDS_PAGE).await?;
+        let IdSlice { ids, next } = read_ids(client, &keys.deliveries(), None, from, IDS_READ_MAX).await?;
         for (prefix, found) in prefixes.iter().zip(&mut found).filter(|(prefix, _)| prefix.whole().is_none()) {
             found.extend(ids.iter().filter(|id| prefix.is_of(id.as_str())).cloned());
         }
@@ -169,19 +169,19 @@ pub async fn find_ids(
     Ok(found.into_iter().map(DeliveryIdMatches::from_iter).collect())
 }
 
-/// Ids of one page, the newest first.
-struct IdPage {
+/// Ids of one slice, the newest first.
+struct IdSlice {
     ids: Vec<DeliveryId>,
     next: Option<DeliveryCursor>,
 }
 
-async fn id_page(
+async fn read_ids(
     client: &RedisClient,
     index: &str,
     since: Option<UnixMs>,
     from: Option<DeliveryCursor>,
     count: usize,
-) -> RedisResult<IdPage> {
+) -> RedisResult<IdSlice> {
     let mut command = redis::cmd("ZREVRANGEBYSCORE");
     command.arg(index).arg(from.map_or_else(|| "+inf".to_owned(), |cursor| cursor.at.to_string()));
     command.arg(since.map_or_else(|| "-inf".to_owned(), |since| since.0.to_string()));
@@ -189,7 +189,7 @@ async fn id_page(
     let scored: Vec<(String, i64)> = client.query(&command).await?;
     let next = (scored.len() == count).then(|| cursor_after(&scored, from));
     let ids = scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect();
-    Ok(IdPage { ids, next })
+    Ok(IdSlice { ids, next })
 }
 
 /// Many deliveries may be made in one millisecond, so the cursor also counts how many of its millisecond were seen.

@@ -1,0 +1,696 @@
+//! What an edit of a subject's stored contacts may do. Pure.
+//!
+//! [`ContactArray`] keeps each element of the stored JSON array as text and writes only the fields that an edit changes: the platform
+//! may keep notes of its own beside them, and an element that can't be read stays as it is. Every writer of contacts (the HTTP API,
+//! the command line) edits through this file and stores the result with [`super::store::edit_contacts`].
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::element::ElementFields;
+use super::{Contact, Endpoint};
+use crate::types::alert::digest_of;
+use crate::types::{Channel, ContactId};
+
+/// How many contacts of one subject may be added through the API. Each alert goes to each of them.
+pub const CONTACTS_MAX: usize = 16;
+
+/// The field that says whether somebody at the address has agreed. An element without it was written by the operator.
+const VERIFIED: &str = "verified";
+/// The field that tells an unverified contact from one of the same address that was removed before: a code that was sent for that
+/// one does not verify this one. The field stays once the contact is verified.
+const NONCE: &str = "nonce";
+const MUTED: &str = "muted";
+
+/// The stored contacts of one subject, as they are edited.
+#[derive(Debug)]
+pub struct ContactArray {
+    elements: Vec<Box<RawValue>>,
+    is_changed: bool,
+}
+
+/// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the stored contacts are not a JSON array")]
+pub struct NotAnArray;
+
+/// An element that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredContact {
+    /// The contact.
+    pub contact: Contact,
+    /// Who added it.
+    pub origin: ContactOrigin,
+    /// What consent for this contact refers to. Another address, another secret or another addition has another one.
+    pub consent: ConsentId,
+    position: usize,
+}
+
+/// Who added a contact, or edits one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContactOrigin {
+    /// The operator: by command line, or directly in Redis. Its contacts need no consent.
+    Operator,
+    /// The subject's own side, through the API.
+    Subject,
+}
+
+/// Identifies what somebody consents to: one endpoint, as it was added one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsentId(String);
+
+impl ConsentId {
+    /// Takes an id that was stored.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn of(endpoint: &Endpoint, nonce: &str) -> Self {
+        let endpoint = match endpoint {
+            Endpoint::Email { address } => digest_of(&[Channel::Email.as_str(), address]),
+            Endpoint::Webhook { url, secret } => digest_of(&[Channel::Webhook.as_str(), url, secret.reveal()]),
+        };
+        Self(format!("{endpoint}.{nonce}"))
+    }
+
+    fn is_of_same_endpoint(&self, other: &Self) -> bool {
+        self.0.split_once('.').map(|(endpoint, _)| endpoint) == other.0.split_once('.').map(|(endpoint, _)| endpoint)
+    }
+}
+
+/// Why a contact was not added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddContactError {
+    /// The address is there already, a webhook with the same secret.
+    #[error("the contact is there already, as {}", .0.id)]
+    Exists(Box<Contact>),
+    /// The subject has [`CONTACTS_MAX`] contacts.
+    #[error("the subject has {CONTACTS_MAX} contacts")]
+    Full,
+}
+
+/// What became of a consent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerifyOutcome {
+    /// The contact is verified by this consent.
+    Verified,
+    /// The contact was verified before, for the same endpoint.
+    AlreadyVerified,
+    /// The contact was removed or its endpoint has changed since it was asked.
+    Outdated,
+}
+
+/// What became of a removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoveOutcome {
+    /// These are removed: the contact, and every other of its address that the same side may remove.
+    Removed(Vec<Contact>),
+    /// The contact was written by the operator and may not be removed by the subject's side.
+    OperatorsOwn,
+    /// There is no such contact.
+    NotFound,
+}
+
+/// Whether a contact gets alerts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MuteState {
+    /// Its deliveries end `muted`.
+    Muted,
+    /// It gets alerts.
+    Unmuted,
+}
+
+/// A contact that the operator names in a list of all that should be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedContact {
+    /// The contact. Its id, mute and consent apply only where its address is new.
+    pub contact: Contact,
+    /// Where the secret of a webhook comes from.
+    pub secret: SecretSource,
+}
+
+/// Where the secret of a named webhook comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretSource {
+    /// The operator named it: it replaces a stored one.
+    Named,
+    /// It was generated: a stored one that can sign is kept.
+    Generated,
+}
+
+/// What happens to contacts that the operator does not name and that the subject's side added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnnamedContacts {
+    /// They stay.
+    KeepSubjects,
+    /// They are removed with all others.
+    RemoveAll,
+}
+
+impl ContactArray {
+    /// Reads the stored field; empty for a subject without contacts.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAnArray`].
+    pub fn parse(stored: &[u8]) -> Result<Self, NotAnArray> {
+        if stored.is_empty() {
+            return Ok(Self { elements: Vec::new(), is_changed: false });
+        }
+        let elements = serde_json::from_slice(stored).map_err(|_| NotAnArray)?;
+        Ok(Self { elements, is_changed: false })
+    }
+
+    /// Whether an edit has changed anything.
+    #[must_use]
+    pub const fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// The field's new value; empty where no element is left.
+    #[must_use]
+    pub fn to_stored(&self) -> String {
+        if self.elements.is_empty() {
+            return String::new();
+        }
+        serde_json::to_string(&self.elements).expect("what was read from JSON is JSON")
+    }
+
+    /// The contacts that can be read, in their stored order.
+    #[must_use]
+    pub fn contacts(&self) -> Vec<StoredContact> {
+        let read = |(position, element): (usize, &RawValue)| {
+            let contact = Contact::of_element(element).ok()?;
+            let fields = ElementFields::of(element)?;
+            let consent = ConsentId::of(&contact.endpoint, &fields.text(NONCE).unwrap_or_default());
+            let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
+            Some(StoredContact { contact, origin, consent, position })
+        };
+        self.elements.iter().map(AsRef::as_ref).enumerate().filter_map(read).collect()
+    }
+
+    /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id, the unverified one.
+    #[must_use]
+    pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
+        self.contacts()
+            .into_iter()
+            .filter(|stored| stored.contact.id == *id)
+            .min_by_key(|stored| stored.contact.verified)
+    }
+
+    /// Adds a contact, unverified whatever it says, and returns the id that it is stored under. The nonce is a new one for each call.
+    ///
+    /// A webhook whose URL is there with another secret needs a consent for that secret: an unverified one takes it at once, beside a
+    /// verified one it stands as a second element until its receiver has confirmed it, so that no alert is lost meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`AddContactError`]; nothing is changed then.
+    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<ContactId, AddContactError> {
+        let mut same_address = self.contacts();
+        same_address.retain(|other| has_same_address(&other.contact, contact));
+        if let Some(other) = same_address.iter().find(|other| has_same_secret(&other.contact, contact)) {
+            return Err(AddContactError::Exists(Box::new(other.contact.clone())));
+        }
+        if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
+            self.set_secret(other.position, contact);
+            self.set(other.position, NONCE, &nonce);
+            return Ok(other.contact.id.clone());
+        }
+        if self.elements.len() >= CONTACTS_MAX {
+            return Err(AddContactError::Full);
+        }
+        let unverified = Contact { verified: false, ..contact.clone() };
+        self.push(&unverified);
+        self.set(self.elements.len() - 1, NONCE, &nonce);
+        Ok(unverified.id)
+    }
+
+    /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
+    /// URL takes the new secret instead, so that it stays one contact.
+    pub fn verify(&mut self, consent: &ConsentId) -> VerifyOutcome {
+        let contacts = self.contacts();
+        let Some(asked) = contacts.iter().find(|stored| !stored.contact.verified && stored.consent == *consent) else {
+            let is_same =
+                |stored: &StoredContact| stored.contact.verified && stored.consent.is_of_same_endpoint(consent);
+            let is_verified = contacts.iter().any(is_same);
+            return if is_verified { VerifyOutcome::AlreadyVerified } else { VerifyOutcome::Outdated };
+        };
+        let is_replaced =
+            |other: &&StoredContact| other.contact.verified && has_same_address(&other.contact, &asked.contact);
+        match contacts.iter().find(is_replaced) {
+            Some(replaced) => {
+                self.set_secret(replaced.position, &asked.contact);
+                self.remove_element(asked.position);
+            }
+            None => self.set(asked.position, VERIFIED, &true),
+        }
+        VerifyOutcome::Verified
+    }
+
+    /// Removes a contact and every other of its address, so that nothing more is sent there. The subject's side may not remove what
+    /// the operator wrote.
+    pub fn remove(&mut self, id: &ContactId, by: ContactOrigin) -> RemoveOutcome {
+        let contacts = self.contacts();
+        let may_remove = |stored: &StoredContact| by == ContactOrigin::Operator || stored.origin == by;
+        let with_id: Vec<&StoredContact> = contacts.iter().filter(|stored| stored.contact.id == *id).collect();
+        if with_id.is_empty() {
+            return RemoveOutcome::NotFound;
+        }
+        let named: Vec<&StoredContact> = with_id.into_iter().filter(|stored| may_remove(stored)).collect();
+        let of_address = |stored: &&StoredContact| {
+            may_remove(stored) && named.iter().any(|named| has_same_address(&named.contact, &stored.contact))
+        };
+        let removed: Vec<&StoredContact> = contacts.iter().filter(of_address).collect();
+        if removed.is_empty() {
+            return RemoveOutcome::OperatorsOwn;
+        }
+        // From the end, so that the positions before stay valid.
+        for stored in removed.iter().rev() {
+            self.remove_element(stored.position);
+        }
+        RemoveOutcome::Removed(removed.into_iter().map(|stored| stored.contact.clone()).collect())
+    }
+
+    /// Mutes or unmutes every contact of this id; returns how many there are.
+    pub fn set_muted(&mut self, id: &ContactId, state: MuteState) -> usize {
+        let contacts = self.contacts();
+        let with_id: Vec<&StoredContact> = contacts.iter().filter(|stored| stored.contact.id == *id).collect();
+        for stored in &with_id {
+            self.set(stored.position, MUTED, &(state == MuteState::Muted));
+        }
+        with_id.len()
+    }
+
+    /// Makes the operator's contacts those that are named. One whose address is there keeps its id, mute and consent, and its secret
+    /// unless another was named; one that waits for a consent becomes verified, since the operator vouches for it. Elements that can't
+    /// be read are removed, but for those of the subject's side. `can_sign` says whether a stored secret is worth keeping. Returns the
+    /// stored contacts whose secret was kept in the place of a generated one.
+    pub fn merge(
+        &mut self,
+        named: &[NamedContact],
+        unnamed: UnnamedContacts,
+        can_sign: impl Fn(&Contact) -> bool,
+    ) -> Vec<Contact> {
+        let stored = self.contacts();
+        let mut keeps_secret = Vec::new();
+        let mut kept: Vec<usize> = Vec::new();
+        let mut added = Vec::new();
+        for NamedContact { contact, secret } in named {
+            let of_address = stored.iter().filter(|other| has_same_address(&other.contact, contact));
+            let Some(found) = of_address.min_by_key(|other| !other.contact.verified) else {
+                added.push(contact);
+                continue;
+            };
+            kept.push(found.position);
+            if *secret == SecretSource::Generated && can_sign(&found.contact) {
+                keeps_secret.push(found.contact.clone());
+            } else if !has_same_secret(&found.contact, contact) {
+                self.set_secret(found.position, contact);
+            }
+            if !found.contact.verified {
+                self.set(found.position, VERIFIED, &true);
+            }
+        }
+        let is_subjects = |element: &RawValue| ElementFields::of(element).is_some_and(|fields| fields.has(VERIFIED));
+        let before = self.elements.len();
+        let mut position = 0;
+        self.elements.retain(|element| {
+            let is_named = kept.contains(&position);
+            position += 1;
+            is_named || (unnamed == UnnamedContacts::KeepSubjects && is_subjects(element))
+        });
+        self.is_changed |= self.elements.len() != before;
+        added.into_iter().for_each(|contact| self.push(contact));
+        keeps_secret
+    }
+
+    fn push(&mut self, contact: &Contact) {
+        let text = serde_json::to_string(contact).expect("a contact is strings and booleans");
+        self.elements.push(RawValue::from_string(text).expect("serde_json writes JSON"));
+        self.is_changed = true;
+    }
+
+    fn remove_element(&mut self, position: usize) {
+        self.elements.remove(position);
+        self.is_changed = true;
+    }
+
+    fn set_secret(&mut self, position: usize, contact: &Contact) {
+        if let Endpoint::Webhook { secret, .. } = &contact.endpoint {
+            self.set(position, "secret", &secret.reveal());
+        }
+    }
+
+    fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
+        let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
+        fields.set(name, value);
+        let element = fields.to_json();
+        self.is_changed |= element.get() != self.elements[position].get();
+        self.elements[position] = element;
+    }
+}
+
+fn has_same_address(one: &Contact, other: &Contact) -> bool {
+    (one.channel(), one.place()) == (other.channel(), other.place())
+}
+
+/// Of two contacts of one address.
+fn has_same_secret(one: &Contact, other: &Contact) -> bool {
+    match (&one.endpoint, &other.endpoint) {
+        (Endpoint::Webhook { secret: one, .. }, Endpoint::Webhook { secret: other, .. }) => one == other,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Secret;
+
+    fn email(address: &str) -> Contact {
+        Contact { verified: false, ..Contact::email(address) }
+    }
+
+    fn webhook(secret: &str) -> Contact {
+        Contact { verified: false, ..Contact::webhook("https://x.test/", Secret::new(secret.to_owned())) }
+    }
+
+    fn array(stored: &str) -> ContactArray {
+        ContactArray::parse(stored.as_bytes()).expect("an array")
+    }
+
+    fn add_with_nonce(stored: &str, contact: &Contact, nonce: &str) -> Result<String, AddContactError> {
+        let mut array = array(stored);
+        array.add(contact, nonce).map(|_| array.to_stored())
+    }
+
+    /// Most tests add a contact once, so one nonce will do.
+    fn add(stored: &str, contact: &Contact) -> Result<String, AddContactError> {
+        add_with_nonce(stored, contact, "n1")
+    }
+
+    /// The id of the stored contact that has the address of this one.
+    fn existing(stored: &str, contact: &Contact) -> Option<ContactId> {
+        match add(stored, contact) {
+            Err(AddContactError::Exists(existing)) => Some(existing.id),
+            _ => None,
+        }
+    }
+
+    fn consent_of(stored: &str, id: &ContactId) -> ConsentId {
+        array(stored).find(id).expect("it is there").consent
+    }
+
+    /// The consent to this contact, where it was the only one.
+    fn consent(contact: &Contact) -> ConsentId {
+        consent_of(&add("", contact).expect("new"), &contact.id)
+    }
+
+    fn verify(stored: &str, consent: &ConsentId) -> (VerifyOutcome, String) {
+        let mut array = array(stored);
+        (array.verify(consent), array.to_stored())
+    }
+
+    fn verified(stored: &str, consent: &ConsentId) -> String {
+        let (outcome, verified) = verify(stored, consent);
+        assert_eq!(outcome, VerifyOutcome::Verified, "{stored}");
+        verified
+    }
+
+    /// What remains without this contact; `None` where nothing is removed.
+    fn without(stored: &str, id: &str, by: ContactOrigin) -> Option<String> {
+        let mut array = array(stored);
+        let outcome = array.remove(&ContactId::from_stored(id), by);
+        let RemoveOutcome::Removed(removed) = outcome else {
+            assert_eq!(array.to_stored(), self::array(stored).to_stored());
+            return None;
+        };
+        assert!(!removed.is_empty());
+        Some(array.to_stored())
+    }
+
+    fn read_all(stored: &str) -> Vec<Contact> {
+        serde_json::from_str(stored).expect("contacts")
+    }
+
+    /// The platform's own fields, and elements that we can't read, are not ours to lose.
+    #[test]
+    fn what_is_not_ours_stays() {
+        let stored = r#"[{"channel":"sms","to":"+1"},{"address":"a@b.test","channel":"email","note":{"x":1.5}}]"#;
+        let added = add(stored, &email("new@b.test")).expect("new");
+        assert!(added.starts_with(stored.trim_end_matches(']')), "{added}");
+        let verified = verified(&added, &consent(&email("new@b.test")));
+        assert!(verified.starts_with(stored.trim_end_matches(']')) && verified.contains(r#""verified":true"#));
+    }
+
+    /// What the platform notes beside our fields is not ours to round, to sort or to refuse.
+    #[test]
+    fn notes_stay_as_they_were_written() {
+        let odd = r#"{"z":12345678901234567890123,"a": 1e999,"lone":"\ud800","deep":{"b":1.0,"a":[1, 2]}}"#;
+        let hook = r#"{"secret":"old","z":1e400,"url":"https://x.test/","a":"\udc00","channel":"webhook"}"#;
+        let stored = format!("[{odd},{hook}]");
+        let waiting = add(&stored, &webhook("new")).expect("changed");
+        assert!(waiting.starts_with(stored.trim_end_matches(']')), "{waiting}");
+        assert_eq!(verified(&waiting, &consent(&webhook("new"))), stored.replace("\"old\"", "\"new\""));
+
+        let own = r#"{"verified": false, "z":1e400, "channel":"email", "a":0.10, "address":"a@b.test"}"#;
+        let stored = format!("[{odd},{own}]");
+        let id = email("a@b.test").id;
+        let verified = verified(&stored, &consent_of(&stored, &id));
+        let expected = r#"{"verified":true,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test"}"#;
+        assert_eq!(verified, format!("[{odd},{expected}]"));
+        let mut muted = array(&stored);
+        assert_eq!(muted.set_muted(&id, MuteState::Muted), 1);
+        let expected = r#"{"verified":false,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test","muted":true}"#;
+        assert_eq!(muted.to_stored(), format!("[{odd},{expected}]"));
+        assert_eq!(without(&stored, id.as_str(), ContactOrigin::Subject), Some(format!("[{odd}]")));
+    }
+
+    /// Adding twice must neither alert twice nor make a verified contact wait again.
+    #[test]
+    fn an_address_that_is_there_is_not_added_again() {
+        let contact = email("a@b.test");
+        let added = add("", &contact).expect("new");
+        assert_eq!(existing(&added, &contact), Some(contact.id.clone()));
+        let verified = verified(&added, &consent(&contact));
+        assert_eq!(existing(&verified, &contact), Some(contact.id.clone()));
+        assert_eq!(verify(&verified, &consent(&contact)), (VerifyOutcome::AlreadyVerified, verified.clone()));
+        // An id of the operator's own is the same address all the same.
+        let own = r#"[{"id":"main","channel":"email","address":"a@b.test"}]"#;
+        assert_eq!(existing(own, &contact), Some(ContactId::from_stored("main")));
+    }
+
+    /// Whoever adds a verified URL again with a secret of their own must not silence it.
+    #[test]
+    fn another_secret_waits_beside_the_verified_one() {
+        let stored = r#"[{"id":"main","channel":"webhook","url":"https://x.test/","secret":"old","note":1}]"#;
+        let waiting = add(stored, &webhook("new")).expect("changed");
+        assert_eq!(read_all(&waiting).iter().map(|contact| contact.verified).collect::<Vec<_>>(), [true, false]);
+        let asked = consent_of(&waiting, &webhook("new").id);
+        let newer = add_with_nonce(&waiting, &webhook("newer"), "n2").expect("changed");
+        assert_eq!(read_all(&newer).len(), 2);
+        // The challenge that was signed with the secret before says nothing about this one.
+        assert_eq!(verify(&newer, &asked), (VerifyOutcome::Outdated, newer.clone()));
+        let asked = consent_of(&newer, &webhook("newer").id);
+        let verified = verified(&newer, &asked);
+        assert_eq!(
+            verified,
+            r#"[{"id":"main","channel":"webhook","url":"https://x.test/","secret":"newer","note":1}]"#
+        );
+        // The same echo once more, whose first answer was lost.
+        assert_eq!(verify(&verified, &asked).0, VerifyOutcome::AlreadyVerified);
+    }
+
+    /// The platform may give ids of its own.
+    #[test]
+    fn a_contact_with_an_id_of_its_own_is_verified_under_it() {
+        let stored = r#"[{"id":"main","channel":"email","address":"a@b.test","verified":false}]"#;
+        let main = ContactId::from_stored("main");
+        assert_eq!(existing(stored, &email("a@b.test")), Some(main.clone()));
+        assert!(read_all(&verified(stored, &consent_of(stored, &main)))[0].verified);
+    }
+
+    /// What the platform wrote may be anything: a list that fits the fields by chance can't be changed as an object.
+    #[test]
+    fn a_list_of_fields_is_left_alone() {
+        let stored = r#"[[null,"webhook",null,"https://x.test/","old",false,false]]"#;
+        let added = add(stored, &webhook("new")).expect("new");
+        assert!(added.starts_with(stored.trim_end_matches(']')), "{added}");
+        assert_eq!(verify(stored, &consent(&webhook("old"))).0, VerifyOutcome::Outdated);
+    }
+
+    /// Consent is for the address that was asked.
+    #[test]
+    fn another_address_under_the_same_id_is_not_verified() {
+        let asked = email("a@b.test");
+        let moved = format!(r#"[{{"id":"{}","channel":"email","address":"evil@b.test","verified":false}}]"#, asked.id);
+        for stored in [moved.as_str(), "[]", ""] {
+            assert_eq!(verify(stored, &consent(&asked)).0, VerifyOutcome::Outdated, "{stored}");
+        }
+        for broken in ["{", "{}", "[", "1"] {
+            assert_eq!(ContactArray::parse(broken.as_bytes()).expect_err(broken), NotAnArray);
+        }
+    }
+
+    /// Every alert goes to every contact: somebody who adds without end must be stopped.
+    #[test]
+    fn contacts_are_bounded() {
+        let mut stored = String::new();
+        for number in 0..CONTACTS_MAX {
+            stored = add(&stored, &email(&format!("{number}@b.test"))).expect("new");
+        }
+        assert_eq!(add(&stored, &email("one@too.many")), Err(AddContactError::Full));
+        assert!(existing(&stored, &email("0@b.test")).is_some());
+    }
+
+    /// One mailbox is one contact, however its domain was spelled by whoever came first; it would get every alert twice.
+    #[test]
+    fn an_address_that_is_there_with_another_spelling_of_its_domain_is_not_added_again() {
+        for stored in ["a@B.Test", "a@b.test"] {
+            for verified in ["", r#","verified":false"#, r#","verified":true"#] {
+                let stored = format!(r#"[{{"id":"main","channel":"email","address":"{stored}"{verified}}}]"#);
+                assert!(existing(&stored, &email("a@b.test")).is_some(), "{stored}");
+                assert!(add(&stored, &email("A@b.test")).is_ok(), "{stored}");
+            }
+        }
+        let stored = r#"[{"id":"main","channel":"email","address":"a@Bücher.Test","verified":false}]"#;
+        assert!(existing(stored, &email("a@xn--bcher-kva.test")).is_some());
+    }
+
+    /// Whoever removed a contact did not mean that a mail which is on its way brings it back.
+    #[test]
+    fn a_contact_that_was_removed_and_added_again_needs_another_consent() {
+        for contact in [email("a@b.test"), webhook("secret")] {
+            let first = add("", &contact).expect("new");
+            let asked = consent_of(&first, &contact.id);
+            assert_eq!(without(&first, contact.id.as_str(), ContactOrigin::Subject).as_deref(), Some(""));
+            assert_eq!(verify("", &asked).0, VerifyOutcome::Outdated);
+            let again = add_with_nonce("", &contact, "n2").expect("new");
+            assert_eq!(verify(&again, &asked), (VerifyOutcome::Outdated, again.clone()));
+            let asked = consent_of(&again, &contact.id);
+            let verified = verified(&again, &asked);
+            assert_eq!(consent_of(&verified, &contact.id), asked);
+            // Another call of the same, whose answer was lost.
+            assert_eq!(verify(&verified, &asked).0, VerifyOutcome::AlreadyVerified);
+        }
+    }
+
+    /// An operator's contact was not theirs to remove, and what can't be read may be one.
+    #[test]
+    fn the_subjects_side_removes_only_what_it_added() {
+        let id = email("a@b.test").id;
+        let operators = r#"[{"id":"main","channel":"email","address":"a@b.test"}]"#;
+        let unreadable = r#"[{"id":"main","channel":"webhook","url":"https://x.test/","verified":false},{"id":"main","channel":"email","address":"a@b.test","verified":null},"main",7]"#;
+        for stored in [operators, unreadable, "[]", ""] {
+            for id in [id.as_str(), "main"] {
+                assert_eq!(without(stored, id, ContactOrigin::Subject), None, "{stored}");
+            }
+        }
+        let main = ContactId::from_stored("main");
+        assert_eq!(array(operators).remove(&main, ContactOrigin::Subject), RemoveOutcome::OperatorsOwn);
+        assert_eq!(array(unreadable).remove(&main, ContactOrigin::Subject), RemoveOutcome::NotFound);
+        assert_eq!(without(operators, "main", ContactOrigin::Operator).as_deref(), Some(""));
+
+        let others = r#"{"channel":"sms","to":"+1"},{"address":"c@b.test","channel":"email","note":{"x":1.5}}"#;
+        for verified in ["true", "false"] {
+            let added = format!(r#"{{"id":"own","channel":"email","address":"a@B.test","verified":{verified}}}"#);
+            let alone = format!("[{others}]");
+            for stored in [format!("[{added},{others}]"), format!("[{others},{added}]")] {
+                assert_eq!(
+                    without(&stored, "own", ContactOrigin::Subject).as_deref(),
+                    Some(alone.as_str()),
+                    "{stored}"
+                );
+                assert_eq!(without(&stored, "c_0", ContactOrigin::Subject), None);
+                assert_eq!(without(&stored, email("c@b.test").id.as_str(), ContactOrigin::Subject), None);
+            }
+            assert_eq!(without(&alone, "own", ContactOrigin::Subject), None, "a second time");
+            assert_eq!(without(&format!("[{added}]"), "own", ContactOrigin::Subject).as_deref(), Some(""));
+        }
+    }
+
+    /// Whoever removes a receiver must not find it back with the secret that was proposed for it.
+    #[test]
+    fn a_receiver_is_removed_with_the_secret_that_waits_beside_it() {
+        let of = |id: &str, secret: &str, more: &str| {
+            format!(r#"{{"channel":"webhook","id":"{id}","secret":"{secret}","url":"https://x.test/"{more}}}"#)
+        };
+        let (id, unverified) = (webhook("new").id, r#","verified":false"#);
+        let both = format!("[{},{}]", of("main", "old", r#","verified":true"#), of(id.as_str(), "new", unverified));
+        for named in ["main", id.as_str()] {
+            assert_eq!(without(&both, named, ContactOrigin::Subject).as_deref(), Some(""), "{named}");
+        }
+        let operators = of("main", "old", "");
+        let beside = format!("[{operators},{}]", of(id.as_str(), "new", unverified));
+        assert_eq!(without(&beside, id.as_str(), ContactOrigin::Subject), Some(format!("[{operators}]")));
+        assert_eq!(without(&beside, "main", ContactOrigin::Subject), None, "that is the operator's");
+        assert_eq!(without(&beside, "main", ContactOrigin::Operator).as_deref(), Some(""));
+    }
+
+    /// Somebody who has as many contacts as may be removes one to add another.
+    #[test]
+    fn a_contact_that_is_removed_makes_room() {
+        let many: Vec<Contact> = (0..CONTACTS_MAX).map(|number| email(&format!("{number}@b.test"))).collect();
+        let full = serde_json::to_string(&many).expect("JSON");
+        assert_eq!(add(&full, &email("new@b.test")), Err(AddContactError::Full));
+        let room = without(&full, many[3].id.as_str(), ContactOrigin::Subject).expect("it was added");
+        assert_eq!(read_all(&add(&room, &email("new@b.test")).expect("new")).len(), CONTACTS_MAX);
+    }
+
+    fn merged(stored: &str, named: &[NamedContact], unnamed: UnnamedContacts) -> String {
+        let mut array = array(stored);
+        array.merge(named, unnamed, |contact| contact.address() != "https://broken.test/");
+        array.to_stored()
+    }
+
+    fn named(contact: Contact, secret: SecretSource) -> NamedContact {
+        NamedContact { contact, secret }
+    }
+
+    /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.
+    #[test]
+    fn naming_contacts_again_keeps_what_is_known_of_them() {
+        let main = r#"{"id":"main","channel":"email","address":"a@B.test","muted":true,"note":1e999}"#;
+        let confirmed = r#"{"channel":"email","address":"own@b.test","verified":true}"#;
+        let pending = r#"{"channel":"email","address":"new@b.test","verified":false}"#;
+        let stored = format!(r#"[{main},{{"channel":"email","address":"old@b.test"}},7,{confirmed},{pending}]"#);
+        let again = [named(Contact::email("a@b.test"), SecretSource::Named)];
+        let kept = merged(&stored, &again, UnnamedContacts::KeepSubjects);
+        assert_eq!(kept, format!("[{main},{confirmed},{pending}]"));
+        assert_eq!(merged(&kept, &again, UnnamedContacts::KeepSubjects), kept, "once more changes nothing");
+        assert_eq!(merged(&stored, &again, UnnamedContacts::RemoveAll), format!("[{main}]"));
+        // The operator vouches for what was not confirmed.
+        let both = [Contact::email("new@b.test"), Contact::email("first@b.test")];
+        let both = both.map(|contact| named(contact, SecretSource::Named));
+        let vouched = read_all(&merged(&stored, &both, UnnamedContacts::RemoveAll));
+        assert!(vouched.iter().all(|contact| contact.verified), "{vouched:?}");
+        assert_eq!(vouched.iter().map(Contact::address).collect::<Vec<_>>(), ["new@b.test", "first@b.test"]);
+    }
+
+    /// A receiver checks with the secret that it knows: one that was only generated must not take its place.
+    #[test]
+    fn a_generated_secret_replaces_none_that_can_sign() {
+        let hook = |url: &str, secret: &str| Contact::webhook(url, Secret::new(secret.to_owned()));
+        let of = |url: &str, secret: &str| format!(r#"{{"channel":"webhook","url":"{url}","secret":"{secret}"}}"#);
+        let (good, broken) = ("https://x.test/", "https://broken.test/");
+        let stored = format!("[{},{}]", of(good, "old"), of(broken, "old"));
+        let generated = [good, broken].map(|url| named(hook(url, "made"), SecretSource::Generated));
+        let expected = format!("[{},{}]", of(good, "old"), of(broken, "made"));
+        assert_eq!(merged(&stored, &generated, UnnamedContacts::KeepSubjects), expected);
+        let explicit = [good, broken].map(|url| named(hook(url, "mine"), SecretSource::Named));
+        let expected = format!("[{},{}]", of(good, "mine"), of(broken, "mine"));
+        assert_eq!(merged(&stored, &explicit, UnnamedContacts::KeepSubjects), expected);
+        // A secret that somebody proposed through the API is not the one that the receiver checks with.
+        let proposed = r#"{"channel":"webhook","url":"https://x.test/","secret":"new","verified":false}"#;
+        let beside = format!("[{proposed},{}]", of(good, "old"));
+        assert_eq!(merged(&beside, &generated[..1], UnnamedContacts::KeepSubjects), beside);
+    }
+}

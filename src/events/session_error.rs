@@ -1,0 +1,45 @@
+//! Why reading on one connection ended, and what that means for the next try.
+
+use redis::RedisError;
+
+use crate::wire::{ErrorKind, ReadError, error_kind};
+
+/// Why a session on one connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// A command failed.
+    #[error("{operation}")]
+    Redis {
+        /// What was done.
+        operation: &'static str,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
+    /// The lease could not be taken or renewed.
+    #[error("hold {key}, the lease of the partition")]
+    Lease {
+        /// The lease's key.
+        key: String,
+        /// What Redis said.
+        #[source]
+        source: RedisError,
+    },
+    /// The reader failed.
+    #[error("read the usage stream")]
+    Read(#[from] ReadError),
+    /// What was read has to be read again from the stored checkpoint.
+    #[error("start over from the checkpoint: {0}")]
+    Again(&'static str),
+}
+
+impl SessionError {
+    /// What Redis or the connection did; `None` where only a race was lost.
+    pub(super) fn error_kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Redis { source, .. } | Self::Lease { source, .. } => Some(error_kind(source)),
+            Self::Read(error) => Some(error.error_kind()),
+            Self::Again(_) => None,
+        }
+    }
+}

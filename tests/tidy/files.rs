@@ -1,0 +1,250 @@
+//! Rules about single files: keys in one place, scripts with headers, lengths, words that must not stand there.
+
+use std::fs;
+use std::path::Path;
+
+use crate::source::{Keep, Source, expect_none, files_below, first_word, rust_below, stripped, tests_begin};
+
+/// The most lines of a file without its tests. Above it a reader scrolls instead of seeing.
+const LINES_MAX: usize = 400;
+
+/// Files that may be longer, each with its reason.
+const LONGER: [Longer; 0] = [];
+
+/// A file that may be longer than [`LINES_MAX`].
+struct Longer {
+    file: &'static str,
+    reason: &'static str,
+}
+
+/// Texts of keys outside the one file that spells them.
+fn keys_spelled(file: &Source) -> Vec<String> {
+    if file.path == "src/types/keys.rs" {
+        return Vec::new();
+    }
+    let code = match file.is("lua") {
+        true => lua_code(&file.text),
+        false => stripped(&file.text, Keep::Strings),
+    };
+    let prefix = concat!("quo", "ta_");
+    // Help texts may talk of keys in general (`quota_*`); a key has a name, and a name begins its string or ends with a colon.
+    let is_key = |line: &str, at: usize| {
+        let name = first_word(&line[at..]);
+        let begins = line[..at].ends_with(['"', '\'']);
+        name.len() > prefix.len() && (begins || line[at + name.len()..].starts_with(':'))
+    };
+    let lines = code.lines().enumerate();
+    lines
+        .filter(|(_, line)| line.match_indices(prefix).any(|(at, _)| is_key(line, at)))
+        .map(|(number, _)| file.says(number, "spells a key, which only src/types/keys.rs does"))
+        .collect()
+}
+
+fn lua_code(lua: &str) -> String {
+    lua.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// What is wrong with a script's header or its place. `neighbours` are the files of `src`.
+fn script_faults(script: &Source, neighbours: &[Source]) -> Vec<String> {
+    let name = Path::new(&script.path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let mut lines = script.text.lines();
+    let mut faults = Vec::new();
+    let mut expect = |holds: bool, what: &str| {
+        if !holds {
+            faults.push(format!("{}: {what}", script.path));
+        }
+    };
+    expect(lines.next().is_some_and(|line| line.starts_with("#!lua")), "does not begin with #!lua");
+    let header: Vec<&str> = lines.take_while(|line| line.starts_with("--")).collect();
+    let title = format!("-- {name}: ");
+    expect(
+        header.first().is_some_and(|line| line.starts_with(&title)),
+        "has no title: the second line is its name, a colon, what it does",
+    );
+    for word in ["KEYS[1]", "Returns"] {
+        expect(header.iter().any(|line| line.contains(word)), &format!("has no {word} in its header"));
+    }
+    let wrapper = script.path.replace(".lua", ".rs");
+    let include = format!("include_str!(\"{name}.lua\")");
+    // A file of another folder means another script of this name.
+    let folder = Path::new(&script.path).parent();
+    let beside = neighbours.iter().filter(|file| Path::new(&file.path).parent() == folder);
+    let including: Vec<&str> =
+        beside.filter(|file| file.text.contains(&include)).map(|file| file.path.as_str()).collect();
+    expect(including == [wrapper.as_str()], &format!("is not included by {wrapper} alone, but by {including:?}"));
+    faults
+}
+
+/// Lines whose code holds one of `words`, as a word of its own.
+fn lines_with(file: &Source, words: &[&str]) -> Vec<String> {
+    let code = stripped(&file.text, Keep::Code);
+    let found = |line: &str, word: &str| {
+        line.match_indices(word).any(|(at, _)| {
+            let outside = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_');
+            outside(line[..at].chars().next_back())
+                && (word.ends_with('(') || outside(line[at + word.len()..].chars().next()))
+        })
+    };
+    let lines = code.lines().enumerate();
+    lines
+        .flat_map(|(number, line)| words.iter().filter(move |word| found(line, word)).map(move |word| (number, *word)))
+        .map(|(number, word)| file.says(number, &format!("holds {word:?}")))
+        .collect()
+}
+
+/// Notes to come back later, in code or comment.
+fn notes_for_later(file: &Source) -> Vec<String> {
+    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("unimple", "mented!(")];
+    let lines = file.text.lines().enumerate();
+    lines
+        .filter(|(_, line)| words.iter().any(|word| line.contains(word)))
+        .map(|(number, _)| file.says(number, "leaves work for later"))
+        .collect()
+}
+
+/// A file that is too long without its tests.
+fn too_long(file: &Source) -> Option<String> {
+    let lines = tests_begin(&file.text);
+    let allowed = LONGER.iter().any(|longer| longer.file == file.path && !longer.reason.is_empty());
+    (lines > LINES_MAX && !allowed)
+        .then(|| format!("{}: {lines} lines without tests, at most {LINES_MAX}: split it by what it owns", file.path))
+}
+
+/// A key that is spelled twice is changed once.
+#[test]
+fn keys_are_spelled_in_one_file() {
+    let mut files = rust_below("src");
+    files.extend(files_below("src").into_iter().filter(|file| file.is("lua")));
+    expect_none(&files.iter().flat_map(keys_spelled).collect::<Vec<_>>());
+}
+
+/// As above: the rule must be able to fail, and leave comments and help texts alone.
+#[test]
+fn keys_spelled_elsewhere_are_found() {
+    let of = |path: &str, text: &str| keys_spelled(&Source::sample(path, text)).len();
+    let prefix = concat!("quo", "ta_");
+    assert_eq!(of("src/ledger/query.rs", &format!("format!(\"{prefix}usage:{{tag}}\")")), 1);
+    assert_eq!(of("src/ledger/query.rs", &format!("let key = \"{prefix}due\";")), 1);
+    assert_eq!(of("src/outbox/lease.lua", &format!("redis.call('ZCARD', '{prefix}due:{{usage}}')")), 1);
+    assert_eq!(of("src/types/keys.rs", &format!("\"{prefix}due\"")), 0);
+    assert_eq!(of("src/outbox/lease.lua", &format!("-- KEYS[1] {prefix}due:{{tag}}")), 0);
+    assert_eq!(
+        of("src/app/start.rs", &format!("/// {prefix}due:{{tag}}\nlet hint = \"grant the keys {prefix}*\";")),
+        0
+    );
+}
+
+/// A script without its contract can't be called safely, and one away from its wrapper is not found.
+#[test]
+fn every_script_has_a_header_and_one_wrapper() {
+    let files = files_below("src");
+    let scripts: Vec<&Source> = files.iter().filter(|file| file.is("lua")).collect();
+    assert!(scripts.len() >= 3, "only {} scripts were found", scripts.len());
+    expect_none(&scripts.iter().flat_map(|script| script_faults(script, &files)).collect::<Vec<_>>());
+}
+
+/// As above.
+#[test]
+fn scripts_without_header_or_wrapper_are_found() {
+    let good =
+        "#!lua flags=allow-oom\n-- settle: end an attempt.\n--\n-- KEYS[1] due\n-- Returns 'settled'\n\nlocal x = 1\n";
+    let wrapper = Source::sample("src/outbox/settle.rs", "include_str!(\"settle.lua\")");
+    let faults = |text: &str, neighbours: &[Source]| {
+        script_faults(&Source::sample("src/outbox/settle.lua", text), neighbours).len()
+    };
+    assert_eq!(faults(good, std::slice::from_ref(&wrapper)), 0);
+    assert_eq!(faults(good, &[]), 1);
+    assert_eq!(faults(good, &[wrapper.clone(), Source::sample("src/outbox/work.rs", &wrapper.text)]), 1);
+    assert_eq!(faults(good, &[wrapper.clone(), Source::sample("src/sender/settle.rs", &wrapper.text)]), 0);
+    for line in
+        ["#!lua flags=allow-oom\n", "-- settle: end an attempt.\n", "-- KEYS[1] due\n", "-- Returns 'settled'\n"]
+    {
+        assert_eq!(faults(&good.replace(line, "--\n"), std::slice::from_ref(&wrapper)), 1, "without {line:?}");
+    }
+}
+
+/// A test that waits for time instead of a condition is slow on a good day and red on a bad one.
+#[test]
+fn tests_wait_for_conditions() {
+    expect_none(
+        &rust_below("tests").iter().flat_map(|file| lines_with(file, &[concat!("sle", "ep(")])).collect::<Vec<_>>(),
+    );
+}
+
+/// The lint forbids it in this crate; this also sees benches, tests and build scripts.
+#[test]
+fn memory_safety_is_left_to_the_compiler() {
+    let files = ["src", "tests", "benches"].map(rust_below).concat();
+    expect_none(&files.iter().flat_map(|file| lines_with(file, &[concat!("uns", "afe")])).collect::<Vec<_>>());
+}
+
+/// As above: words in code are found, those in comments and strings and those that are part of another are not.
+#[test]
+fn words_are_found_in_code_alone() {
+    // In two halves, so that a plain search for the word finds no sample.
+    let wait = concat!("sle", "ep(");
+    let of =
+        |text: &str| lines_with(&Source::sample("tests/x.rs", &text.replace("WAIT(", wait)), &[wait, "unsafe"]).len();
+    assert_eq!(of("tokio::time::WAIT(PAUSE).await;\nstd::thread::WAIT(x)"), 2);
+    assert_eq!(of("let c = '\"'; unsafe { x() }"), 1);
+    assert_eq!(of("let r = r#\"\"#; unsafe { x() }"), 1);
+    assert_eq!(
+        of("// WAIT(1)\n/* unsafe /* nested */ unsafe */ let s = \"WAIT(1)\"; let r = r#\"unsafe \"x\" \"#;"),
+        0
+    );
+    assert_eq!(of("fn f<'a>(x: &'a str) { overWAIT(x); unsafe_code() }"), 0);
+}
+
+/// What is left for later is left for good.
+#[test]
+fn nothing_is_left_for_later() {
+    let files =
+        ["src", "tests", "benches", "config", "templates", "docs", "tools", "packaging"].map(files_below).concat();
+    expect_none(&files.iter().flat_map(notes_for_later).collect::<Vec<_>>());
+    assert_eq!(notes_for_later(&Source::sample("src/x.rs", &format!("// {}: later", concat!("TO", "DO")))).len(), 1);
+    assert_eq!(notes_for_later(&Source::sample("src/x.rs", "// a list of things to do")).len(), 0);
+}
+
+/// Both sides of a merge in one page contradict each other, and nobody knows which one holds.
+#[test]
+fn no_merge_is_left_half_done() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = fs::read_dir(root).expect("the repository").map(|entry| entry.expect("an entry").path());
+    let of_root = pages.filter(|path| path.is_file()).filter_map(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        fs::read_to_string(&path).ok().map(|text| Source { path: name, text })
+    });
+    let below =
+        ["src", "tests", "benches", "config", "templates", "docs", "tools", "packaging"].map(files_below).concat();
+    expect_none(&of_root.chain(below).flat_map(|file| merge_marks(&file)).collect::<Vec<_>>());
+    let sample = format!("a\n{} HEAD\nb\n=======\nc\n{} x\n", "<".repeat(7), ">".repeat(7));
+    assert_eq!(merge_marks(&Source::sample("docs/x.md", &sample)).len(), 2);
+}
+
+fn merge_marks(file: &Source) -> Vec<String> {
+    let marks = ["<", ">"].map(|mark| format!("{} ", mark.repeat(7)));
+    let marked = |line: &str| marks.iter().any(|mark| line.starts_with(mark.as_str()));
+    let numbered = file.text.lines().zip(0..).filter(|(line, _)| marked(line));
+    numbered.map(|(_, number)| file.says(number, "a merge is half done")).collect()
+}
+
+/// A file fits in the head; tests do not count, since they are read one by one.
+#[test]
+fn files_fit_in_the_head() {
+    let files: Vec<Source> = files_below("src").into_iter().filter(|file| file.is("rs") || file.is("lua")).collect();
+    expect_none(&files.iter().filter_map(too_long).collect::<Vec<_>>());
+    for longer in &LONGER {
+        let exists = files.iter().any(|file| file.path == longer.file && tests_begin(&file.text) > LINES_MAX);
+        assert!(exists, "{} needs no exception any more", longer.file);
+    }
+}
+
+/// As above.
+#[test]
+fn files_that_are_too_long_are_found() {
+    let lines = |count: usize| "let x = 1;\n".repeat(count);
+    let long = |text: String| too_long(&Source::sample("src/wire/x.rs", &text)).is_some();
+    assert!(long(lines(LINES_MAX + 1)));
+    assert!(!long(lines(LINES_MAX)));
+    assert!(!long(format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", lines(LINES_MAX), lines(500))));
+}

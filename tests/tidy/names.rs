@@ -1,0 +1,149 @@
+//! Names: no two public types of one name, none of the words that ARCHITECTURE.md's glossary bans.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::source::{Keep, Source, expect_none, first_word, rust_below, stripped, tests_begin};
+
+/// What defines a name that others read.
+const DEFINING: [&str; 8] = ["struct ", "enum ", "trait ", "type ", "fn ", "mod ", "const ", "static "];
+
+/// Where a banned word is the field's own term.
+const ALLOWED: [Allowed; 2] = [
+    Allowed { name: "confirm_link", reason: "a link in a mail" },
+    Allowed { name: "confirm_links_below", reason: "links in mails" },
+];
+
+/// A name that may hold a banned word.
+struct Allowed {
+    name: &'static str,
+    reason: &'static str,
+}
+
+/// The words that no name may hold, as the glossary of ARCHITECTURE.md lists them: the line that begins with `Not in names:`.
+fn banned_words(architecture: &str) -> Vec<String> {
+    let line =
+        architecture.split("Not in names:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
+    let words = line.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_owned).collect()
+}
+
+/// A definition that stands in a file before its tests.
+struct Defined<'a> {
+    line: usize,
+    keyword: &'static str,
+    name: String,
+    public: bool,
+    file: &'a Source,
+}
+
+fn definitions(file: &Source) -> Vec<Defined<'_>> {
+    let code = stripped(&file.text, Keep::Code);
+    let mut found = Vec::new();
+    for (line, text) in code.lines().enumerate().take(tests_begin(&file.text)) {
+        let text = text.trim_start();
+        let public = text.starts_with("pub ") || text.starts_with("pub(");
+        let text = text.strip_prefix("pub").map_or(text, |rest| rest[visibility(rest)..].trim_start());
+        let text = text.trim_start_matches("async ").trim_start_matches("const fn").trim_start();
+        let text = if text.starts_with("const fn") { &text["const ".len()..] } else { text };
+        for keyword in DEFINING {
+            if let Some(rest) = text.strip_prefix(keyword) {
+                found.push(Defined { line, keyword, name: first_word(rest), public, file });
+            }
+        }
+    }
+    found
+}
+
+/// The length of `(super)` and the like.
+fn visibility(rest: &str) -> usize {
+    if rest.starts_with('(') { rest.find(')').map_or(0, |at| at + 1) } else { 0 }
+}
+
+/// Public types of one name in two files.
+fn doubled_types(files: &[Source]) -> Vec<String> {
+    let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for defined in files.iter().flat_map(definitions) {
+        // Indented ones belong to a trait or an impl.
+        let of_type = matches!(defined.keyword, "struct " | "enum " | "trait " | "type ");
+        if of_type && defined.public {
+            by_name.entry(defined.name).or_default().push(format!("{}:{}", defined.file.path, defined.line + 1));
+        }
+    }
+    let doubled = by_name.into_iter().filter(|(_, places)| places.len() > 1);
+    doubled.map(|(name, places)| format!("{name} is the name of several types: {}", places.join(", "))).collect()
+}
+
+/// Names that hold a banned word, and files that bear one.
+fn banned_names(files: &[Source], banned: &[String]) -> Vec<String> {
+    let is_allowed = |name: &str| ALLOWED.iter().any(|allowed| allowed.name == name && !allowed.reason.is_empty());
+    let held = |name: &str| banned.iter().find(|banned| words_of(name).contains(banned)).cloned();
+    let mut violations = Vec::new();
+    for file in files {
+        let stem = Path::new(&file.path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        if let Some(word) = held(stem).filter(|_| !is_allowed(stem)) {
+            violations.push(format!("{}: the file's name holds {word:?}", file.path));
+        }
+        for defined in definitions(file) {
+            if let Some(word) = held(&defined.name).filter(|_| !is_allowed(&defined.name)) {
+                violations.push(file.says(defined.line, &format!("{} holds {word:?}", defined.name)));
+            }
+        }
+    }
+    violations
+}
+
+/// The words of a name in lower case: `retry`, `after` of `RetryAfter` and of `RETRY_AFTER`.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before_lower = false;
+    for letter in name.chars() {
+        if letter == '_' || (letter.is_uppercase() && before_lower) {
+            words.push(String::new());
+        }
+        before_lower = letter.is_lowercase();
+        if letter != '_' {
+            words.last_mut().expect("never empty").extend(letter.to_lowercase());
+        }
+    }
+    words
+}
+
+fn banned() -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
+    banned_words(&fs::read_to_string(path).expect("ARCHITECTURE.md"))
+}
+
+/// A name that stands for two things sends its reader to the wrong one.
+#[test]
+fn public_types_have_names_of_their_own() {
+    expect_none(&doubled_types(&rust_below("src")));
+}
+
+/// A metaphor has to be explained to everybody; a term of the field is known.
+#[test]
+fn names_are_terms_of_the_field() {
+    let banned = banned();
+    assert!(banned.len() > 10, "ARCHITECTURE.md bans {banned:?}");
+    expect_none(&banned_names(&rust_below("src"), &banned));
+}
+
+/// The rules must be able to fail, and leave private types and words within words alone.
+#[test]
+fn doubled_and_banned_names_are_found() {
+    let files = [
+        Source::sample("src/a/x.rs", "pub struct Held;\npub(crate) enum Kind { A }\nstruct Mine;"),
+        Source::sample(
+            "src/b/y.rs",
+            "pub type Held = u8;\nenum Kind {}\nstruct Mine;\n#[cfg(test)]\nmod tests {\n    pub struct Held;\n}",
+        ),
+    ];
+    assert_eq!(doubled_types(&files).len(), 1);
+    let banned = banned_words("x\nNot in names: room, door,\nlife.\n\nOther");
+    assert_eq!(banned, ["room", "door", "life"]);
+    let of = |path: &str, text: &str| banned_names(&[Source::sample(path, text)], &banned).len();
+    assert_eq!(of("src/a/room.rs", ""), 1);
+    assert_eq!(of("src/a/x.rs", "pub async fn room_for() {}\npub(super) const LIFE_MAX: u8 = 1;\nstruct OpenDoor;"), 3);
+    assert_eq!(of("src/a/x.rs", "fn lifetime() {}\nconst fn roomy() {}\n// fn room()\nstruct Bathrooms;"), 0);
+}
