@@ -70,12 +70,15 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let field = error.path().to_string();
-        match (error.inner().classify(), field.as_str()) {
-            (serde_json::error::Category::Data, ".") => Problem::bad_request(format!("the body: {}", error.inner())),
-            (serde_json::error::Category::Data, _) => Problem::bad_request(format!("{field}: {}", error.inner())),
-            _ => not_json(error.inner()),
+        if error.inner().classify() != serde_json::error::Category::Data {
+            return not_json(error.inner());
         }
+        let field = error.path().to_string();
+        let field = if field == "." { "the body" } else { &field };
+        // The field says where it is: the line of a body that a program wrote helps nobody.
+        let message = error.inner().to_string();
+        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+        Problem::bad_request(format!("{field}: {message}"))
     })?;
     deserializer.end().map_err(|error| not_json(&error))?;
     Ok(parsed)

@@ -127,7 +127,7 @@ pub enum MuteState {
     Unmuted,
 }
 
-/// A contact that the operator names in a list of all that should be there.
+/// A contact that the operator names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedContact {
     /// The contact. Its id, mute and consent apply only where its address is new.
@@ -145,13 +145,26 @@ pub enum SecretSource {
     Generated,
 }
 
-/// What happens to contacts that the operator does not name and that the subject's side added.
+/// What a merge does with stored contacts that are not named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnnamedContacts {
-    /// They stay.
-    KeepSubjects,
-    /// They are removed with all others.
+    /// All of them stay.
+    KeepAll,
+    /// Those that the operator wrote are removed. Those that the subject's side added stay, and elements that can't be read.
+    RemoveOperators,
+    /// All of them are removed.
     RemoveAll,
+}
+
+/// What a merge kept, beside the contacts that were named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MergeReport {
+    /// Stored webhooks whose secret was kept in the place of a generated one.
+    pub kept_secrets: Vec<Contact>,
+    /// Contacts that the subject's side added and that were not named.
+    pub kept_of_subject: Vec<Contact>,
+    /// How many elements were kept that can't be read.
+    pub kept_unreadable: usize,
 }
 
 impl ContactArray {
@@ -194,6 +207,12 @@ impl ContactArray {
             Some(StoredContact { contact, origin, consent, position })
         };
         self.elements.iter().map(AsRef::as_ref).enumerate().filter_map(read).collect()
+    }
+
+    /// How many elements can't be read.
+    #[must_use]
+    pub fn unreadable(&self) -> usize {
+        self.elements.len() - self.contacts().len()
     }
 
     /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id, the unverified one.
@@ -289,29 +308,30 @@ impl ContactArray {
         with_id.len()
     }
 
-    /// Makes the operator's contacts those that are named. One whose address is there keeps its id, mute and consent, and its secret
-    /// unless another was named; one that waits for a consent becomes verified, since the operator vouches for it. Elements that can't
-    /// be read are removed, but for those of the subject's side. `can_sign` says whether a stored secret is worth keeping. Returns the
-    /// stored contacts whose secret was kept in the place of a generated one.
+    /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps its id, mute,
+    /// consent and further fields, and its secret unless another was named; one that waits for a consent becomes verified, since the
+    /// operator vouches for it. `can_sign` says whether a stored secret is worth keeping.
     pub fn merge(
         &mut self,
         named: &[NamedContact],
         unnamed: UnnamedContacts,
         can_sign: impl Fn(&Contact) -> bool,
-    ) -> Vec<Contact> {
+    ) -> MergeReport {
         let stored = self.contacts();
-        let mut keeps_secret = Vec::new();
-        let mut kept: Vec<usize> = Vec::new();
+        let mut report = MergeReport::default();
+        let mut named_positions = Vec::new();
         let mut added = Vec::new();
         for NamedContact { contact, secret } in named {
             let of_address = stored.iter().filter(|other| has_same_address(&other.contact, contact));
-            let Some(found) = of_address.min_by_key(|other| !other.contact.verified) else {
+            // Among several of one address, the one that signs alerts today.
+            let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !can_sign(&other.contact)))
+            else {
                 added.push(contact);
                 continue;
             };
-            kept.push(found.position);
+            named_positions.push(found.position);
             if *secret == SecretSource::Generated && can_sign(&found.contact) {
-                keeps_secret.push(found.contact.clone());
+                report.kept_secrets.push(found.contact.clone());
             } else if !has_same_secret(&found.contact, contact) {
                 self.set_secret(found.position, contact);
             }
@@ -319,17 +339,17 @@ impl ContactArray {
                 self.set(found.position, VERIFIED, &true);
             }
         }
-        let is_subjects = |element: &RawValue| ElementFields::of(element).is_some_and(|fields| fields.has(VERIFIED));
         let before = self.elements.len();
         let mut position = 0;
-        self.elements.retain(|element| {
-            let is_named = kept.contains(&position);
+        self.elements.retain(|_| {
+            let is_named = named_positions.contains(&position);
+            let readable = stored.iter().find(|stored| stored.position == position);
             position += 1;
-            is_named || (unnamed == UnnamedContacts::KeepSubjects && is_subjects(element))
+            is_named || report.keeps(readable, unnamed)
         });
         self.is_changed |= self.elements.len() != before;
         added.into_iter().for_each(|contact| self.push(contact));
-        keeps_secret
+        report
     }
 
     fn push(&mut self, contact: &Contact) {
@@ -355,6 +375,26 @@ impl ContactArray {
         let element = fields.to_json();
         self.is_changed |= element.get() != self.elements[position].get();
         self.elements[position] = element;
+    }
+}
+
+impl MergeReport {
+    /// Whether an element that is not named stays; `None` for one that can't be read. Notes what stays.
+    fn keeps(&mut self, element: Option<&StoredContact>, unnamed: UnnamedContacts) -> bool {
+        let origin = element.map(|stored| stored.origin);
+        let stays = match unnamed {
+            UnnamedContacts::KeepAll => true,
+            UnnamedContacts::RemoveOperators => origin != Some(ContactOrigin::Operator),
+            UnnamedContacts::RemoveAll => false,
+        };
+        match element {
+            Some(stored) if stays && stored.origin == ContactOrigin::Subject => {
+                self.kept_of_subject.push(stored.contact.clone());
+            }
+            None if stays => self.kept_unreadable += 1,
+            _ => {}
+        }
+        stays
     }
 }
 
@@ -651,6 +691,13 @@ mod tests {
         array.to_stored()
     }
 
+    fn secret_of(contact: &Contact) -> &str {
+        match &contact.endpoint {
+            Endpoint::Webhook { secret, .. } => secret.reveal(),
+            Endpoint::Email { .. } => "",
+        }
+    }
+
     fn named(contact: Contact, secret: SecretSource) -> NamedContact {
         NamedContact { contact, secret }
     }
@@ -663,10 +710,14 @@ mod tests {
         let pending = r#"{"channel":"email","address":"new@b.test","verified":false}"#;
         let stored = format!(r#"[{main},{{"channel":"email","address":"old@b.test"}},7,{confirmed},{pending}]"#);
         let again = [named(Contact::email("a@b.test"), SecretSource::Named)];
-        let kept = merged(&stored, &again, UnnamedContacts::KeepSubjects);
-        assert_eq!(kept, format!("[{main},{confirmed},{pending}]"));
-        assert_eq!(merged(&kept, &again, UnnamedContacts::KeepSubjects), kept, "once more changes nothing");
+        let kept = merged(&stored, &again, UnnamedContacts::RemoveOperators);
+        assert_eq!(kept, format!("[{main},7,{confirmed},{pending}]"));
+        assert_eq!(merged(&kept, &again, UnnamedContacts::RemoveOperators), kept, "once more changes nothing");
         assert_eq!(merged(&stored, &again, UnnamedContacts::RemoveAll), format!("[{main}]"));
+        assert_eq!(merged(&stored, &again, UnnamedContacts::KeepAll), stored);
+        let report = array(&stored).merge(&again, UnnamedContacts::RemoveOperators, |_| true);
+        let kept: Vec<&str> = report.kept_of_subject.iter().map(Contact::address).collect();
+        assert_eq!((kept, report.kept_unreadable), (vec!["own@b.test", "new@b.test"], 1));
         // The operator vouches for what was not confirmed.
         let both = [Contact::email("new@b.test"), Contact::email("first@b.test")];
         let both = both.map(|contact| named(contact, SecretSource::Named));
@@ -684,13 +735,19 @@ mod tests {
         let stored = format!("[{},{}]", of(good, "old"), of(broken, "old"));
         let generated = [good, broken].map(|url| named(hook(url, "made"), SecretSource::Generated));
         let expected = format!("[{},{}]", of(good, "old"), of(broken, "made"));
-        assert_eq!(merged(&stored, &generated, UnnamedContacts::KeepSubjects), expected);
+        assert_eq!(merged(&stored, &generated, UnnamedContacts::RemoveOperators), expected);
         let explicit = [good, broken].map(|url| named(hook(url, "mine"), SecretSource::Named));
         let expected = format!("[{},{}]", of(good, "mine"), of(broken, "mine"));
-        assert_eq!(merged(&stored, &explicit, UnnamedContacts::KeepSubjects), expected);
+        assert_eq!(merged(&stored, &explicit, UnnamedContacts::RemoveOperators), expected);
+        // Of two contacts of one URL, the one that signs alerts keeps its secret.
+        let twice = format!("[{},{}]", of(good, "cut off"), of(good, "old"));
+        let mut array = array(&twice);
+        let signs = |contact: &Contact| secret_of(contact) == "old";
+        array.merge(&generated[..1], UnnamedContacts::RemoveOperators, signs);
+        assert_eq!(array.to_stored(), format!("[{}]", of(good, "old")));
         // A secret that somebody proposed through the API is not the one that the receiver checks with.
         let proposed = r#"{"channel":"webhook","url":"https://x.test/","secret":"new","verified":false}"#;
         let beside = format!("[{proposed},{}]", of(good, "old"));
-        assert_eq!(merged(&beside, &generated[..1], UnnamedContacts::KeepSubjects), beside);
+        assert_eq!(merged(&beside, &generated[..1], UnnamedContacts::RemoveOperators), beside);
     }
 }

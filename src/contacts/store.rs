@@ -18,12 +18,12 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("sto
 /// writes without end.
 pub const TRIES_MAX: u32 = 10;
 
-/// The fields of a change: those with a value, and those that are removed.
-#[derive(Debug, Default)]
-pub struct Fields {
-    /// Each with its value.
+/// The fields of a subject's hash that a change writes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldChanges {
+    /// Fields that are set, each with its value.
     pub set: Vec<(String, String)>,
-    /// Their names.
+    /// Fields that are removed.
     pub cleared: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub fn load(pipeline: &mut Pipeline) {
 
 /// Adds the command that writes `fields` if the contacts are still those that were `read` (empty for none). It answers `written` or
 /// `changed`.
-pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields: &Fields) {
+pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields: &FieldChanges) {
     let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys::subject(subject));
     command.arg(read).arg(fields.set.len());
     for (name, value) in &fields.set {

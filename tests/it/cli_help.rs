@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 24] = [
     "",
     "run",
     "demo",
@@ -27,6 +27,7 @@ const VERBS: [&str; 23] = [
     "deliveries replay",
     "refused list",
     "send-test",
+    "listen",
     "preview",
     "completions",
     "man",

@@ -29,6 +29,13 @@ fn snapshot(name: &str, text: impl Display) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
+/// Sets fields of a subject, as the platform does.
+async fn set(redis: &RedisServer, subject: &str, fields: &[&str]) {
+    let mut command = redis::cmd("HSET");
+    command.arg(format!("quota_subject:{subject}")).arg(fields);
+    let () = redis.client().query(&command).await.expect("the platform may set subjects");
+}
+
 /// A receiver is tried out with what it will get: a signed message that says that it is a test. No Redis is needed for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_gets_one_signed_test_message() {
@@ -108,21 +115,16 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     });
     let broken = json!({"id": "c_old", "channel": "sms"});
     let contacts = json!([own[0], own[1], broken]).to_string();
-    let mut command = redis::cmd("HSET");
-    let () =
-        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
+    set(&redis, "alice", &["contacts", &contacts]).await;
     told.add("several contacts", run(&["--subject", "alice"]).run().told());
     told.add("an unknown contact", run(&["--subject", "alice", "--contact", "c_three"]).run().told());
     let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
-    let mut command = redis::cmd("HSET");
-    let () =
-        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
+    set(&redis, "alice", &["contacts", &unverified]).await;
     let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
     assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
     told.add("an unverified contact", run(&["--subject", "alice"]).run().told());
     snapshot("contact_of_a_subject", told);
-    let mut command = redis::cmd("HSET");
-    let () = redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
+    set(&redis, "alice", &["contacts", &contacts]).await;
     let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
     assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
     assert_eq!(receiver.next().await.uri.path(), "/two");
@@ -141,8 +143,7 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     let contacts = json!([{"channel": "webhook", "url": receiver.url("/"), "secret": SECRET}]).to_string();
     let fields = ["timezone", "Asia/Tokyo", "limit:tokens", "7", "contacts", &contacts];
     let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
-    let mut command = redis::cmd("HSET");
-    let () = redis.client().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
+    set(&redis, "alice", &fields).await;
     let cooled = async || {
         let keys: Vec<String> =
             redis.client().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
@@ -156,8 +157,7 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert_eq!((said("metric"), said("limit"), said("used")), (json!("tokens"), json!(7), json!(6)), "{body}");
 
     // What can't be read is told, as `usage` tells it, and the message goes out.
-    let mut command = redis::cmd("HSET");
-    let () = redis.client().query(command.arg("quota_subject:alice").arg(&["plan", "gold"])).await.expect("set");
+    set(&redis, "alice", &["plan", "gold"]).await;
     let unknown = run().run();
     assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
@@ -171,9 +171,7 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
     for (subject, path) in [("alice", "/shared"), ("bob", "/own"), ("carol", "/shared")] {
         let contact = json!([{"id": "w", "channel": "webhook", "url": receiver.url(path), "secret": SECRET}]);
-        let mut command = redis::cmd("HSET");
-        command.arg(format!("quota_subject:{subject}")).arg("contacts").arg(contact.to_string());
-        let () = redis.client().query(&command).await.expect("set");
+        set(&redis, subject, &["contacts", &contact.to_string()]).await;
     }
     let run = |subject| send(&["--subject", subject]).redis(&redis.url()).run();
     // One that did not arrive left all the same.

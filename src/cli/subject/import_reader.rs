@@ -14,7 +14,7 @@ const FIELDS: [&str; 7] = ["subject", "plan", "timezone", "thresholds", "email",
 
 /// What one line names, as written. Nothing is judged yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Row {
+pub struct ImportRow {
     /// Who.
     pub subject: Option<String>,
     /// The plan.
@@ -35,16 +35,16 @@ pub struct Row {
 
 /// One line and what was made of it.
 #[derive(Debug)]
-pub struct Line {
+pub struct ImportLine {
     /// Its number, 1 for the first line of the file.
     pub number: u64,
     /// The row, or what is wrong with the line.
-    pub row: Result<Row, String>,
+    pub row: Result<ImportRow, String>,
 }
 
 /// Why the rest of the file can't be read.
 #[derive(Debug, thiserror::Error)]
-pub enum RowsError {
+pub enum ImportReadError {
     /// Reading failed.
     #[error("read line {line}")]
     Read {
@@ -71,7 +71,7 @@ pub enum RowsError {
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum RowsFormat {
+pub enum ImportFormat {
     /// A header line, then a line for each subject
     Csv,
     /// One JSON object a line
@@ -80,25 +80,25 @@ pub enum RowsFormat {
 
 /// The lines of a file.
 #[derive(Debug)]
-pub struct Rows<R> {
+pub struct ImportReader<R> {
     input: R,
-    format: RowsFormat,
+    format: ImportFormat,
     /// The CSV header, once read.
     header: Option<Vec<String>>,
     line: u64,
 }
 
-impl<R: BufRead> Rows<R> {
+impl<R: BufRead> ImportReader<R> {
     /// Reads `input`; without a format, `{` as the first character means JSON Lines.
     ///
     /// # Errors
     ///
     /// When the first bytes can't be read.
-    pub fn new(mut input: R, format: Option<RowsFormat>) -> Result<Self, RowsError> {
-        let start = input.fill_buf().map_err(|source| RowsError::Read { line: 1, source })?;
+    pub fn new(mut input: R, format: Option<ImportFormat>) -> Result<Self, ImportReadError> {
+        let start = input.fill_buf().map_err(|source| ImportReadError::Read { line: 1, source })?;
         let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
         let is_json = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-        let format = format.unwrap_or(if is_json { RowsFormat::Jsonl } else { RowsFormat::Csv });
+        let format = format.unwrap_or(if is_json { ImportFormat::Jsonl } else { ImportFormat::Csv });
         Ok(Self { input, format, header: None, line: 0 })
     }
 
@@ -106,30 +106,30 @@ impl<R: BufRead> Rows<R> {
     ///
     /// # Errors
     ///
-    /// [`RowsError`]: what follows can't be read either.
-    pub fn next_line(&mut self) -> Result<Option<Line>, RowsError> {
+    /// [`ImportReadError`]: what follows can't be read either.
+    pub fn next_line(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
         match self.format {
-            RowsFormat::Jsonl => self.next_json(),
-            RowsFormat::Csv => self.next_csv(),
+            ImportFormat::Jsonl => self.next_json(),
+            ImportFormat::Csv => self.next_csv(),
         }
     }
 
-    fn next_json(&mut self) -> Result<Option<Line>, RowsError> {
+    fn next_json(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
         while let Some(bytes) = self.read_line()? {
             if !bytes.trim_ascii().is_empty() {
-                return Ok(Some(Line { number: self.line, row: row_of_json(&bytes) }));
+                return Ok(Some(ImportLine { number: self.line, row: row_of_json(&bytes) }));
             }
         }
         Ok(None)
     }
 
-    fn next_csv(&mut self) -> Result<Option<Line>, RowsError> {
+    fn next_csv(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
         while let Some(Record { number, cells }) = self.read_record()? {
             match (&self.header, cells) {
                 (None, cells) => self.header = Some(header_of(number, cells)?),
                 (Some(header), cells) => {
                     let row = cells.and_then(|cells| row_of_cells(header, cells));
-                    return Ok(Some(Line { number, row }));
+                    return Ok(Some(ImportLine { number, row }));
                 }
             }
         }
@@ -137,16 +137,16 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// The next line without its end; `None` at the end of the file.
-    fn read_line(&mut self) -> Result<Option<Vec<u8>>, RowsError> {
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, ImportReadError> {
         let line = self.line + 1;
         let mut bytes = Vec::new();
         let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes);
-        let read = read.map_err(|source| RowsError::Read { line, source })?;
+        let read = read.map_err(|source| ImportReadError::Read { line, source })?;
         if read == 0 {
             return Ok(None);
         }
         if read as u64 == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
-            return Err(RowsError::Endless { line });
+            return Err(ImportReadError::Endless { line });
         }
         self.line = line;
         if line == 1 && bytes.starts_with(BYTE_ORDER_MARK) {
@@ -156,7 +156,7 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// The next CSV record that is not blank (RFC 4180): a quoted cell may hold commas, doubled quotes and line ends.
-    fn read_record(&mut self) -> Result<Option<Record>, RowsError> {
+    fn read_record(&mut self) -> Result<Option<Record>, ImportReadError> {
         loop {
             let Some(mut bytes) = self.read_line()? else { return Ok(None) };
             let number = self.line;
@@ -167,7 +167,7 @@ impl<R: BufRead> Rows<R> {
             while bytes.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
                 match self.read_line()? {
                     Some(more) if (bytes.len() + more.len()) as u64 <= LINE_BYTES_MAX => bytes.extend(more),
-                    _ => return Err(RowsError::Endless { line: number }),
+                    _ => return Err(ImportReadError::Endless { line: number }),
                 }
             }
             let text = std::str::from_utf8(&bytes).map_err(|_| "not UTF-8".to_owned());
@@ -226,8 +226,8 @@ fn quoted_cell(text: &str) -> Result<(String, &str), String> {
     }
 }
 
-fn header_of(line: u64, cells: Result<Vec<String>, String>) -> Result<Vec<String>, RowsError> {
-    let wrong = |why| RowsError::Header { line, why };
+fn header_of(line: u64, cells: Result<Vec<String>, String>) -> Result<Vec<String>, ImportReadError> {
+    let wrong = |why| ImportReadError::Header { line, why };
     let header = cells.map_err(wrong)?;
     header.iter().try_for_each(|name| known(name)).map_err(wrong)?;
     if !header.iter().any(|name| name == "subject") {
@@ -244,23 +244,23 @@ fn known(name: &str) -> Result<(), String> {
     Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", FIELDS.join(", ")))
 }
 
-fn row_of_cells(header: &[String], cells: Vec<String>) -> Result<Row, String> {
+fn row_of_cells(header: &[String], cells: Vec<String>) -> Result<ImportRow, String> {
     if cells.len() != header.len() {
         return Err(format!("{} cells, but the header has {}", cells.len(), header.len()));
     }
-    let mut row = Row::default();
+    let mut row = ImportRow::default();
     for (name, cell) in header.iter().zip(cells) {
         row.take(name, Some(cell).filter(|cell| !cell.is_empty()))?;
     }
     Ok(row)
 }
 
-fn row_of_json(bytes: &[u8]) -> Result<Row, String> {
+fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
     use serde_json::Value;
     // Only the place is told, not the text: it may hold a secret.
     let broken = |error: serde_json::Error| format!("not a JSON object, at column {}", error.column());
     let object: serde_json::Map<String, Value> = serde_json::from_slice(bytes).map_err(broken)?;
-    let mut row = Row::default();
+    let mut row = ImportRow::default();
     for (name, value) in object {
         known(&name)?;
         match value {
@@ -289,7 +289,7 @@ fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String>
     }
 }
 
-impl Row {
+impl ImportRow {
     /// Takes one cell. An empty one leaves its setting alone; it keeps its place among webhooks and secrets.
     fn take(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
         let slot = match name {
@@ -327,10 +327,10 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn lines(text: &str) -> Vec<(u64, Result<Row, String>)> {
-        let mut rows = Rows::new(text.as_bytes(), None).expect("readable");
+    fn lines(text: &str) -> Vec<(u64, Result<ImportRow, String>)> {
+        let mut rows = ImportReader::new(text.as_bytes(), None).expect("readable");
         let mut lines = Vec::new();
-        while let Some(Line { number, row }) = rows.next_line().expect("readable") {
+        while let Some(ImportLine { number, row }) = rows.next_line().expect("readable") {
             lines.push((number, row));
         }
         lines
@@ -360,8 +360,8 @@ mod tests {
     /// A forgotten quote would otherwise swallow the file.
     #[test]
     fn an_open_quote_ends_the_import_with_its_line() {
-        let mut rows = Rows::new("subject\n\"alice\nbob\n".as_bytes(), None).expect("readable");
-        assert!(matches!(rows.next_line(), Err(RowsError::Endless { line: 2 })));
+        let mut rows = ImportReader::new("subject\n\"alice\nbob\n".as_bytes(), None).expect("readable");
+        assert!(matches!(rows.next_line(), Err(ImportReadError::Endless { line: 2 })));
     }
 
     /// The nth secret belongs to the nth webhook, also when a cell between is empty.
