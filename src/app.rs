@@ -81,7 +81,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     // The real port, where the configuration leaves it to the system.
     let address = listener.local_addr().context("ask where http listens")?;
     tracing::info!(%address, "http listens");
-    let keys = Keys::new(&config.stream.key);
+    let keys = config.keys();
     let readiness = Arc::new(Readiness::default());
     let link_slot = Arc::new(OnceLock::new());
     let parts = DeskParts { client: Arc::clone(&link_slot), keys: keys.clone(), config: config.verification.clone() };
@@ -198,14 +198,14 @@ fn spawn_work(
     let (client, keys) = (Arc::clone(&ready.client), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
-    let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
+    let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
     let (for_worker, for_waker, for_checks) = (ChangeFeed::default(), ChangeFeed::default(), ChangeFeed::default());
 
     let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
-    let watch = ChangeListener::new(ready.target.client_resp3()?, readers);
+    let watch = ChangeListener::new(ready.target.client_resp3()?, &keys, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
 
-    let lookup = SettingsLookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
+    let lookup = SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, for_checks);
     // A link of its own, so that no check queues behind a commit.
     let checker =
         Arc::new(Checker::new(RedisClient::new(ready.target.client()?), lookup, CheckScript::new(keys.clone())));

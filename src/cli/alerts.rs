@@ -8,7 +8,7 @@ use super::context::CliContext;
 use super::{clock, connect};
 use crate::ledger::query;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
-use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};
+use crate::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
 
 /// Arguments of `alerts`.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ struct Shown<'a> {
 pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config)?;
-    let keys = Keys::new(&config.stream.key);
+    let keys = config.keys();
     let days = match args.day {
         Some(day) => vec![day],
         None => recent(clock::server_time(&redis).await?)?,

@@ -7,6 +7,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 
 use crate::config::{Config, masked_url};
 use crate::terminal::hint::{self, Hint as _};
+use crate::types::Keys;
 use crate::wire::endpoint::EMBEDDED;
 use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
@@ -14,6 +15,7 @@ use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind
 #[derive(Debug)]
 pub struct Redis {
     client: RedisClient,
+    keys: Keys,
     /// The URL as it may be shown.
     shown: String,
     /// The number of the database.
@@ -31,6 +33,7 @@ pub fn redis(config: &Config) -> anyhow::Result<Redis> {
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis {
         client: RedisClient::new(target.client()?),
+        keys: config.keys(),
         shown: shown(&target, &config.redis),
         db: target.db,
         embedded,
@@ -77,6 +80,12 @@ impl Redis {
     #[must_use]
     pub const fn client(&self) -> &RedisClient {
         &self.client
+    }
+
+    /// The keys of the configured partition and its subjects.
+    #[must_use]
+    pub const fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// The URL as it may be shown.

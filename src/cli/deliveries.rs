@@ -104,7 +104,7 @@ pub struct ReplayArgs {
 /// A bad configuration, an id that is not there, a delivery that is not dead, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let books = Books { redis: connect::redis(&config)?, keys: Keys::new(&config.stream.key) };
+    let books = Books { redis: connect::redis(&config)?, keys: config.keys() };
     match args.action {
         DeliveriesAction::List(args) => run_list(args, &books).await,
         DeliveriesAction::Show(args) => run_show(args, &books).await,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::connect::{self, Redis};
 use super::context::CliContext;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say_empty};
-use crate::types::{Keys, StreamId};
+use crate::types::StreamId;
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 const PAGE: usize = 500;
@@ -63,7 +63,7 @@ type RawEntry = (String, Vec<Vec<u8>>);
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
     let RefusedAction::List { limit, format } = args.action;
     let config = context.config()?;
-    let key = Keys::new(&config.stream.key).refused();
+    let key = config.keys().refused();
     let redis = connect::redis(&config)?;
     let mut printer = Printer {
         format: format.format(),

@@ -18,7 +18,7 @@ use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, keys};
+use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
 /// verb in a loop is written quickly.
@@ -91,7 +91,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         sender.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     if let Some(redis) = &redis {
-        cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
+        cool_down(redis, &config.keys(), &contact).await?;
     }
     let outcome = sender.send_test(&contact, &sample, now).await;
     sender.close().await;
@@ -135,7 +135,7 @@ fn own_time() -> UnixMs {
 /// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
 async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config)?;
-    let book = ContactBook::new(config.fallback.contacts.clone());
+    let book = ContactBook::new(config.keys(), config.fallback.contacts.clone());
     let contacts = match book.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
         Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
@@ -185,7 +185,7 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
     let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(subject));
+    command.arg(redis.keys().subject(subject));
     let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let (Settings { plan, zone, limits }, unreadable) = Settings::read(&fields, &plans);

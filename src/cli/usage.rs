@@ -15,7 +15,7 @@ use crate::subjects::record::{LIMIT_PREFIX, PLAN, TIMEZONE};
 use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, or_dash, say};
 use crate::types::alert::used_percent;
-use crate::types::{AlertId, Day, DaySpan, Keys, Metric, Percent, Subject, Units, UnixMs, keys};
+use crate::types::{AlertId, Day, DaySpan, Metric, Percent, Subject, Units, UnixMs};
 
 /// Arguments of `usage`.
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(&subject));
+    command.arg(redis.keys().subject(&subject));
     let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
     let (settings, unreadable) = Settings::read(&fields, &plans);
     warn(&subject, &unreadable);
@@ -84,7 +84,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
         None => today(settings.zone, clock::server_time(&redis).await?)?,
     };
     let limited: Vec<Metric> = settings.limits.keys().cloned().collect();
-    let usage = query::usage(redis.client(), &Keys::new(&config.stream.key), &subject, day, &limited).await;
+    let usage = query::usage(redis.client(), &config.keys(), &subject, day, &limited).await;
     let usage = redis.judged(format_args!("read usage of {subject}"), usage)?;
     let metrics = usage.into_iter().map(|usage| shown(usage, &settings)).collect();
     let shown = Shown { subject, plan: settings.plan, timezone: settings.zone.name(), day, metrics };

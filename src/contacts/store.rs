@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use redis::{Pipeline, RedisError, RedisResult};
 
 use super::stored;
-use crate::types::{Subject, keys};
+use crate::types::{Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store.lua")));
@@ -44,8 +44,8 @@ pub fn load(pipeline: &mut Pipeline) {
 
 /// Adds the command that writes `fields` if the contacts are still those that were `read` (empty for none). It answers `written` or
 /// `changed`.
-pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields: &Fields) {
-    let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys::subject(subject));
+pub fn write_if(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, read: &[u8], fields: &Fields) {
+    let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys.subject(subject));
     command.arg(read).arg(fields.set.len());
     for (name, value) in &fields.set {
         command.arg(name).arg(value);
@@ -58,9 +58,9 @@ pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields:
 /// # Errors
 ///
 /// As [`RedisClient::query`].
-pub async fn read_contacts(client: &RedisClient, subject: &Subject) -> RedisResult<Vec<u8>> {
+pub async fn read_contacts(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<u8>> {
     let mut command = redis::cmd("HGET");
-    command.arg(keys::subject(subject)).arg(stored::CONTACTS);
+    command.arg(keys.subject(subject)).arg(stored::CONTACTS);
     Ok(client.query::<Option<Vec<u8>>>(&command).await?.unwrap_or_default())
 }
 
@@ -75,13 +75,14 @@ pub async fn read_contacts(client: &RedisClient, subject: &Subject) -> RedisResu
 /// What `change` says, and what Redis or the connection said.
 pub async fn change_contacts<E: From<RedisError>>(
     client: &RedisClient,
+    keys: &Keys,
     subject: &Subject,
     mut change: impl FnMut(&[u8]) -> Result<Option<String>, E>,
 ) -> Result<Stored, E> {
     for _ in 0..TRIES_MAX {
-        let read = read_contacts(client, subject).await?;
+        let read = read_contacts(client, keys, subject).await?;
         let changed = change(&read)?;
-        let call = SCRIPT.call().key(keys::subject(subject)).arg(read);
+        let call = SCRIPT.call().key(keys.subject(subject)).arg(read);
         let (call, stored) = match changed {
             None => (call.arg(0), Stored::Kept),
             // A subject that has nothing else is then unknown again.

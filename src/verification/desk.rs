@@ -127,7 +127,7 @@ impl Desk {
         let request = within_deadline(async {
             let client = self.client()?;
             let request = self.pace.count_added(client, &candidate, &contact).await?;
-            store(client, &candidate.subject, &contact).await?;
+            store(client, &self.parts.keys, &candidate.subject, &contact).await?;
             Ok(request)
         })
         .await?;
@@ -145,13 +145,13 @@ impl Desk {
     pub async fn remove(&self, candidate: &Candidate) -> Result<(), DeskError> {
         let removed = within_deadline(async {
             let client = self.client()?;
-            let stored = read_contacts(client, &candidate.subject).await?;
+            let stored = read_contacts(client, &self.parts.keys, &candidate.subject).await?;
             let without = array::remove(&stored, &candidate.contact)?;
             let found = without.map(|without| without.contacts).unwrap_or_default();
             // Before they are gone: should this fail, whoever tries again still finds what is to be forgotten.
             self.pace.forget(client, candidate, &found).await?;
             let mut removed = Vec::new();
-            let stored = change_contacts(client, &candidate.subject, |stored| {
+            let stored = change_contacts(client, &self.parts.keys, &candidate.subject, |stored| {
                 let without = array::remove(stored, &candidate.contact)?;
                 removed = without.as_ref().map(|without| without.contacts.clone()).unwrap_or_default();
                 Ok::<_, DeskError>(without.map(|without| without.remaining))
@@ -181,7 +181,7 @@ impl Desk {
         let asks = within_deadline(async {
             let client = self.client()?;
             self.pace.again(client, &candidate).await?;
-            let stored = unless_unreadable(read_contacts(client, &candidate.subject).await)?;
+            let stored = unless_unreadable(read_contacts(client, &self.parts.keys, &candidate.subject).await)?;
             let found = array::unverified(&stored, &candidate.contact);
             self.pace.count_again(client, &candidate, found.as_ref().map(|found| &found.contact)).await
         })
@@ -207,7 +207,7 @@ impl Desk {
 
     async fn judge(&self, candidate: &Candidate, guess: &str) -> Result<Guessed, DeskError> {
         let (client, keys) = (self.client()?, &self.parts.keys);
-        let contacts = read_contacts(client, &candidate.subject).await?;
+        let contacts = read_contacts(client, &self.parts.keys, &candidate.subject).await?;
         let asked = array::asked_of(&contacts, &candidate.contact)?;
         let holder = &asked.map_or_else(|| candidate.digest(), |asked| element(&candidate.subject, &asked));
         let stored = password::read(client, keys, holder).await?;
@@ -222,7 +222,7 @@ impl Desk {
         if !password::consume(client, keys, holder, &stored).await? {
             return Ok(Guessed::Refused);
         }
-        Ok(match consent(client, candidate, &stored.endpoint).await? {
+        Ok(match consent(client, &self.parts.keys, candidate, &stored.endpoint).await? {
             Consented::Verified | Consented::Before => Guessed::Verified,
             Consented::Void => Guessed::Refused,
         })
@@ -251,7 +251,7 @@ impl Desk {
             return Ok(Confirmed::Gone);
         };
         let candidate = Candidate { subject: meant.subject, contact: meant.contact };
-        Ok(match consent(client, &candidate, &meant.endpoint).await? {
+        Ok(match consent(client, &self.parts.keys, &candidate, &meant.endpoint).await? {
             Consented::Verified => {
                 self.note(&candidate, Event::Verified);
                 Confirmed::Verified(candidate.subject)
@@ -285,10 +285,10 @@ impl Desk {
 
 /// Stores a contact where it is not there yet. Also one that is about to be asked already: it may have been removed since, and a
 /// webhook's secret is the one that was named last.
-async fn store(client: &RedisClient, subject: &Subject, contact: &Contact) -> Result<(), DeskError> {
+async fn store(client: &RedisClient, keys: &Keys, subject: &Subject, contact: &Contact) -> Result<(), DeskError> {
     let nonce = nonce();
     let stored =
-        change_contacts(client, subject, |stored| array::add(stored, contact, &nonce).map_err(DeskError::from));
+        change_contacts(client, keys, subject, |stored| array::add(stored, contact, &nonce).map_err(DeskError::from));
     match stored.await? {
         Stored::Changed => Err(DeskError::Contended),
         Stored::Written | Stored::Kept => Ok(()),
@@ -309,11 +309,12 @@ pub(super) enum Consented {
 /// Marks the contact as verified, if its endpoint is still the one that was asked. Repeatable.
 pub(super) async fn consent(
     client: &RedisClient,
+    keys: &Keys,
     candidate: &Candidate,
     endpoint: &str,
 ) -> Result<Consented, DeskError> {
     let mut consented = Consented::Verified;
-    let stored = change_contacts(client, &candidate.subject, |stored| {
+    let stored = change_contacts(client, keys, &candidate.subject, |stored| {
         Ok::<_, DeskError>(match array::verify(stored, &candidate.contact, endpoint)? {
             Consent::Given(contacts) => {
                 consented = Consented::Verified;

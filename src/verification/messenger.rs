@@ -130,7 +130,7 @@ impl MessengerParts {
 
     async fn ask_now(&self, wanted: &Wanted) -> Result<Option<Event>, MessageError> {
         let candidate = &wanted.candidate;
-        let stored = read_contacts(&self.client, &candidate.subject).await?;
+        let stored = read_contacts(&self.client, &self.keys, &candidate.subject).await?;
         let Some(unverified) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
         let claim = Claim::new(&self.keys, wanted, &unverified, self.config.requests.window());
         let attempted = match claim.take(&self.client).await {
@@ -229,7 +229,7 @@ impl MessengerParts {
             }
             Challenged::Echoed => {
                 Event::Sent.count();
-                match consent(&self.client, candidate, asked).await? {
+                match consent(&self.client, &self.keys, candidate, asked).await? {
                     Consented::Verified | Consented::Before => {
                         tracing::info!(%subject, contact = %id, "contact is verified");
                         Event::Verified

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
-use quotabell::types::keys;
+use quotabell::types::Keys;
 use serde_json::{Value, json};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -119,7 +119,7 @@ impl Desk {
     }
 
     async fn contacts(&self, of: &str) -> Vec<Value> {
-        let key = keys::subject(&subject(of));
+        let key = Keys::new("usage").subject(&subject(of));
         let stored: Option<String> = self.outbox.run("HGET", &[key.as_str(), "contacts"]).await;
         serde_json::from_str(&stored.unwrap_or_else(|| "[]".to_owned())).expect("a list")
     }
@@ -413,7 +413,7 @@ async fn an_address_is_asked_so_often_and_no_more() {
     full.expect_problem(429, "too often");
     let seconds: u64 = full.header("retry-after").expect("when").parse().expect("seconds");
     assert!((3500..=3600).contains(&seconds), "{seconds}");
-    let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
+    let _: u64 = desk.outbox.run("DEL", Keys::new("usage").subject(&subject("alice"))).await;
     desk.let_a_minute_pass().await;
     // Twice each: what was refused has begun no minute in which it would be taken without a message.
     let others = [("alice", "victim@b.test"), ("bob", "victim@b.test"), ("carol", "Victim@B.test")];
@@ -445,14 +445,14 @@ async fn an_address_that_is_added_twice_within_a_minute_is_asked_once() {
     desk.resend("alice", &id).await.expect_problem(429, "too often");
     let asked = desk.asked().await;
     // It is there again when somebody removed it in between. The code that is on its way was for the one before.
-    let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
+    let _: u64 = desk.outbox.run("DEL", Keys::new("usage").subject(&subject("alice"))).await;
     desk.add_email("alice", "alice@b.test").await;
     desk.counted("throttled", 3).await;
     desk.show("alice", &id, &asked.code).await.expect_problem(403, "ask for another");
     assert!(!desk.is_verified("alice", &id).await);
     // One request of two was counted, so there is one more, and one mail for it.
     desk.let_a_minute_pass().await;
-    let _: u64 = desk.outbox.run("DEL", keys::subject(&subject("alice"))).await;
+    let _: u64 = desk.outbox.run("DEL", Keys::new("usage").subject(&subject("alice"))).await;
     desk.add_email("alice", "alice@b.test").await;
     assert_eq!(desk.asked().await.to, "alice@b.test");
     desk.let_a_minute_pass().await;
@@ -655,7 +655,7 @@ async fn known_and_unknown_contacts_are_answered_the_same() {
     let wrong = if asked.code == "000000" { "000001" } else { "000000" };
     let verified = r#"[{"id":"main","channel":"email","address":"bob@b.test"}]"#;
     desk.outbox.set_contacts(&subject("bob"), verified).await;
-    let _: () = desk.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    let _: () = desk.outbox.run("SET", &[Keys::new("usage").subject(&subject("odd")).as_str(), "not a hash"]).await;
     let told = |answer: &Answer| {
         let names = ["content-type", "retry-after", "content-length", "cache-control"];
         let headers = names.map(|name| answer.header(name).map(str::to_owned));
@@ -798,7 +798,7 @@ async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     let first = desk.asked().await;
     let stored = Value::from(desk.contacts("alice").await);
     desk.take_away("alice", &id).await;
-    let hash: u64 = desk.outbox.run("EXISTS", keys::subject(&subject("alice"))).await;
+    let hash: u64 = desk.outbox.run("EXISTS", Keys::new("usage").subject(&subject("alice"))).await;
     assert_eq!(hash, 0, "a subject is left over of which nothing is known");
     desk.take_away("alice", &id).await;
     desk.show("alice", &id, &first.code).await.expect_problem(403, "ask for another");
@@ -935,7 +935,7 @@ async fn taking_a_contact_away_answers_the_same_for_known_and_unknown_ones() {
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
     assert!(desk.contacts("alice").await.is_empty() && desk.contacts("carol").await.is_empty());
     assert_eq!(desk.contacts("bob").await, serde_json::from_str::<Vec<Value>>(operators).expect("a list"));
-    let nobody: u64 = desk.outbox.run("EXISTS", keys::subject(&subject("nobody"))).await;
+    let nobody: u64 = desk.outbox.run("EXISTS", Keys::new("usage").subject(&subject("nobody"))).await;
     assert_eq!(nobody, 0);
     desk.daemon.drain().await;
 }
@@ -1038,7 +1038,7 @@ async fn what_is_no_contact_is_refused_with_its_field() {
     desk.outbox.set_contacts(&subject("alice"), "{not a list").await;
     desk.api.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "can't be read");
     desk.remove("alice", "c_0").await.expect_problem(409, "can't be read");
-    let _: () = desk.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    let _: () = desk.outbox.run("SET", &[Keys::new("usage").subject(&subject("odd")).as_str(), "not a hash"]).await;
     desk.remove("odd", "c_0").await.expect_problem(409, "can't be read");
     let operators = (0..15).map(|n| json!({"channel": "email", "address": format!("{n}@b.test")}));
     let own = json!({"id": "own", "channel": "email", "address": "own@b.test", "verified": true});
@@ -1169,7 +1169,7 @@ async fn while_contacts_cannot_be_read_no_link_and_no_code_is_used_up() {
         let Asked { code, path, .. } = desk.asked().await;
         let path = path.expect("a link");
         let stored = Value::from(desk.contacts(of).await).to_string();
-        let key = keys::subject(&subject(of));
+        let key = Keys::new("usage").subject(&subject(of));
         match broken {
             Some(broken) => desk.outbox.set_contacts(&subject(of), broken).await,
             None => {

@@ -6,6 +6,7 @@ use crate::support::binary::{Finished, quotabell};
 use crate::support::redis_server::RedisServer;
 use quotabell::cli::subject::change::{self, Change, NamedWebhook};
 use quotabell::cli::subject::store::{self, Stored};
+use quotabell::types::Keys;
 use serde_json::{Value, json};
 
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
@@ -173,17 +174,17 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
 #[tokio::test]
 async fn contacts_that_change_meanwhile_are_read_again() {
     let server = RedisServer::start();
-    let client = server.client();
+    let (client, keys) = (server.client(), Keys::new("usage"));
     let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
     let mut change = Change::of("alice".parse().expect("legal"));
     change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
-    let prepared = store::prepare(&client, [&change]).await.expect("read");
+    let prepared = store::prepare(&client, &keys, [&change]).await.expect("read");
     let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
     hset(&server, "alice", &[("contacts", stored.as_bytes())]);
-    assert_eq!(store::write(&client, prepared).await.expect("answered"), [Stored::Changed]);
+    assert_eq!(store::write(&client, &keys, prepared).await.expect("answered"), [Stored::Changed]);
     assert_eq!(hash(&server, "alice")["contacts"], stored);
     // Read again, it is there to be kept.
-    assert_eq!(store::one(&client, &change).await.expect("written"), Stored::Written(Vec::new()));
+    assert_eq!(store::one(&client, &keys, &change).await.expect("written"), Stored::Written(Vec::new()));
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
 }
 
@@ -191,12 +192,12 @@ async fn contacts_that_change_meanwhile_are_read_again() {
 #[tokio::test]
 async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let server = RedisServer::start();
-    let client = server.client();
+    let (client, keys) = (server.client(), Keys::new("usage"));
     let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
     let mut change = Change::of("alice".parse().expect("legal"));
     change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
     for _ in 0..2 {
-        let stored = store::one(&client, &change).await.expect("written");
+        let stored = store::one(&client, &keys, &change).await.expect("written");
         assert_eq!(stored, Stored::Written(change.generated.clone()));
     }
 }

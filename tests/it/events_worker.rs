@@ -73,7 +73,7 @@ impl Desk {
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let settings = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
         let changes = ChangeFeed::default();
-        let watch = ChangeListener::new(target.client_resp3().expect("a client"), vec![changes.clone()]);
+        let watch = ChangeListener::new(target.client_resp3().expect("a client"), &self.keys, vec![changes.clone()]);
         tokio::spawn(watch.run(self.stop.clone()));
         // The promise of one second begins when the daemon listens; a test should not have to wait for it.
         eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
@@ -311,7 +311,7 @@ async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     desk.add(&[(b"subject", b"alice")]).await;
     desk.caught_up().await;
     desk.run::<String>(&["SET", "quota_subject:alice", "mine"]).await;
-    // ChangeFeed are noticed in their order: once this one is, so is the one before.
+    // Changes are noticed in their order: once this one is, so is the one before.
     desk.run::<u64>(&["HSET", "quota_subject:bob", "limit:requests", "1", "thresholds", "100"]).await;
     eventually("the change of alice was noticed", || async {
         desk.add(&[(b"subject", b"bob")]).await;

@@ -12,7 +12,7 @@ use crate::contacts::stored;
 use crate::contacts::{Contact, Endpoint};
 use crate::subjects::record;
 use crate::transport::secret::generate;
-use crate::types::{Channel, ContactId, Metric, Percent, Secret, Subject, Units, keys};
+use crate::types::{Channel, ContactId, Keys, Metric, Percent, Secret, Subject, Units};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -120,8 +120,8 @@ impl Change {
     }
 
     /// Adds the commands that write this change. Writing it twice changes nothing more.
-    pub fn write(&self, pipeline: &mut Pipeline) {
-        let key = keys::subject(&self.subject);
+    pub fn write(&self, pipeline: &mut Pipeline, keys: &Keys) {
+        let key = keys.subject(&self.subject);
         let Fields { set, cleared } = self.fields();
         if !set.is_empty() {
             let command = pipeline.cmd("HSET").arg(&key);

@@ -165,9 +165,9 @@ impl Import<'_> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let client = redis.client();
-        let all = match store::prepare(client, waiting.iter().map(|judged| &judged.change)).await {
-            Ok(prepared) => store::write(client, prepared).await,
+        let (client, keys) = (redis.client(), redis.keys());
+        let all = match store::prepare(client, keys, waiting.iter().map(|judged| &judged.change)).await {
+            Ok(prepared) => store::write(client, keys, prepared).await,
             Err(error) => Err(error),
         };
         let mut all = all.unwrap_or_default().into_iter();
@@ -176,7 +176,7 @@ impl Import<'_> {
         for judged in waiting {
             let stored = match all.next() {
                 Some(Stored::Written(generated)) => Stored::Written(generated),
-                _ => match store::one(client, &judged.change).await.map_err(connect::first_failure) {
+                _ => match store::one(client, keys, &judged.change).await.map_err(connect::first_failure) {
                     Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                         failures.push((judged.line, format!("subject {}: {error}", judged.change.subject)));
                         continue;

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, say};
-use crate::types::{Metric, Percent, Subject, Units, keys};
+use crate::types::{Metric, Percent, Subject, Units};
 
 /// Arguments of `subject set`.
 #[derive(Debug, Args)]
@@ -119,7 +119,8 @@ pub async fn run(args: SetArgs, context: &CliContext) -> anyhow::Result<()> {
         clear_limits(&mut change, &redis).await?;
     }
     let what = format!("set subject {}", change.subject);
-    let Stored::Written(generated) = redis.judged(&what, store::one(redis.client(), &change).await)? else {
+    let Stored::Written(generated) = redis.judged(&what, store::one(redis.client(), redis.keys(), &change).await)?
+    else {
         return Err(hint::failed(
             format_args!("{what}: another client changes its contacts all the time"),
             "nothing was written: try again, or find out who writes its contacts",
@@ -209,7 +210,7 @@ fn webhooks_of(urls: Vec<String>, secrets: Vec<String>) -> Result<Vec<NamedWebho
 /// one more: then both happened, in this order.
 async fn clear_limits(change: &mut Change, redis: &Redis) -> anyhow::Result<()> {
     let mut command = redis::cmd("HKEYS");
-    command.arg(keys::subject(&change.subject));
+    command.arg(redis.keys().subject(&change.subject));
     let fields: Vec<Vec<u8>> = redis.query(format_args!("read subject {}", change.subject), &command).await?;
     let metrics = fields.iter().filter_map(|field| field.strip_prefix(LIMIT_PREFIX.as_bytes()));
     for metric in metrics.filter_map(|metric| Metric::parse(metric).ok()) {

@@ -10,7 +10,7 @@ use redis::RedisResult;
 use super::change::{Change, GeneratedSecret};
 use crate::contacts::store::{self, TRIES_MAX};
 use crate::contacts::stored;
-use crate::types::keys;
+use crate::types::Keys;
 use crate::wire::RedisClient;
 
 /// Changes that know the contacts which were stored when they were read.
@@ -38,12 +38,16 @@ pub enum Stored {
 /// # Errors
 ///
 /// As [`RedisClient::pipe`].
-pub async fn prepare<'a>(client: &RedisClient, changes: impl IntoIterator<Item = &'a Change>) -> RedisResult<Prepared> {
+pub async fn prepare<'a>(
+    client: &RedisClient,
+    keys: &Keys,
+    changes: impl IntoIterator<Item = &'a Change>,
+) -> RedisResult<Prepared> {
     let changes: Vec<&Change> = changes.into_iter().collect();
     let mut pipeline = redis::pipe();
     store::load(&mut pipeline);
     for change in changes.iter().filter(|change| change.depends_on_stored()) {
-        pipeline.cmd("HGET").arg(keys::subject(&change.subject)).arg(stored::CONTACTS);
+        pipeline.cmd("HGET").arg(keys.subject(&change.subject)).arg(stored::CONTACTS);
     }
     let contacts: Vec<Option<Vec<u8>>> = match changes.iter().any(|change| change.depends_on_stored()) {
         true => client.pipe(&pipeline).await?,
@@ -65,13 +69,13 @@ pub async fn prepare<'a>(client: &RedisClient, changes: impl IntoIterator<Item =
 /// # Errors
 ///
 /// As [`RedisClient::pipe`]: where one subject's key is of another type, the others are written all the same.
-pub async fn write(client: &RedisClient, prepared: Prepared) -> RedisResult<Vec<Stored>> {
+pub async fn write(client: &RedisClient, keys: &Keys, prepared: Prepared) -> RedisResult<Vec<Stored>> {
     let mut pipeline = redis::pipe();
     pipeline.atomic();
     for PreparedChange { change, read } in &prepared.0 {
         match read {
-            None => change.write(&mut pipeline),
-            Some(read) => store::write_if(&mut pipeline, &change.subject, read, &change.fields()),
+            None => change.write(&mut pipeline, keys),
+            Some(read) => store::write_if(&mut pipeline, keys, &change.subject, read, &change.fields()),
         }
     }
     let replies: Vec<String> = match pipeline.cmd_iter().next() {
@@ -92,9 +96,9 @@ pub async fn write(client: &RedisClient, prepared: Prepared) -> RedisResult<Vec<
 /// # Errors
 ///
 /// As [`prepare`] and [`write()`].
-pub async fn one(client: &RedisClient, change: &Change) -> RedisResult<Stored> {
+pub async fn one(client: &RedisClient, keys: &Keys, change: &Change) -> RedisResult<Stored> {
     for _ in 0..TRIES_MAX {
-        let stored = write(client, prepare(client, [change]).await?).await?;
+        let stored = write(client, keys, prepare(client, keys, [change]).await?).await?;
         if let [written @ Stored::Written(_)] = stored.as_slice() {
             return Ok(written.clone());
         }
