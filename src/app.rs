@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
+use crate::api::{self, ApiState, CheckService, Gauges, Readiness, Token};
 use crate::config::Config;
 use crate::contacts::book::ContactBook;
 use crate::events::worker::EventWorkerParts;
@@ -26,7 +26,7 @@ use crate::sender::{Sender, Throttle};
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::{Keys, meters};
-use crate::verification::{Desk, DeskParts, Messenger, MessengerParts, Wanted};
+use crate::verification::{ContactRef, Messenger, MessengerParts, VerificationParts, VerificationService};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -82,17 +82,27 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let address = listener.local_addr().context("ask where http listens")?;
     tracing::info!(%address, "http listens");
     let keys = config.keys();
-    let readiness = Arc::new(Readiness::default());
-    let link_slot = Arc::new(OnceLock::new());
-    let parts = DeskParts { client: Arc::clone(&link_slot), keys: keys.clone(), config: config.verification.clone() };
-    let (desk, waiting) = Desk::new(parts)?;
-    let api = Arc::new(Api {
+    // Clients connect when they are first used.
+    let client = Arc::new(RedisClient::new(target.client()?));
+    let readiness = Arc::new(Readiness::new(Arc::clone(&client)));
+    let parts =
+        VerificationParts { client: Arc::clone(&client), keys: keys.clone(), config: config.verification.clone() };
+    let (verification, waiting) = VerificationService::new(parts)?;
+    let for_checks = ChangeFeed::default();
+    let checks = Arc::new(CheckService::new(
+        config.check.clone(),
+        // Of its own, so that no check queues behind a commit.
+        Arc::new(RedisClient::new(target.client()?)),
+        SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, for_checks.clone()),
+        CheckScript::new(keys.clone()),
+    ));
+    let api = Arc::new(ApiState {
         readiness: Arc::clone(&readiness),
-        gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
+        gauges: Gauges::new(keys.clone(), Arc::clone(&client)),
         recorder: recorder.clone(),
         token,
-        checks: Checks::new(config.check.clone()),
-        contacts: desk,
+        checks: Arc::clone(&checks),
+        verification,
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
@@ -104,7 +114,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     });
 
-    let start = Start { config: &config, keys: &keys, plans: &plans, target: &target };
+    let start = Start { config: &config, keys: &keys, plans: &plans, target: &target, client: &client };
     let mut keeper = EmbeddedSupervisor::begin(&config.redis).await?;
     let reached = tokio::select! {
         reached = start.reach() => reached,
@@ -122,7 +132,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             return Err(cannot);
         }
     };
-    let _ = link_slot.set(Arc::clone(&ready.client));
     let throttle = Throttle::new(Arc::clone(&ready.client), keys.clone(), &config.webhook, &config.email)?;
     let sender = Arc::new(sender.throttled_by(throttle));
     let stop = CancellationToken::new();
@@ -134,14 +143,16 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             ready: &ready,
             stop: &stop,
             address,
-            checks: &api.checks,
+            checks: &checks,
+            for_checks,
             serving: &serving,
         },
         plans,
         Arc::clone(&sender),
         waiting,
     )?;
-    readiness.running(Arc::clone(&ready.client));
+    checks.check_connection().await;
+    readiness.set_running();
     notify_supervisor(sd_notify::NotifyState::Ready);
     tracing::info!(redis = %ready.target.describe(), stream = keys.stream(), "quotabell is ready");
 
@@ -150,7 +161,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         task = tasks.one_failed() => Some(anyhow::anyhow!("the task {task} ended unexpectedly")),
         lost = keeper.keep() => Some(lost.into()),
     };
-    readiness.draining();
+    readiness.set_draining();
     notify_supervisor(sd_notify::NotifyState::Stopping);
     tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal ends at once");
     stop.cancel();
@@ -182,7 +193,9 @@ struct Work<'a> {
     stop: &'a CancellationToken,
     /// Where this daemon listens, which tells it from others of its host.
     address: SocketAddr,
-    checks: &'a Checks,
+    checks: &'a Arc<CheckService>,
+    /// ChangeFeed of subjects that checks have to follow.
+    for_checks: ChangeFeed,
     /// Ends after the work, with the HTTP server.
     serving: &'a CancellationToken,
 }
@@ -192,26 +205,21 @@ fn spawn_work(
     work: &Work<'_>,
     plans: Plans,
     sender: Arc<Sender>,
-    waiting: mpsc::Receiver<Wanted>,
+    waiting: mpsc::Receiver<ContactRef>,
 ) -> anyhow::Result<()> {
-    let Work { config, keys, ready, stop, address, checks, serving } = *work;
+    let Work { config, keys, ready, stop, address, checks, ref for_checks, serving } = *work;
     let (client, keys) = (Arc::clone(&ready.client), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
-    let (for_worker, for_waker, for_checks) = (ChangeFeed::default(), ChangeFeed::default(), ChangeFeed::default());
+    let (for_worker, for_waker) = (ChangeFeed::default(), ChangeFeed::default());
 
     let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
     let watch = ChangeListener::new(ready.target.client_resp3()?, &keys, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
 
-    let lookup = SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, for_checks);
-    // A link of its own, so that no check queues behind a commit.
-    let checker =
-        Arc::new(Checker::new(RedisClient::new(ready.target.client()?), lookup, CheckScript::new(keys.clone())));
-    checks.open(Arc::clone(&checker));
-    let token = serving.clone();
-    tasks.spawn("checks", async move { checker.look_after(token).await });
+    let (checks, token) = (Arc::clone(checks), serving.clone());
+    tasks.spawn("checks", async move { checks.watch_connection(token).await });
 
     let host = nix::unistd::gethostname().context("ask for this machine's name")?;
     let worker = EventWorker::new(EventWorkerParts {

@@ -13,16 +13,16 @@ pub const WINDOW: &str = "window";
 /// The name of the day's policy.
 pub const DAILY: &str = "daily";
 
-/// The two fields, for an answer that has anything to say in them.
+/// The two fields.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// `RateLimit`: how the subject stands.
+    /// `RateLimit`: what is left of each limit.
     pub limit: HeaderValue,
-    /// `RateLimit-Policy`: what its limits are.
+    /// `RateLimit-Policy`: the limits.
     pub policy: HeaderValue,
 }
 
-/// The fields of a judgement; `None` where it knows no limit.
+/// The fields of a decision; `None` where no limit applies.
 #[must_use]
 pub fn fields(judgement: &CheckDecision) -> Option<RateLimit> {
     let named: Vec<(&str, &LimitStatus)> = named(judgement).collect();
@@ -32,7 +32,7 @@ pub fn fields(judgement: &CheckDecision) -> Option<RateLimit> {
     let limit = |(name, standing): &(&str, &LimitStatus)| {
         format!("\"{name}\";r={};t={}", integer(standing.remaining), integer(whole_seconds(standing.reset)))
     };
-    // A window below a second is told as one: the field has no smaller number.
+    // A window below a second is written as one: the field has no smaller number.
     let policy = |(name, standing): &(&str, &LimitStatus)| {
         format!("\"{name}\";q={};w={}", integer(standing.limit.get()), integer(whole_seconds(standing.length)))
     };

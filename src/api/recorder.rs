@@ -4,9 +4,9 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::types::{Channel, RefusalReason, meters};
-use crate::verification::Event;
+use crate::verification::VerificationEvent;
 
-use super::checker::Decided;
+use super::check_service::CheckOutcome;
 
 /// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
 const COMMIT_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
@@ -46,10 +46,10 @@ fn describe() {
     for channel in [Channel::Email, Channel::Webhook] {
         counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
     }
-    for decision in Decided::WORDS {
+    for decision in CheckOutcome::LABELS {
         counter!(meters::CHECKS, "decision" => decision).absolute(0);
     }
-    for event in Event::ALL {
+    for event in VerificationEvent::ALL {
         counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
     }
     for reason in RefusalReason::ALL {

@@ -9,7 +9,7 @@ use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::Keys;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::server::{InspectError, Readiness as ServerReadiness};
+use crate::wire::server::{InspectError, ServerReadiness};
 use crate::wire::{ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
 
 /// What to do about a database that the server does not have.
@@ -27,6 +27,8 @@ pub struct Start<'a> {
     pub plans: &'a Plans,
     /// Where Redis is.
     pub target: &'a RedisEndpoint,
+    /// The shared connection.
+    pub client: &'a Arc<RedisClient>,
 }
 
 /// Redis has been reached and found fit.
@@ -65,15 +67,14 @@ impl Start<'_> {
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
         let target = self.target;
-        let client = Arc::new(RedisClient::new(target.client()?));
         let settings = commit_settings(self.config, self.plans);
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let mut said = String::new();
         loop {
-            match self.examine(&client, &settings).await {
+            match self.examine(self.client, &settings).await {
                 Ok(server) => {
                     warn_about(&server);
-                    return Ok(Ready { target: target.clone(), client, settings });
+                    return Ok(Ready { target: target.clone(), client: Arc::clone(self.client), settings });
                 }
                 Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {

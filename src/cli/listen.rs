@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Local, SecondsFormat};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use standardwebhooks::Webhook;
 
 use super::CliContext;
@@ -206,13 +206,14 @@ struct ReceivedWebhook {
     signature: SignatureCheck,
     /// What it was answered.
     status: u16,
-    /// The JSON; text where it is none.
-    body: Value,
+    /// The JSON as it was sent; a string where it is none.
+    body: Box<RawValue>,
 }
 
 impl ReceivedWebhook {
     fn of(caught: &CaughtRequest, verifier: &SignatureVerifier, at: DateTime<Local>) -> Self {
-        let as_text = |_| Value::String(String::from_utf8_lossy(&caught.body).into_owned());
+        let text = String::from_utf8_lossy(&caught.body).into_owned();
+        let as_string = |_| to_raw_value(&text).expect("text is JSON");
         let webhook_id = caught.headers.get("webhook-id").and_then(|id| id.to_str().ok());
         Self {
             channel: "webhook",
@@ -222,7 +223,7 @@ impl ReceivedWebhook {
             webhook_id: webhook_id.map(str::to_owned),
             signature: verifier.check(caught),
             status: caught.status,
-            body: serde_json::from_slice(&caught.body).unwrap_or_else(as_text),
+            body: serde_json::from_slice(&caught.body).unwrap_or_else(as_string),
         }
     }
 
@@ -243,11 +244,7 @@ impl ReceivedWebhook {
                     ("signature", signature),
                     ("answered", self.status.to_string()),
                 ])?;
-                let body = match &self.body {
-                    Value::String(text) => text.clone(),
-                    body => serde_json::to_string_pretty(body).context("write JSON")?,
-                };
-                print_indented(&mut output, &body)?;
+                print_indented(&mut output, self.body.get())?;
             }
         }
         output.finish()

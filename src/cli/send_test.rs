@@ -118,7 +118,7 @@ fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
     let judged = change::contacts(&emails, webhooks.collect())
         .map_err(|fault| hint::usage(fault, "`quotabell send-test --help` shows examples"))?;
     let NamedContacts { contacts, generated } = judged;
-    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL");
+    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL").contact;
     let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
     Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
 }

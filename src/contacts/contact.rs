@@ -91,6 +91,15 @@ impl Contact {
         }
     }
 
+    /// What signs the webhooks to it. `None` for a mailbox.
+    #[must_use]
+    pub const fn secret(&self) -> Option<&Secret> {
+        match &self.endpoint {
+            Endpoint::Email { .. } => None,
+            Endpoint::Webhook { secret, .. } => Some(secret),
+        }
+    }
+
     /// What is reached there, however it is spelled: contacts of one channel and place are one. The domain of a mailbox is the same in
     /// upper and lower case and in its ASCII form; who is meant by what stands before it is for its own mail server to say.
     #[must_use]

@@ -28,28 +28,20 @@
 -- Runs when memory is full too: it is bounded by the contacts and is what empties the outbox.
 -- Safe to run twice: the second call finds the source consumed or its lease given back.
 
-local function whole(n) return string.format('%.0f', n) end
-
-local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
-
 -- JUDGE
 
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local now = now_ms()
 local from_outbox = ARGV[1] == 'outbox'
 
 for i = 1, #KEYS do
-  local kind = redis.call('TYPE', KEYS[i]).ok
   local want = (i >= 2 and i <= 5) and 'zset' or 'hash'
   if i == 1 or (i == 7 and from_outbox) then want = 'stream' end
-  if kind ~= 'none' and kind ~= want then return wrong(KEYS[i], 'a ' .. kind) end
+  local failed = wrong_type(i, want)
+  if failed then return failed end
 end
 for _, total in ipairs({'made', 'cancelled'}) do
-  local count = redis.call('HGET', KEYS[6], total)
-  -- As HINCRBY takes it, with room to add.
-  if count and not (count == '0' or #count <= 15 and string.match(count, '^%-?[1-9]%d*$')) then
-    return wrong(KEYS[6], 'no count in field ' .. total)
-  end
+  local failed = wrong_total(KEYS[6], total)
+  if failed then return failed end
 end
 
 local source

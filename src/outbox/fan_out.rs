@@ -8,7 +8,7 @@ use crate::contacts::Contact;
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Keys, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("fan_out.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("fan_out.lua")));
 
 /// The contact id of the delivery that waits for a contact.
 pub const NO_CONTACT: &str = "none";

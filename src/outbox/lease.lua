@@ -18,23 +18,15 @@
 -- A delivery without contact is leased without counting an attempt: none takes place.
 -- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their lease ends.
 
-local function whole(n) return string.format('%.0f', n) end
-
-local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
-
 -- JUDGE
 
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local now = now_ms()
 for i = 1, 3 do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= 'none' and kind ~= (i == 3 and 'hash' or 'zset') then return wrong(KEYS[i], 'a ' .. kind) end
+  local failed = wrong_type(i, i == 3 and 'hash' or 'zset')
+  if failed then return failed end
 end
-local cancelled = redis.call('HGET', KEYS[3], 'cancelled')
--- As HINCRBY takes it, with room to add.
-if cancelled and not (cancelled == '0' or #cancelled <= 15 and string.match(cancelled, '^%-?[1-9]%d*$')) then
-  return wrong(KEYS[3], 'no count in field cancelled')
-end
+local failed = wrong_total(KEYS[3], 'cancelled')
+if failed then return failed end
 
 local lease_ms = {}
 for i = 5, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end

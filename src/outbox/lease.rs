@@ -8,7 +8,7 @@ use super::{KEPT, LEASE_MARGIN, millis};
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Keys, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lease.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("lease.lua")));
 
 /// The most deliveries one call takes: it holds the server about a millisecond.
 pub const LEASE_MAX: usize = 100;

@@ -13,23 +13,15 @@
 -- The clock of give_up_after and the schedule of delays start over; the attempts made before stay in the log.
 -- Safe to run twice: the second call finds them pending.
 
-local function whole(n) return string.format('%.0f', n) end
-
-local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
-
 -- JUDGE
 
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local now = now_ms()
 for i = 1, #KEYS do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= 'none' and kind ~= (i >= 6 and 'hash' or 'zset') then return wrong(KEYS[i], 'a ' .. kind) end
+  local failed = wrong_type(i, i >= 6 and 'hash' or 'zset')
+  if failed then return failed end
 end
-local dead = redis.call('HGET', KEYS[6], 'dead')
--- As HINCRBY takes it, with room to add.
-if dead and not (dead == '0' or #dead <= 15 and string.match(dead, '^%-?[1-9]%d*$')) then
-  return wrong(KEYS[6], 'no count in field dead')
-end
+local failed = wrong_total(KEYS[6], 'dead')
+if failed then return failed end
 
 -- WRITE
 

@@ -7,7 +7,7 @@ use super::query::server_time;
 use crate::types::{DeliveryId, DeliveryState, Keys};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("replay.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("replay.lua")));
 
 /// The most deliveries one call of the script replays: it holds the server a few milliseconds.
 pub const REPLAY_MAX: usize = 500;

@@ -22,26 +22,18 @@
 -- Runs when memory is full too: it ends deliveries, which frees memory. Trims ids whose hash has expired on the way.
 -- Safe to run twice: the second call finds its token settled.
 
-local function whole(n) return string.format('%.0f', n) end
-
-local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
-
 -- JUDGE
 
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local now = now_ms()
 local outcome = ARGV[3]
 local again = outcome == 'retry' or outcome == 'released'
 for i = 1, 7 do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= 'none' and kind ~= (i >= 6 and 'hash' or 'zset') then return wrong(KEYS[i], 'a ' .. kind) end
+  local failed = wrong_type(i, i >= 6 and 'hash' or 'zset')
+  if failed then return failed end
 end
 if not again then
-  local total = redis.call('HGET', KEYS[6], outcome)
-  -- As HINCRBY takes it, with room to add.
-  if total and not (total == '0' or #total <= 15 and string.match(total, '^%-?[1-9]%d*$')) then
-    return wrong(KEYS[6], 'no count in field ' .. outcome)
-  end
+  local failed = wrong_total(KEYS[6], outcome)
+  if failed then return failed end
 end
 
 local held = redis.call('HMGET', KEYS[7], 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel', 'subject')

@@ -8,7 +8,7 @@ use super::{KEPT, millis};
 use crate::types::{Attempt, DeliveryId, DeliveryState, Keys, Outcome, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("settle.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("settle.lua")));
 
 /// The newest attempts that stay readable. With the default schedule a delivery has about 20 in its three days.
 pub const ATTEMPTS_KEPT: usize = 100;

@@ -11,12 +11,9 @@
 --
 -- Writes nothing.
 
-local function whole(n) return string.format('%.0f', n) end
-
-local clock = redis.call('TIME')
 local oldest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
 return {
-  whole(tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)),
+  whole(now_ms()),
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZCARD', KEYS[3]),
   redis.call('ZCARD', KEYS[4]),

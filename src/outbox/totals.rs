@@ -7,7 +7,7 @@ use super::error::{Operation, OutboxError};
 use crate::types::{Keys, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("totals.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("totals.lua")));
 
 /// What all daemons of a partition did together, and what is left to do, all of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

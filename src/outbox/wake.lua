@@ -17,11 +17,10 @@
 -- JUDGE
 
 for i = 1, 2 do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= 'none' and kind ~= 'zset' then return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' holds a ' .. kind) end
+  local failed = wrong_type(i, 'zset')
+  if failed then return failed end
 end
-local clock = redis.call('TIME')
-local now = string.format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))
+local now = whole(now_ms())
 
 -- WRITE
 

@@ -6,7 +6,7 @@ use super::error::{Operation, OutboxError};
 use crate::types::{Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("wake.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("wake.lua")));
 
 /// The most deliveries one call of the script wakes: it holds the server a millisecond or two.
 pub const WAKE_MAX: usize = 500;

@@ -25,14 +25,10 @@
 //! | `quota_cap:{tag}:webhook:<origin>` | zset | attempts at this destination in the last window, while `webhook.per_destination` is set | the window |
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
 //! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
-//! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
-//! | `quota_verify_resent:{tag}:<contact>` | string | a contact was added, or its verification asked for again | 60 s |
-//! | `quota_verify_turn:{tag}:<contact>` | string | the request that adds of one mailbox, or webhook and secret, share | 60 s |
-//! | `quota_verify_asked:{tag}:<contact>` | string | the message that a contact got | 55 s |
-//! | `quota_verify_sent:{tag}:<request>` | string | the one message of a request | `verification.requests` |
-//! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
-//! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
-//! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |
+//! | `quota_verify_requests:{tag}:<address>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
+//! | `quota_verify_code:{tag}:<contact>` | string | nonce and digest of the code that was sent last | `verification.lifetime` |
+//! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
+//! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
@@ -243,46 +239,22 @@ impl Keys {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 
-    /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address, or of subject and contact id.
+    /// `quota_verify_requests:{tag}:<address>`; `address` is a digest of it.
     #[must_use]
-    pub fn verify_requests(&self, contact: &str) -> String {
-        format!("quota_verify_requests:{}:{contact}", self.tag)
+    pub fn verify_requests(&self, address: &str) -> String {
+        format!("quota_verify_requests:{}:{address}", self.tag)
     }
 
-    /// `quota_verify_resent:{tag}:<contact>`; `contact` is a digest of subject and contact id, both chosen by others.
+    /// `quota_verify_code:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
     #[must_use]
-    pub fn verify_resent(&self, contact: &str) -> String {
-        format!("quota_verify_resent:{}:{contact}", self.tag)
+    pub fn verify_code(&self, contact: &str) -> String {
+        format!("quota_verify_code:{}:{contact}", self.tag)
     }
 
-    /// `quota_verify_turn:{tag}:<contact>`; `contact` is a digest of subject and address.
+    /// `quota_verify_guesses:{tag}:<code>`; `code` is its nonce.
     #[must_use]
-    pub fn verify_turn(&self, contact: &str) -> String {
-        format!("quota_verify_turn:{}:{contact}", self.tag)
-    }
-
-    /// `quota_verify_sent:{tag}:<request>`; `request` is unique to it.
-    #[must_use]
-    pub fn verify_sent(&self, request: &str) -> String {
-        format!("quota_verify_sent:{}:{request}", self.tag)
-    }
-
-    /// `quota_verify_asked:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
-    #[must_use]
-    pub fn verify_asked(&self, contact: &str) -> String {
-        format!("quota_verify_asked:{}:{contact}", self.tag)
-    }
-
-    /// `quota_verify_password:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
-    #[must_use]
-    pub fn verify_password(&self, contact: &str) -> String {
-        format!("quota_verify_password:{}:{contact}", self.tag)
-    }
-
-    /// `quota_verify_guesses:{tag}:<password>`; `password` is its nonce.
-    #[must_use]
-    pub fn verify_guesses(&self, password: &str) -> String {
-        format!("quota_verify_guesses:{}:{password}", self.tag)
+    pub fn verify_guesses(&self, code: &str) -> String {
+        format!("quota_verify_guesses:{}:{code}", self.tag)
     }
 
     /// `quota_verify_link:{tag}:<token>`; `token` is its digest.

@@ -1,4 +1,4 @@
-//! Asks addresses for their consent: works off what the [`super::Desk`] has taken.
+//! Asks addresses for their consent: works off what the [`super::VerificationService`] has taken.
 //!
 //! What waits is in memory: a daemon that ends before it is sent loses it, and whoever waits for the message asks for another. No
 //! message is tried again by itself, since each carries a password that is soon worthless.
@@ -11,16 +11,15 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::array::{self, Unverified};
-use super::claim::{Claim, Claimed};
-use super::desk::{Consented, consent};
-use super::password::{self, Password};
-use super::{Candidate, DeskError, Event, VerificationConfig, Wanted, confirm_link, element};
-use crate::contacts::store::read_contacts;
+use super::code::{self, Code, CodeHolder};
+use super::confirm_link::{self, ConfirmTarget};
+use super::service::consent;
+use super::{ContactRef, VerificationConfig, VerificationEvent};
+use crate::contacts::edit::{StoredContact, VerifyOutcome};
+use crate::contacts::store::{EditContactsError, read_contacts};
 use crate::contacts::{Contact, Endpoint};
 use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
-use crate::throttle::one_time_token::OneTimeTokenError;
-use crate::transport::{Arrival, Challenged, Posted};
+use crate::transport::{Challenged, Posted};
 use crate::types::{Channel, Class, Keys, Outcome, Secret, UnixMs, nonce};
 use crate::wire::RedisClient;
 
@@ -31,7 +30,7 @@ const SENDS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Messenger {
     parts: Arc<MessengerParts>,
-    waiting: mpsc::Receiver<Wanted>,
+    waiting: mpsc::Receiver<ContactRef>,
 }
 
 /// What the messenger needs.
@@ -54,26 +53,14 @@ pub struct MessengerParts {
 enum MessageError {
     #[error("redis")]
     Redis(#[from] redis::RedisError),
-    #[error("make a confirm link")]
-    RedisClient(#[from] OneTimeTokenError),
-    #[error("store the consent")]
-    Consent(#[from] DeskError),
-}
-
-impl MessageError {
-    /// Whether the message may have arrived: what Redis says before it is sent keeps it from being sent.
-    const fn arrival(&self) -> Arrival {
-        match self {
-            Self::Redis(_) | Self::RedisClient(_) => Arrival::Never,
-            Self::Consent(_) => Arrival::Possible,
-        }
-    }
+    #[error("read or write the contacts")]
+    Contacts(#[from] EditContactsError),
 }
 
 impl Messenger {
-    /// A messenger that does nothing until it runs. `waiting` comes from [`super::Desk::new`].
+    /// A messenger that does nothing until it runs. `waiting` comes from [`super::VerificationService::new`].
     #[must_use]
-    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<Wanted>) -> Self {
+    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<ContactRef>) -> Self {
         Self { parts: Arc::new(parts), waiting }
     }
 
@@ -108,148 +95,117 @@ fn tell_panic(ended: Result<(), JoinError>) {
 }
 
 impl MessengerParts {
-    async fn ask(&self, wanted: &Wanted) {
-        let Candidate { subject, contact: id } = &wanted.candidate;
+    async fn ask(&self, wanted: &ContactRef) {
+        let ContactRef { subject, contact } = wanted;
         let event = match self.ask_now(wanted).await {
             Ok(Some(event)) => event,
-            // Verified, removed, or never there: nobody is told which.
             Ok(None) => {
-                tracing::debug!(%subject, contact = ?id.as_str(), "nothing to verify");
+                tracing::debug!(%subject, %contact, "nothing to verify");
                 return;
             }
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                // As it was named, by whoever asked.
-                let contact = id.as_str();
-                tracing::warn!(%subject, ?contact, %error, source, "verification could not be sent");
-                Event::Failed
+                tracing::warn!(%subject, %contact, %error, source, "verification could not be sent");
+                VerificationEvent::Failed
             }
         };
         event.count();
     }
 
-    async fn ask_now(&self, wanted: &Wanted) -> Result<Option<Event>, MessageError> {
-        let candidate = &wanted.candidate;
-        let stored = read_contacts(&self.client, &self.keys, &candidate.subject).await?;
-        let Some(unverified) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
-        let claim = Claim::new(&self.keys, wanted, &unverified, self.config.requests.window());
-        let attempted = match claim.take(&self.client).await {
-            // The one before is on its way, and its password good.
-            Ok(Claimed::Others) => return Ok(Some(Event::Throttled)),
-            Ok(Claimed::Ours) => self.attempt(candidate, &unverified).await,
-            Err(error) => Err(error.into()),
-        };
-        let arrival = attempted.as_ref().map_or_else(MessageError::arrival, |attempted| attempted.arrival);
-        if arrival == Arrival::Never
-            && let Err(error) = claim.give_back(&self.client).await
-        {
-            tracing::warn!(%error, "a verification that could not be sent still counts as a request");
-        }
-        Ok(Some(attempted?.event))
-    }
-
-    /// Asks, and says whether the message may have arrived.
-    async fn attempt(&self, candidate: &Candidate, unverified: &Unverified) -> Result<Attempted, MessageError> {
-        if let Some(event) = self.without_room(candidate, &unverified.contact).await {
-            return Ok(Attempted { event, arrival: Arrival::Never });
+    async fn ask_now(&self, wanted: &ContactRef) -> Result<Option<VerificationEvent>, MessageError> {
+        let contacts = read_contacts(&self.client, &self.keys, &wanted.subject).await?;
+        let found = contacts.find(&wanted.contact).filter(|stored| !stored.contact.verified);
+        let Some(unverified) = found else { return Ok(None) };
+        if let Some(event) = self.without_room(wanted, &unverified.contact).await {
+            return Ok(Some(event));
         }
         let now = server_time(&self.client).await?;
-        match &unverified.contact.endpoint {
-            Endpoint::Email { .. } => self.mail(candidate, unverified, now).await,
+        Ok(Some(match &unverified.contact.endpoint {
+            Endpoint::Email { .. } => self.mail(wanted, &unverified, now).await?,
             Endpoint::Webhook { url, secret } => {
-                self.challenge(candidate, &unverified.asked, Receiver { url, secret }, now).await
+                self.challenge(wanted, &unverified, Receiver { url, secret }, now).await?
             }
-        }
+        }))
     }
 
-    /// What is told where a cap has no room. The message is not sent later: who waits for it asks again. Rows of messages to one
-    /// destination would keep those to others from being sent. The password before stays good, since nothing was drawn yet.
-    async fn without_room(&self, candidate: &Candidate, contact: &Contact) -> Option<Event> {
+    /// What is told where a cap has no room.
+    async fn without_room(&self, wanted: &ContactRef, contact: &Contact) -> Option<VerificationEvent> {
         let event = match self.sender.room_for(contact).await {
             Room::Given => return None,
-            Room::Full { .. } => Event::Throttled,
-            Room::Unknown { .. } => Event::Failed,
+            Room::Full { .. } => VerificationEvent::Throttled,
+            Room::Unknown { .. } => VerificationEvent::Failed,
         };
-        let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
+        let (ContactRef { subject, contact: id }, channel) = (wanted, contact.channel().as_str());
         tracing::warn!(%subject, contact = %id, channel, outcome = event.as_str(), "verification not sent: no room under a cap");
         Some(event)
     }
 
     async fn mail(
         &self,
-        candidate: &Candidate,
-        unverified: &Unverified,
+        wanted: &ContactRef,
+        unverified: &StoredContact,
         now: UnixMs,
-    ) -> Result<Attempted, MessageError> {
+    ) -> Result<VerificationEvent, MessageError> {
         let Self { client, keys, config, .. } = self;
-        let Unverified { contact, asked } = unverified;
-        let password = Password::draw();
-        let holder = element(&candidate.subject, asked);
-        password::issue(client, keys, &holder, asked, &password, config.lifetime).await?;
+        let StoredContact { contact, consent, .. } = unverified;
+        let code = Code::draw();
+        let holder = CodeHolder::new(&wanted.subject, consent);
+        code::issue(client, keys, &holder, &code, config.lifetime).await?;
         let confirm = match &self.public_url {
-            Some(url) => Some(confirm_link::make(client, keys, url, candidate, asked, config.lifetime).await?),
+            Some(url) => {
+                let target = ConfirmTarget { contact: wanted.clone(), consent: consent.clone() };
+                Some(confirm_link::create(client, keys, url, target, config.lifetime).await?)
+            }
             None => None,
         };
-        let Posted { outcome, arrival } = self
+        let Posted { outcome, .. } = self
             .sender
             .send_password(PasswordMail {
                 id: &new_id(),
-                subject: &candidate.subject,
+                subject: &wanted.subject,
                 address: contact.address(),
-                code: password.reveal(),
+                code: code.reveal(),
                 link: confirm.as_deref(),
                 lives: config.lifetime,
                 now,
             })
             .await;
-        // A mailbox that is refused for good counts: else whoever tries addresses has our mail server ask for each without end.
-        let arrival = if outcome.class == Class::Permanent { Arrival::Possible } else { arrival };
-        Ok(Attempted { event: told(candidate, Channel::Email, &outcome), arrival })
+        Ok(told(wanted, Channel::Email, &outcome))
     }
 
     async fn challenge(
         &self,
-        candidate: &Candidate,
-        asked: &str,
+        wanted: &ContactRef,
+        unverified: &StoredContact,
         receiver: Receiver<'_>,
         now: UnixMs,
-    ) -> Result<Attempted, MessageError> {
+    ) -> Result<VerificationEvent, MessageError> {
         let challenge = nonce();
         let Receiver { url, secret } = receiver;
-        let Candidate { subject, contact: id } = candidate;
+        let ContactRef { subject, contact: id } = wanted;
         let post = ChallengePost { id: &new_id(), subject, url, secret, challenge: &challenge, now };
-        let event = match self.sender.send_challenge(post).await {
-            Challenged::Failed(Posted { outcome, arrival }) => {
-                return Ok(Attempted { event: told(candidate, Channel::Webhook, &outcome), arrival });
-            }
+        Ok(match self.sender.send_challenge(post).await {
+            Challenged::Failed(Posted { outcome, .. }) => told(wanted, Channel::Webhook, &outcome),
             Challenged::NotEchoed => {
-                Event::Sent.count();
+                VerificationEvent::Sent.count();
                 tracing::warn!(%subject, contact = %id, channel = "webhook", "the receiver did not echo the challenge: not verified");
-                Event::Rejected
+                VerificationEvent::Rejected
             }
             Challenged::Echoed => {
-                Event::Sent.count();
-                match consent(&self.client, &self.keys, candidate, asked).await? {
-                    Consented::Verified | Consented::Before => {
+                VerificationEvent::Sent.count();
+                match consent(&self.client, &self.keys, subject, &unverified.consent).await? {
+                    VerifyOutcome::Verified | VerifyOutcome::AlreadyVerified => {
                         tracing::info!(%subject, contact = %id, "contact is verified");
-                        Event::Verified
+                        VerificationEvent::Verified
                     }
-                    Consented::Void => {
+                    VerifyOutcome::Outdated => {
                         tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
-                        Event::Rejected
+                        VerificationEvent::Rejected
                     }
                 }
             }
-        };
-        Ok(Attempted { event, arrival: Arrival::Possible })
+        })
     }
-}
-
-/// How an attempt ended.
-#[derive(Debug)]
-struct Attempted {
-    event: Event,
-    arrival: Arrival,
 }
 
 #[derive(Clone, Copy)]
@@ -259,15 +215,15 @@ struct Receiver<'a> {
 }
 
 /// One log event for an attempt, without the address.
-fn told(candidate: &Candidate, channel: Channel, outcome: &Outcome) -> Event {
-    let (Candidate { subject, contact }, channel) = (candidate, channel.as_str());
+fn told(wanted: &ContactRef, channel: Channel, outcome: &Outcome) -> VerificationEvent {
+    let (ContactRef { subject, contact }, channel) = (wanted, channel.as_str());
     if outcome.class == Class::Delivered {
         tracing::info!(%subject, %contact, channel, status = outcome.status, "verification sent");
-        return Event::Sent;
+        return VerificationEvent::Sent;
     }
     let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
     tracing::warn!(%subject, %contact, channel, status, error, "verification could not be sent");
-    Event::Failed
+    VerificationEvent::Failed
 }
 
 /// The id of a message: another for each, without a dot.

@@ -22,7 +22,7 @@ use super::error_kind::{ErrorKind, error_kind};
 use super::file_lock::FileLock;
 use super::launch::{self, ServerRecord};
 use super::raw::{RawConnection, ReadError};
-use super::server::{InspectError, Readiness, ServerInfo, inspect};
+use super::server::{InspectError, ServerInfo, ServerReadiness, inspect};
 
 /// How long a listener that drops connections is taken for one whose process is being ended.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
@@ -204,7 +204,7 @@ impl EmbeddedServer {
                 Ok(info) if info.run_id == self.info.run_id => {
                     last_answer = Instant::now();
                     self.info = info;
-                    if self.info.readiness() != Readiness::Loading && ping(&client).await {
+                    if self.info.readiness() != ServerReadiness::Loading && ping(&client).await {
                         return Ok(self);
                     }
                 }

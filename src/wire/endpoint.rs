@@ -16,7 +16,7 @@ use redis::{
 use rustls::pki_types::ServerName;
 
 use super::config::RedisConfig;
-use super::redis_url::{self, RedisUrl, RedisUrlError, Security};
+use super::redis_url::{self, ConnectionSecurity, RedisUrl, RedisUrlError};
 pub use super::redis_url::{RedisAddress, RedisCredentials};
 use super::tls::{TlsError, TlsSettings, install_crypto};
 
@@ -153,7 +153,7 @@ impl RedisEndpoint {
         };
         let ca_file = config.ca_file.as_deref();
         let tls = match (&address, security) {
-            (RedisAddress::Tcp { host, .. }, Security::Tls) => {
+            (RedisAddress::Tcp { host, .. }, ConnectionSecurity::Tls) => {
                 let name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::ServerName { from })?;
                 Some(TlsSettings::new(name, ca_file)?)
             }

@@ -4,7 +4,7 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-use super::resp::{Bulk, Length, ProtocolError, array, bulk};
+use super::resp::{BulkString, LengthLine, ProtocolError, array, bulk};
 
 /// Digits and nothing else; `parse` alone would take a sign.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
@@ -28,12 +28,12 @@ pub(super) struct Head {
 impl Head {
     #[inline]
     pub(super) fn read(buffer: &[u8], at: usize) -> Result<Option<Self>, ProtocolError> {
-        let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+        let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
         if count != Some(2) {
             return Err(ProtocolError { at, expected: "an entry" });
         }
-        let Some(Bulk { start, end, next: at }) = bulk(buffer, next)? else { return Ok(None) };
-        let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+        let Some(BulkString { start, end, next: at }) = bulk(buffer, next)? else { return Ok(None) };
+        let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
         let strings = count.unwrap_or(0);
         if !strings.is_multiple_of(2) {
             return Err(ProtocolError { at, expected: "names and values in pairs" });
@@ -61,16 +61,16 @@ impl Entries<'_> {
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+    type Item = StreamEntry<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         let end = *self.ends.next()?;
         let bytes = self.buffer.get(self.start..end)?;
         self.start = end;
         // The index has seen these bytes, so they are whole and well formed.
         let head = Head::read(bytes, 0).ok().flatten()?;
-        Some(Entry { id: &bytes[head.id], fields: Fields { bytes, at: head.next, left: head.strings / 2 } })
+        Some(StreamEntry { id: &bytes[head.id], fields: StreamFields { bytes, at: head.next, left: head.strings / 2 } })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -83,16 +83,16 @@ impl FusedIterator for Entries<'_> {}
 
 /// One entry of a stream, where it lies in the buffer.
 #[derive(Debug, Clone)]
-pub struct Entry<'a> {
+pub struct StreamEntry<'a> {
     /// Its id, `<ms>-<seq>`, as the server wrote it.
     pub id: &'a [u8],
     /// Its fields in their order; none where the entry was deleted while it was read.
-    pub fields: Fields<'a>,
+    pub fields: StreamFields<'a>,
 }
 
 /// One field of an entry; any bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field<'a> {
+pub struct StreamField<'a> {
     /// Its name.
     pub name: &'a [u8],
     /// Its value.
@@ -101,22 +101,22 @@ pub struct Field<'a> {
 
 /// The fields of an entry, in their order.
 #[derive(Debug, Clone)]
-pub struct Fields<'a> {
+pub struct StreamFields<'a> {
     bytes: &'a [u8],
     at: usize,
     left: usize,
 }
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = Field<'a>;
+impl<'a> Iterator for StreamFields<'a> {
+    type Item = StreamField<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Field<'a>> {
+    fn next(&mut self) -> Option<StreamField<'a>> {
         self.left = self.left.checked_sub(1)?;
         let name = bulk(self.bytes, self.at).ok().flatten()?;
         let value = bulk(self.bytes, name.next).ok().flatten()?;
         self.at = value.next;
-        Some(Field { name: &self.bytes[name.start..name.end], value: &self.bytes[value.start..value.end] })
+        Some(StreamField { name: &self.bytes[name.start..name.end], value: &self.bytes[value.start..value.end] })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -124,5 +124,5 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-impl ExactSizeIterator for Fields<'_> {}
-impl FusedIterator for Fields<'_> {}
+impl ExactSizeIterator for StreamFields<'_> {}
+impl FusedIterator for StreamFields<'_> {}

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::entries::{Entries, Head, decimal};
-use super::resp::{Bulk, Length, ProtocolError, array, bulk, line};
+use super::resp::{BulkString, LengthLine, ProtocolError, array, bulk, line};
 use crate::types::StreamId;
 
 /// Offsets kept across replies; beyond it the memory is given back.
@@ -59,7 +59,7 @@ pub struct ReplyIndex {
     /// Where each entry ends, which is where the next one begins.
     ends: Vec<usize>,
     last_id: Range<usize>,
-    /// Length of the reply to XREAD.
+    /// LengthLine of the reply to XREAD.
     bytes: usize,
     seconds: u64,
     server_ms: i64,
@@ -130,7 +130,7 @@ impl ReplyIndex {
         self.ends.len()
     }
 
-    /// Length of the reply to XREAD.
+    /// LengthLine of the reply to XREAD.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -171,7 +171,7 @@ impl ReplyIndex {
     /// What stands before the entries: `*1 *2 $name *n`, or nil, or an error.
     fn opening(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         if self.stage == Stage::Name {
-            let Some(Bulk { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
+            let Some(BulkString { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
             self.enter(Stage::Entries, next);
             return Ok(Some(()));
         }
@@ -179,7 +179,7 @@ impl ReplyIndex {
             return self.error(buffer, "XREAD", Stage::Time);
         }
         let at = self.at;
-        let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+        let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
         match (self.stage, count) {
             // Nothing new: nil, and an empty list from servers that answer like that.
             (Stage::Streams, None | Some(0)) => self.enter(Stage::Time, next),
@@ -203,7 +203,7 @@ impl ReplyIndex {
     fn entries(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         loop {
             while self.strings_left > 0 {
-                let Some(Bulk { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
+                let Some(BulkString { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
                 self.at = next;
                 self.strings_left -= 1;
             }
@@ -231,14 +231,14 @@ impl ReplyIndex {
             if buffer.get(at) == Some(&b'-') {
                 return self.error(buffer, "TIME", Stage::Complete);
             }
-            let Some(Length { count, next }) = array(buffer, at)? else { return Ok(None) };
+            let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
             if count != Some(2) {
                 return Err(ProtocolError { at, expected: "the server's time" });
             }
             self.enter(Stage::Seconds, next);
             return Ok(Some(()));
         }
-        let Some(Bulk { start, end, next }) = bulk(buffer, at)? else { return Ok(None) };
+        let Some(BulkString { start, end, next }) = bulk(buffer, at)? else { return Ok(None) };
         let malformed = ProtocolError { at, expected: "the server's time" };
         let number = decimal(&buffer[start..end]).ok_or(malformed)?;
         if self.stage == Stage::Seconds {

@@ -51,7 +51,7 @@ pub struct RedisUrl {
     /// Where the server listens.
     pub address: RedisAddress,
     /// Whether TLS is spoken there.
-    pub security: Security,
+    pub security: ConnectionSecurity,
     /// User and password.
     pub login: Option<RedisCredentials>,
     /// Number of the database.
@@ -60,7 +60,7 @@ pub struct RedisUrl {
 
 /// Whether TLS is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Security {
+pub enum ConnectionSecurity {
     /// `redis://` and Unix sockets.
     Plain,
     /// `rediss://`
@@ -114,14 +114,14 @@ pub enum RedisUrlError {
 pub fn parse(text: &str) -> Result<RedisUrl, RedisUrlError> {
     let url = Url::parse(text).map_err(RedisUrlError::NotAUrl)?;
     match url.scheme() {
-        "redis" => tcp(&url, Security::Plain),
-        "rediss" => tcp(&url, Security::Tls),
+        "redis" => tcp(&url, ConnectionSecurity::Plain),
+        "rediss" => tcp(&url, ConnectionSecurity::Tls),
         "redis+unix" | "unix" => unix(&url),
         _ => Err(RedisUrlError::Scheme),
     }
 }
 
-fn tcp(url: &Url, security: Security) -> Result<RedisUrl, RedisUrlError> {
+fn tcp(url: &Url, security: ConnectionSecurity) -> Result<RedisUrl, RedisUrlError> {
     if url.fragment().is_some() {
         return Err(RedisUrlError::Fragment);
     }
@@ -172,7 +172,12 @@ fn unix(url: &Url) -> Result<RedisUrl, RedisUrlError> {
             _ => return Err(RedisUrlError::Parameter),
         }
     }
-    Ok(RedisUrl { address: RedisAddress::Unix { path }, security: Security::Plain, login: login(user, password), db })
+    Ok(RedisUrl {
+        address: RedisAddress::Unix { path },
+        security: ConnectionSecurity::Plain,
+        login: login(user, password),
+        db,
+    })
 }
 
 /// Empty is absent. A user alone logs in with an empty password, which is right for a user with `nopass`.
@@ -234,7 +239,7 @@ mod tests {
         assert_eq!(tcp_of("rediss://10.0.0.1:7000/3"), ("10.0.0.1".to_owned(), 7000));
         assert_eq!(tcp_of("redis://u:p@[::1]:6380/"), ("::1".to_owned(), 6380));
         assert_eq!(parse("redis://cache/15").expect("a URL").db, 15);
-        assert_eq!(parse("rediss://cache").expect("a URL").security, Security::Tls);
+        assert_eq!(parse("rediss://cache").expect("a URL").security, ConnectionSecurity::Tls);
         let unix = parse("redis+unix:///run/my%20redis/r.sock?db=2&user=a%40b&pass=x+y%26z").expect("a URL");
         assert_eq!(unix.address, RedisAddress::Unix { path: "/run/my redis/r.sock".into() });
         assert_eq!(unix.db, 2);

@@ -36,7 +36,7 @@ pub enum LengthKind {
 
 /// A length line that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Length {
+pub struct LengthLine {
     /// Elements or bytes that follow; `None` for nil (`*-1`, `$-1`).
     pub count: Option<usize>,
     /// Offset of what follows.
@@ -45,7 +45,7 @@ pub struct Length {
 
 /// A bulk string that is wholly in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bulk {
+pub struct BulkString {
     /// Offset of its first byte.
     pub start: usize,
     /// Offset after its last byte.
@@ -56,7 +56,7 @@ pub struct Bulk {
 
 /// A status or error line that is wholly in the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ReplyLine {
     /// Its text, without the first character and the line end.
     pub text: Range<usize>,
     /// Offset of what follows.
@@ -85,7 +85,7 @@ fn announce(out: &mut Vec<u8>, kind: u8, length: usize) {
 ///
 /// Another type, no number, a number above the bound of its type, or a line that does not end in CR LF.
 #[inline]
-pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<Length>, ProtocolError> {
+pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<LengthLine>, ProtocolError> {
     let (first, max, expected) = match kind {
         LengthKind::Array => (b'*', ARRAY_MAX, "an array"),
         LengthKind::Bulk => (b'$', BULK_MAX, "a bulk string"),
@@ -104,7 +104,7 @@ pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<Lengt
             return match digits.get(position + 1) {
                 Some(b'\n') => {
                     let count = usize::try_from(count).map_err(|_| ProtocolError { at, expected })?;
-                    Ok(Some(Length { count: Some(count), next: at + position + 3 }))
+                    Ok(Some(LengthLine { count: Some(count), next: at + position + 3 }))
                 }
                 Some(_) => malformed,
                 None => Ok(None),
@@ -119,10 +119,10 @@ pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<Lengt
 }
 
 /// The rest of `*-1` or `$-1`.
-fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length>, ProtocolError> {
+fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<LengthLine>, ProtocolError> {
     const NIL: &[u8] = b"-1\r\n";
     if digits.starts_with(NIL) {
-        Ok(Some(Length { count: None, next: at + 1 + NIL.len() }))
+        Ok(Some(LengthLine { count: None, next: at + 1 + NIL.len() }))
     } else if NIL.starts_with(digits) {
         Ok(None)
     } else {
@@ -136,7 +136,7 @@ fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length
 ///
 /// As [`length`].
 #[inline]
-pub fn array(buffer: &[u8], at: usize) -> Result<Option<Length>, ProtocolError> {
+pub fn array(buffer: &[u8], at: usize) -> Result<Option<LengthLine>, ProtocolError> {
     length(buffer, at, LengthKind::Array)
 }
 
@@ -146,12 +146,12 @@ pub fn array(buffer: &[u8], at: usize) -> Result<Option<Length>, ProtocolError> 
 ///
 /// As [`length`], or nil, or no CR LF where the string ends.
 #[inline]
-pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<Bulk>, ProtocolError> {
-    let Some(Length { count, next: start }) = length(buffer, at, LengthKind::Bulk)? else { return Ok(None) };
+pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolError> {
+    let Some(LengthLine { count, next: start }) = length(buffer, at, LengthKind::Bulk)? else { return Ok(None) };
     let Some(count) = count else { return Err(ProtocolError { at, expected: "a bulk string that is not nil" }) };
     let end = start + count;
     match buffer.get(end..end + 2) {
-        Some(b"\r\n") => Ok(Some(Bulk { start, end, next: end + 2 })),
+        Some(b"\r\n") => Ok(Some(BulkString { start, end, next: end + 2 })),
         Some(_) => Err(ProtocolError { at: end, expected: "the end of a bulk string" }),
         None => Ok(None),
     }
@@ -162,12 +162,12 @@ pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<Bulk>, ProtocolError> {
 /// # Errors
 ///
 /// A line longer than [`LINE_MAX`], or one that does not end in CR LF.
-pub fn line(buffer: &[u8], at: usize) -> Result<Option<Line>, ProtocolError> {
+pub fn line(buffer: &[u8], at: usize) -> Result<Option<ReplyLine>, ProtocolError> {
     let Some(rest) = buffer.get(at..) else { return Ok(None) };
     let window = rest.get(..LINE_MAX).unwrap_or(rest);
     match window.iter().position(|byte| *byte == b'\n') {
         Some(end) if end >= 2 && window[end - 1] == b'\r' => {
-            Ok(Some(Line { text: at + 1..at + end - 1, next: at + end + 1 }))
+            Ok(Some(ReplyLine { text: at + 1..at + end - 1, next: at + end + 1 }))
         }
         None if rest.len() < LINE_MAX => Ok(None),
         _ => Err(ProtocolError { at, expected: "a line" }),
@@ -182,8 +182,8 @@ mod tests {
     /// A length taken on trust would let one broken reply take all memory.
     #[test]
     fn lengths_beyond_their_bounds_are_refused() {
-        assert_eq!(bulk(b"$3\r\nabc\r\n", 0), Ok(Some(Bulk { start: 4, end: 7, next: 9 })));
-        assert_eq!(array(b"*-1\r\n", 0), Ok(Some(Length { count: None, next: 5 })));
+        assert_eq!(bulk(b"$3\r\nabc\r\n", 0), Ok(Some(BulkString { start: 4, end: 7, next: 9 })));
+        assert_eq!(array(b"*-1\r\n", 0), Ok(Some(LengthLine { count: None, next: 5 })));
         for refused in [
             "$536870913\r\n",
             "$99999999999999999999",
@@ -206,7 +206,7 @@ mod tests {
     /// An endless line without its end would be kept for ever.
     #[test]
     fn a_line_without_end_is_refused() {
-        assert_eq!(line(b"-ERR no\r\n", 0), Ok(Some(Line { text: 1..7, next: 9 })));
+        assert_eq!(line(b"-ERR no\r\n", 0), Ok(Some(ReplyLine { text: 1..7, next: 9 })));
         assert_eq!(line(b"-ERR no\r", 0), Ok(None));
         assert!(line(b"-ERR no\n", 0).is_err());
         assert!(line(&[b'x'; LINE_MAX], 0).is_err());

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 
 use super::client::RedisClient;
+use super::prelude;
 
 /// As many digits as a number of keys has at most.
 const COUNT_BYTES: usize = 20;
@@ -30,6 +31,12 @@ impl Script {
     #[must_use]
     pub fn new(source: &'static str) -> Self {
         Self::of(Cow::Borrowed(source))
+    }
+
+    /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours is.
+    #[must_use]
+    pub fn with_prelude(source: &'static str) -> Self {
+        Self::of(Cow::Owned(prelude::prepended(source)))
     }
 
     /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its rule.

@@ -147,7 +147,7 @@ impl UnsupportedServer {
 
 /// Whether a fit server serves us now. Waiting may change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Readiness {
+pub enum ServerReadiness {
     /// It does.
     Ready,
     /// It is a replica, until it is promoted.
@@ -174,11 +174,11 @@ impl ServerInfo {
 
     /// Whether it can be worked with now.
     #[must_use]
-    pub const fn readiness(&self) -> Readiness {
+    pub const fn readiness(&self) -> ServerReadiness {
         match (self.loading, self.role) {
-            (true, _) => Readiness::Loading,
-            (false, ServerRole::Replica) => Readiness::Replica,
-            (false, ServerRole::Primary) => Readiness::Ready,
+            (true, _) => ServerReadiness::Loading,
+            (false, ServerRole::Replica) => ServerReadiness::Replica,
+            (false, ServerRole::Primary) => ServerReadiness::Ready,
         }
     }
 
@@ -253,10 +253,10 @@ mod tests {
     #[test]
     fn a_replica_is_fit_and_not_ready() {
         let parsed = |info: &str| ServerInfo::parse(info).expect("complete");
-        assert_eq!(parsed(INFO).readiness(), Readiness::Ready);
+        assert_eq!(parsed(INFO).readiness(), ServerReadiness::Ready);
         let replica = parsed(&INFO.replace("role:master", "role:slave"));
-        assert_eq!((replica.judge(), replica.readiness()), (Ok(()), Readiness::Replica));
-        assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), Readiness::Loading);
+        assert_eq!((replica.judge(), replica.readiness()), (Ok(()), ServerReadiness::Replica));
+        assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), ServerReadiness::Loading);
     }
 
     /// A proxy that answers half of INFO has to be named, not taken for an old server.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::redis_server::{RedisServer, free_port};
 use quotabell::wire::config::RedisConfig;
-use quotabell::wire::server::{Readiness, ServerRole};
+use quotabell::wire::server::{ServerReadiness, ServerRole};
 use quotabell::wire::{
     ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind, inspect, install_crypto,
 };
@@ -245,7 +245,7 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let before: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
     let follow = ["REPLICAOF", "127.0.0.1", &primary.port().to_string()].map(str::to_owned);
     let () = client.query(redis::cmd(&follow[0]).arg(&follow[1..])).await.expect("a replica");
-    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Replica);
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), ServerReadiness::Replica);
     let error = set(&client).await.expect_err("a replica takes no writes");
     assert_eq!(error_kind(&error), ErrorKind::ReadOnly, "{error}");
     let after: i64 = client.query(redis::cmd("CLIENT").arg("ID")).await.expect("an id");
@@ -253,7 +253,7 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let () = client.query(redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await.expect("a primary");
     set(&client).await.expect("a primary takes writes");
     let info = inspect(&client).await.expect("INFO");
-    assert_eq!((info.role, info.readiness(), info.judge()), (ServerRole::Primary, Readiness::Ready, Ok(())));
+    assert_eq!((info.role, info.readiness(), info.judge()), (ServerRole::Primary, ServerReadiness::Ready, Ok(())));
 }
 
 /// A demotion ends a blocked read with an error that means: connect anew.
@@ -316,10 +316,11 @@ async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_link_connects_anew()
     set(&client).await.expect("set");
     let pid = nix::unistd::Pid::from_raw(i32::try_from(server.pid()).expect("a process id"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
-    let hung = set(&client).await.expect_err("it hangs");
-    assert_eq!(error_kind(&hung), ErrorKind::Unreachable, "{hung}");
-    let reader = StreamReader::connect(&target(&server.url()), "usage").await;
+    let endpoint = target(&server.url());
+    let (hung, reader) = tokio::join!(set(&client), StreamReader::connect(&endpoint, "usage"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
+    let hung = hung.expect_err("it hangs");
+    assert_eq!(error_kind(&hung), ErrorKind::Unreachable, "{hung}");
     assert_eq!(reader.expect_err("it hangs").error_kind(), ErrorKind::Unreachable);
     set(&client).await.expect("it is back");
 }
@@ -412,7 +413,7 @@ impl Loading {
         let binary = std::env::var("QUOTABELL_TEST_REDIS").unwrap_or_else(|_| "redis-server".to_owned());
         let mut child = Command::new(binary)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024", "--dir"])
+            .args(["--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024", "--dir"])
             .arg(folder)
             .stdout(Stdio::piped())
             .spawn()
@@ -441,7 +442,7 @@ async fn a_server_that_loads_its_data_is_not_ready() {
     let folder = tempfile::tempdir().expect("a folder");
     let writer = RedisServer::start_with(&["--dir", &folder.path().display().to_string()]);
     let client = writer.client();
-    let fill = "for i = 1, 4000 do redis.call('SET', 'key' .. i, string.rep('x', 200)) end";
+    let fill = "for i = 1, 40000 do redis.call('SET', 'key' .. i, string.rep('x', 200)) end";
     let () = client.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
     let () = client.query(&redis::cmd("SAVE")).await.expect("saved");
     let loading = Loading::start(folder.path());
@@ -450,5 +451,5 @@ async fn a_server_that_loads_its_data_is_not_ready() {
         assert_eq!(faults(&target).await, [ErrorKind::NotReady; 2]);
     }
     let client = self::client(&target(&format!("redis://127.0.0.1:{}", loading.port)));
-    assert_eq!(inspect(&client).await.expect("INFO").readiness(), Readiness::Loading);
+    assert_eq!(inspect(&client).await.expect("INFO").readiness(), ServerReadiness::Loading);
 }

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::schedules::{self, Stage};
 use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 use quotabell::throttle::one_time_token::{self, TokenCreation};
 use quotabell::throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
 use quotabell::wire::RedisClient;
@@ -369,21 +369,11 @@ impl<M: Model> Pair<'_, M> {
 
 /// Runs the schedules.
 fn agrees<M: Model>() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let clockwork = Clockwork::start();
-    let client = clockwork.client();
-    let number = std::cell::Cell::new(0_u64);
-    let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
-    let ran = runner.run(&schedule::<M>(), |schedule| {
-        number.set(number.get() + 1);
-        let key = format!("{{{}}}", number.get());
+    schedules::run(CASES, schedule::<M>(), async |stage, schedule| {
         let now_ms = MORNING_US / 1000;
-        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_ms, model: M::default() };
-        runtime.block_on(pair.run(&schedule))
+        let Stage { clockwork, client, prefix: key } = stage;
+        Pair { clockwork, client, key, now_ms, model: M::default() }.run(&schedule).await
     });
-    if let Err(error) = ran {
-        panic!("{error}");
-    }
 }
 
 /// One password too many, or a contact that can't ask for one although an old one has run out.

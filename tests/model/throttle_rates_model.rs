@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use crate::schedules::{self, Stage};
 use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 use quotabell::throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, RateDecision, SlidingWindow};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
@@ -408,20 +408,11 @@ impl<M: Model> Pair<'_, M> {
 
 /// Runs the schedules.
 fn agrees<M: Model>() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let clockwork = Clockwork::start();
-    let client = clockwork.client();
-    let number = std::cell::Cell::new(0_u64);
-    let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
-    let ran = runner.run(&schedule(M::LIMIT_MAX), |schedule| {
-        number.set(number.get() + 1);
-        let key = format!("{{{}}}{}", number.get(), "x".repeat(schedule.padding));
-        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_us: MORNING_US, model: M::default() };
-        runtime.block_on(pair.run(&schedule))
+    schedules::run(CASES, schedule(M::LIMIT_MAX), async |stage, schedule| {
+        let Stage { clockwork, client, prefix } = stage;
+        let key = prefix + &"x".repeat(schedule.padding);
+        Pair { clockwork, client, key, now_us: MORNING_US, model: M::default() }.run(&schedule).await
     });
-    if let Err(error) = ran {
-        panic!("{error}");
-    }
 }
 
 /// A window that admits more than its limit, or ends at another time than it says, or never.

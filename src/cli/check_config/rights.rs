@@ -98,12 +98,8 @@ const VERIFY_SET: [&str; 7] = [
     "ZREMRANGEBYSCORE KEY 0 0",
     "PEXPIREAT KEY 1",
 ];
-const VERIFY_COOLDOWN: [&str; 5] = ["SET KEY x", "GET KEY", "PTTL KEY", "PEXPIRE KEY 1", "UNLINK KEY"];
-const VERIFY_TURN: [&str; 4] = ["SET KEY x", "GET KEY", "PTTL KEY", "UNLINK KEY"];
-/// What message has left.
-const VERIFY_MESSAGE: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
-/// Its passwords and links.
-const VERIFY_SECRET: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "PEXPIRE KEY 1", "UNLINK KEY"];
+/// The codes and confirm links of a verification.
+const VERIFY_SECRET: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
 /// Written where contacts are added and verified through the API.
 const SUBJECT: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HSET KEY x x"];
 
@@ -194,7 +190,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 29] = [
+    let of_keys: [(String, &[&'static str]); 25] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -218,11 +214,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.window("gcra", &metric, &subject), &WINDOW),
         (keys.verify_requests("check-config"), &VERIFY_SET),
         (keys.verify_guesses("check-config"), &VERIFY_SET),
-        (keys.verify_resent("check-config"), &VERIFY_COOLDOWN),
-        (keys.verify_asked("check-config"), &VERIFY_MESSAGE),
-        (keys.verify_sent("check-config"), &VERIFY_MESSAGE),
-        (keys.verify_turn("check-config"), &VERIFY_TURN),
-        (keys.verify_password("check-config"), &VERIFY_SECRET),
+        (keys.verify_code("check-config"), &VERIFY_SECRET),
         (keys.verify_link("check-config"), &VERIFY_SECRET),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::ledger::probe;
 use crate::terminal::hint;
 use crate::types::Keys;
-use crate::wire::server::{InspectError, Readiness};
+use crate::wire::server::{InspectError, ServerReadiness};
 use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, RedisClient, ServerInfo, error_kind, inspect};
 
 /// Rights that are named; more would hide the rest of the report.
@@ -68,12 +68,12 @@ fn embedded_binary() -> anyhow::Result<String> {
 fn fitness(redis: &Redis, info: &ServerInfo) -> anyhow::Result<String> {
     fit(info)?;
     match info.readiness() {
-        Readiness::Ready => Ok(format!("Redis answers ({}): {} {}", redis.shown(), info.software, info.version)),
-        Readiness::Replica => Err(hint::failed(
+        ServerReadiness::Ready => Ok(format!("Redis answers ({}): {} {}", redis.shown(), info.software, info.version)),
+        ServerReadiness::Replica => Err(hint::failed(
             format_args!("Redis at {} is a replica", redis.shown()),
             "name the primary in redis.url; the daemon waits until this one is promoted",
         )),
-        Readiness::Loading => Err(hint::failed(
+        ServerReadiness::Loading => Err(hint::failed(
             format_args!("Redis at {} is loading its data", redis.shown()),
             "try again in a moment; the daemon waits for it",
         )),

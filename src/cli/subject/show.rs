@@ -28,7 +28,7 @@ Examples:
   quotabell subject show alice
   quotabell subject show alice --json | jq .limits"
 )]
-pub struct ShowArgs {
+pub struct SubjectShowArgs {
     /// Who
     pub subject: Subject,
     /// How to print.
@@ -38,7 +38,7 @@ pub struct ShowArgs {
 
 /// A subject as it is printed.
 #[derive(Debug, Serialize)]
-pub(super) struct Shown {
+pub(super) struct SubjectView {
     subject: String,
     plan: Option<String>,
     timezone: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct Shown {
 /// A field and its value, as HGETALL gives them.
 pub(super) type RawField = (Vec<u8>, Vec<u8>);
 
-impl Shown {
+impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
     pub(super) fn of(subject: &[u8], fields: &[RawField], config: &Config) -> Self {
         let subject = lossless(subject);
@@ -115,7 +115,7 @@ const NOT_SET: &str = "-";
 /// Beside a contact that gets no alerts because nobody has confirmed it.
 const UNVERIFIED: &str = " (unverified)";
 
-/// The columns of [`Shown::row`].
+/// The columns of [`SubjectView::row`].
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
 
 /// Prints the subject.
@@ -123,7 +123,7 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 /// # Errors
 ///
 /// When nothing is set for it; a bad configuration, Redis, or stdout.
-pub async fn run(args: ShowArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
@@ -138,7 +138,7 @@ pub async fn run(args: ShowArgs, context: &CliContext) -> anyhow::Result<()> {
             ),
         ));
     }
-    let shown = Shown::of(args.subject.as_str().as_bytes(), &fields, &config);
+    let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &config);
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&shown)?,
@@ -147,7 +147,7 @@ pub async fn run(args: ShowArgs, context: &CliContext) -> anyhow::Result<()> {
     output.finish()
 }
 
-fn pairs(shown: &Shown) -> Vec<(&'static str, String)> {
+fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
     let mut pairs = vec![
         ("subject", shown.subject.clone()),
         ("plan", shown.plan()),
