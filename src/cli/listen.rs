@@ -13,7 +13,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use standardwebhooks::Webhook;
 
 use super::CliContext;
-use crate::contacts::{Contact, Endpoint, check};
+use crate::channels::webhook;
+use crate::contacts::{Contact, Endpoint};
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::terminal::hint::{self, Hint as _};
@@ -135,7 +136,7 @@ impl SignatureVerifier {
         for text in named.iter().map(String::as_str).chain(of_fallback) {
             // The text of a refused secret is not shown: it may be one that was mistyped.
             let bad = |error: String| hint::usage(error, "`quotabell subject set` prints the secret of a new webhook");
-            check::check_secret(text).map_err(|error| bad(error.to_string()))?;
+            webhook::secret::check(text).map_err(|error| bad(error.to_string()))?;
             for secret in text.split_whitespace() {
                 secrets.push(Webhook::new(secret).map_err(|error| bad(error.to_string()))?);
             }
