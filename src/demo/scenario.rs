@@ -5,7 +5,7 @@
 use chrono_tz::Tz;
 
 use crate::contacts::Contact;
-use crate::contacts::stored::CONTACTS;
+use crate::contacts::array::CONTACTS;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, THRESHOLDS, TIMEZONE};
 use crate::terminal::hint;
 use crate::transport::secret;

@@ -10,7 +10,8 @@ use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::config::{Config, masked_contact};
 use crate::contacts::Contact;
-use crate::contacts::{check, stored};
+use crate::contacts::array::{CONTACTS, ContactArray, UnreadableContact};
+use crate::contacts::check;
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
@@ -59,15 +60,16 @@ impl SubjectView {
         if let Some(Err(why)) = record.plan.as_deref().map(|plan| change::plan(config, plan)) {
             errors.push(FieldError { field: PLAN.to_owned(), why });
         }
-        let stored = fields.iter().find(|(name, _)| name == stored::CONTACTS.as_bytes());
-        let contacts = match stored.map(|(_, value)| stored::parse_contacts(value)) {
-            None => Vec::new(),
-            Some(Ok(contacts)) => contacts,
-            Some(Err(why)) => {
-                errors.push(FieldError { field: stored::CONTACTS.to_owned(), why });
-                Vec::new()
-            }
-        };
+        let stored = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
+        let array = ContactArray::parse(stored.map_or(&[], |(_, value)| value)).unwrap_or_else(|error| {
+            errors.push(FieldError { field: CONTACTS.to_owned(), why: error.to_string() });
+            ContactArray::default()
+        });
+        for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
+            let id = id.map_or_else(String::new, |id| format!("{}: ", printable(id.as_str())));
+            errors.push(FieldError { field: CONTACTS.to_owned(), why: format!("{id}{why}") });
+        }
+        let contacts: Vec<Contact> = array.contacts().into_iter().map(|stored| stored.contact).collect();
         for error in errors {
             say(format_args!("warning: subject {subject:?}: {error}"));
         }

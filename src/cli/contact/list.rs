@@ -1,0 +1,107 @@
+//! `contact list`: the contacts of one subject.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::contacts_error;
+use crate::cli::CliContext;
+use crate::cli::connect;
+use crate::contacts::array::{StoredContact, UnreadableContact};
+use crate::contacts::store::read_contacts;
+use crate::contacts::{Contact, ContactOrigin, Endpoint};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
+use crate::types::{Channel, ContactId, Subject};
+
+/// Arguments of `contact list`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "STATE is muted or unverified where a contact gets no alerts. ADDED BY is subject for a contact that was added through \
+    the API. Secrets are not shown.
+
+Examples:
+  quotabell contact list alice
+  quotabell contact list alice --json | jq -r 'select(.muted) | .id'"
+)]
+pub struct ContactListArgs {
+    /// Who
+    pub subject: Subject,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// A contact as it is printed.
+#[derive(Debug, Serialize)]
+struct ListedContact<'a> {
+    id: &'a ContactId,
+    channel: Channel,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    muted: bool,
+    verified: bool,
+    added_by: &'static str,
+}
+
+impl<'a> ListedContact<'a> {
+    fn of(StoredContact { contact, origin, .. }: &'a StoredContact) -> Self {
+        let (address, url) = match &contact.endpoint {
+            Endpoint::Email { address } => (Some(address.as_str()), None),
+            Endpoint::Webhook { url, .. } => (None, Some(url.as_str())),
+        };
+        let Contact { id, muted, verified, .. } = contact;
+        let (muted, verified) = (*muted, *verified);
+        Self { id, channel: contact.channel(), address, url, muted, verified, added_by: name_of(*origin) }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let state = match (self.muted, self.verified) {
+            (true, true) => "muted",
+            (true, false) => "muted, unverified",
+            (false, false) => "unverified",
+            (false, true) => "-",
+        };
+        let address = self.address.or(self.url).unwrap_or_default();
+        [self.id.as_str(), self.channel.as_str(), address, state, self.added_by].map(str::to_owned).to_vec()
+    }
+}
+
+const HEADING: [&str; 5] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ADDED BY"];
+
+const fn name_of(origin: ContactOrigin) -> &'static str {
+    match origin {
+        ContactOrigin::Operator => "operator",
+        ContactOrigin::Subject => "subject",
+    }
+}
+
+/// Prints the contacts.
+///
+/// # Errors
+///
+/// Contacts that are not an array; a bad configuration, Redis, or stdout.
+pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
+    let subject = &args.subject;
+    let redis = connect::redis(&context.config()?)?;
+    let array = read_contacts(redis.client(), subject).await;
+    let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
+    let contacts = array.contacts();
+    let listed: Vec<ListedContact<'_>> = contacts.iter().map(ListedContact::of).collect();
+    for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
+        let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
+        say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));
+    }
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => listed.iter().try_for_each(|contact| output.json(contact))?,
+        Format::Table if listed.is_empty() => {
+            say_empty("no contacts: the fallback contacts of the configuration get the alerts")
+        }
+        Format::Table => {
+            let rows: Vec<Vec<String>> = listed.iter().map(ListedContact::row).collect();
+            output.rows(&mut Table::new(&HEADING), &rows)?;
+        }
+    }
+    output.finish()
+}
