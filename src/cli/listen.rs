@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use standardwebhooks::Webhook;
 
-use super::CliContext;
-use crate::contacts::{Contact, Endpoint, check};
+use super::context::CliContext;
+use crate::channels::webhook;
+use crate::contacts::Contact;
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::terminal::hint::{self, Hint as _};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::types::Secret;
 
 /// Arguments of `listen`.
 #[derive(Debug, Args)]
@@ -127,15 +129,12 @@ enum SignatureCheck {
 
 impl SignatureVerifier {
     fn new(named: &[String], fallback: &[Contact]) -> anyhow::Result<Self> {
-        let of_fallback = fallback.iter().filter_map(|contact| match &contact.endpoint {
-            Endpoint::Webhook { secret, .. } => Some(secret.reveal()),
-            Endpoint::Email { .. } => None,
-        });
+        let of_fallback = fallback.iter().filter_map(Contact::secret).map(Secret::reveal);
         let mut secrets = Vec::new();
         for text in named.iter().map(String::as_str).chain(of_fallback) {
             // The text of a refused secret is not shown: it may be one that was mistyped.
             let bad = |error: String| hint::usage(error, "`quotabell subject set` prints the secret of a new webhook");
-            check::check_secret(text).map_err(|error| bad(error.to_string()))?;
+            webhook::secret::check(text).map_err(|error| bad(error.to_string()))?;
             for secret in text.split_whitespace() {
                 secrets.push(Webhook::new(secret).map_err(|error| bad(error.to_string()))?);
             }

@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
+use super::Contact;
 use super::element::ElementFields;
-use super::{Contact, Endpoint};
 use crate::types::alert::digest_of;
-use crate::types::{Channel, ContactId};
+use crate::types::{ContactId, Secret};
 
 /// The field of a subject's hash that holds the contacts.
 pub const CONTACTS: &str = "contacts";
@@ -82,11 +82,10 @@ impl ConsentId {
         &self.0
     }
 
-    fn of(endpoint: &Endpoint, nonce: &str) -> Self {
-        let endpoint = match endpoint {
-            Endpoint::Email { address } => digest_of(&[Channel::Email.as_str(), address]),
-            Endpoint::Webhook { url, secret } => digest_of(&[Channel::Webhook.as_str(), url, secret.reveal()]),
-        };
+    fn of(contact: &Contact, nonce: &str) -> Self {
+        let mut parts = vec![contact.channel().as_str(), contact.address()];
+        parts.extend(contact.secret().map(Secret::reveal));
+        let endpoint = digest_of(&parts);
         Self(format!("{endpoint}.{nonce}"))
     }
 
@@ -164,7 +163,7 @@ impl ContactArray {
     }
 
     pub(super) fn set_secret(&mut self, position: usize, contact: &Contact) {
-        if let Endpoint::Webhook { secret, .. } = &contact.endpoint {
+        if let Some(secret) = contact.secret() {
             self.set(position, "secret", &secret.reveal());
         }
     }
@@ -183,7 +182,7 @@ fn read(position: usize, element: &RawValue) -> Result<StoredContact, Unreadable
     let Some(fields) = ElementFields::of(element) else { return Err(unreadable(None, "not an object")) };
     let id = || fields.text("id").filter(|id| !id.is_empty()).map(|id| ContactId::from_stored(&id));
     let contact = Contact::of_element(element).map_err(|error| unreadable(id(), &without_values(&error)))?;
-    let consent = ConsentId::of(&contact.endpoint, &fields.text(NONCE).unwrap_or_default());
+    let consent = ConsentId::of(&contact, &fields.text(NONCE).unwrap_or_default());
     let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
     Ok(StoredContact { contact, origin, consent, position })
 }

@@ -4,8 +4,8 @@
 //! stays as it is. Every writer of contacts (the HTTP API, the command line) edits through this file and stores the result with
 //! [`super::store::edit_contacts`].
 
+use super::Contact;
 use super::array::{ConsentId, ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
-use super::{Contact, Endpoint};
 use crate::types::ContactId;
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
@@ -107,7 +107,7 @@ impl ContactArray {
     pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<ContactId, AddContactError> {
         let mut same_address = self.contacts();
         same_address.retain(|other| other.contact.has_same_address(contact));
-        if let Some(other) = same_address.iter().find(|other| has_same_secret(&other.contact, contact)) {
+        if let Some(other) = same_address.iter().find(|other| other.contact.secret() == contact.secret()) {
             return Err(AddContactError::Exists(Box::new(other.contact.clone())));
         }
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
@@ -204,7 +204,7 @@ impl ContactArray {
             named_positions.push(found.position);
             if *secret == SecretSource::Generated && can_sign(&found.contact) {
                 report.kept_secrets.push(found.contact.clone());
-            } else if !has_same_secret(&found.contact, contact) {
+            } else if found.contact.secret() != contact.secret() {
                 self.set_secret(found.position, contact);
             }
             if !found.contact.verified {
@@ -245,17 +245,10 @@ impl MergeReport {
     }
 }
 
-/// Of two contacts of one address.
-fn has_same_secret(one: &Contact, other: &Contact) -> bool {
-    match (&one.endpoint, &other.endpoint) {
-        (Endpoint::Webhook { secret: one, .. }, Endpoint::Webhook { secret: other, .. }) => one == other,
-        _ => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contacts::Endpoint;
     use crate::types::Secret;
 
     fn email(address: &str) -> Contact {

@@ -5,7 +5,6 @@
 
 pub mod array;
 pub mod book;
-pub mod check;
 pub mod config;
 pub mod contact;
 pub mod edit;

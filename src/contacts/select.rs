@@ -30,8 +30,10 @@ pub fn select(contacts: &[StoredContact], text: &str) -> Result<Vec<ContactId>, 
     if !with_id.is_empty() {
         return Ok(with_id);
     }
-    let named = [Contact::email(text), Contact::webhook(text, Secret::default())];
-    let of_address = ids(contacts, |contact| named.iter().any(|named| named.has_same_address(contact)));
+    let of_address = ids(contacts, |contact| {
+        let named = Contact::of_channel(contact.channel(), text, Some(Secret::default()));
+        named.is_some_and(|named| named.has_same_address(contact))
+    });
     if !of_address.is_empty() {
         return Ok(of_address);
     }

@@ -3,12 +3,13 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::edit;
-use crate::cli::CliContext;
+use super::edit::edit;
+use crate::channels;
 use crate::cli::connect;
+use crate::cli::context::CliContext;
 use crate::cli::subject::change::{self, GeneratedSecret, NamedWebhook};
 use crate::contacts::edit::{NamedContact, UnnamedContacts};
-use crate::contacts::{Contact, ContactArray, check};
+use crate::contacts::{Contact, ContactArray};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 use crate::types::{ContactId, Subject};
@@ -153,8 +154,8 @@ fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -
         }
     }
     let before = array.to_stored();
-    let report =
-        array.merge(std::slice::from_ref(named), UnnamedContacts::KeepAll, |stored| check::check(stored).is_ok());
+    let report = array
+        .merge(std::slice::from_ref(named), UnnamedContacts::KeepAll, |stored| channels::check_contact(stored).is_ok());
     let outcome = match stored.iter().any(|other| other.contact.has_same_address(contact)) {
         false => AddOutcome::Added,
         true if array.to_stored() == before => AddOutcome::Unchanged,

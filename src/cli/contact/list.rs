@@ -3,20 +3,21 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::contacts_error;
-use crate::cli::CliContext;
+use super::edit::contacts_error;
 use crate::cli::connect;
+use crate::cli::context::CliContext;
+use crate::config::masked_contact;
 use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
-use crate::contacts::{Contact, ContactOrigin, Endpoint};
+use crate::contacts::{Contact, ContactOrigin};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
-use crate::types::{Channel, ContactId, Subject};
+use crate::types::Subject;
 
 /// Arguments of `contact list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "STATE is muted or unverified where a contact gets no alerts. ADDED BY is subject for a contact that was added through \
-    the API. Secrets are not shown.
+    the API. Secrets are shown as ***.
 
 Examples:
   quotabell contact list alice
@@ -30,40 +31,29 @@ pub struct ContactListArgs {
     pub format: FormatArgs,
 }
 
-/// A contact as it is printed.
+/// A contact as it is printed: in its stored form, without its secret.
 #[derive(Debug, Serialize)]
-struct ListedContact<'a> {
-    id: &'a ContactId,
-    channel: Channel,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<&'a str>,
-    muted: bool,
-    verified: bool,
+struct ListedContact {
+    #[serde(flatten)]
+    contact: Contact,
     added_by: &'static str,
 }
 
-impl<'a> ListedContact<'a> {
-    fn of(StoredContact { contact, origin, .. }: &'a StoredContact) -> Self {
-        let (address, url) = match &contact.endpoint {
-            Endpoint::Email { address } => (Some(address.as_str()), None),
-            Endpoint::Webhook { url, .. } => (None, Some(url.as_str())),
-        };
-        let Contact { id, muted, verified, .. } = contact;
-        let (muted, verified) = (*muted, *verified);
-        Self { id, channel: contact.channel(), address, url, muted, verified, added_by: name_of(*origin) }
+impl ListedContact {
+    fn of(StoredContact { contact, origin, .. }: &StoredContact) -> Self {
+        Self { contact: masked_contact(contact), added_by: name_of(*origin) }
     }
 
     fn row(&self) -> Vec<String> {
-        let state = match (self.muted, self.verified) {
+        let Contact { id, muted, verified, .. } = &self.contact;
+        let state = match (muted, verified) {
             (true, true) => "muted",
             (true, false) => "muted, unverified",
             (false, false) => "unverified",
             (false, true) => "-",
         };
-        let address = self.address.or(self.url).unwrap_or_default();
-        [self.id.as_str(), self.channel.as_str(), address, state, self.added_by].map(str::to_owned).to_vec()
+        let channel = self.contact.channel().as_str();
+        [id.as_str(), channel, self.contact.address(), state, self.added_by].map(str::to_owned).to_vec()
     }
 }
 
@@ -87,7 +77,7 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
     let array = read_contacts(redis.client(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
     let contacts = array.contacts();
-    let listed: Vec<ListedContact<'_>> = contacts.iter().map(ListedContact::of).collect();
+    let listed: Vec<ListedContact> = contacts.iter().map(ListedContact::of).collect();
     for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
         let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
         say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));

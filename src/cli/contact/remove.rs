@@ -3,9 +3,9 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::{edit, not_selected};
-use crate::cli::CliContext;
+use super::edit::{edit, not_selected};
 use crate::cli::connect;
+use crate::cli::context::CliContext;
 use crate::contacts::edit::RemoveOutcome;
 use crate::contacts::select::select;
 use crate::contacts::{Contact, ContactOrigin};

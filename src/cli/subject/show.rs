@@ -6,12 +6,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::change;
+use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::config::{Config, masked_contact};
 use crate::contacts::Contact;
 use crate::contacts::array::{CONTACTS, ContactArray, UnreadableContact};
-use crate::contacts::check;
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
@@ -49,11 +49,11 @@ pub(super) struct SubjectView {
 }
 
 /// A field and its value, as HGETALL gives them.
-pub(super) type RawField = (Vec<u8>, Vec<u8>);
+pub(super) type HashField = (Vec<u8>, Vec<u8>);
 
 impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
-    pub(super) fn of(subject: &[u8], fields: &[RawField], config: &Config) -> Self {
+    pub(super) fn of(subject: &[u8], fields: &[HashField], config: &Config) -> Self {
         let subject = lossless(subject);
         let ParsedRecord { record, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
@@ -74,7 +74,7 @@ impl SubjectView {
             say(format_args!("warning: subject {subject:?}: {error}"));
         }
         for contact in &contacts {
-            if let Err(fault) = check::check(contact) {
+            if let Err(fault) = channels::check_contact(contact) {
                 let id = printable(contact.id.as_str());
                 say(format_args!("warning: subject {subject:?}: contact {id}: {fault}"));
             }
@@ -130,7 +130,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
     command.arg(keys::subject(&args.subject));
-    let fields: Vec<RawField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
+    let fields: Vec<HashField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
     if fields.is_empty() {
         return Err(hint::failed(
             format_args!("nothing is set for subject {}", args.subject),
