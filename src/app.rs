@@ -16,13 +16,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, ApiState, CheckService, Gauges, Readiness, Token};
+use crate::channels::{Caps, Channels};
 use crate::config::Config;
 use crate::contacts::book::ContactBook;
 use crate::events::worker::EventWorkerParts;
 use crate::events::{EventWorker, PartitionLease};
 use crate::ledger::{CheckScript, Committer};
-use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
-use crate::sender::{Sender, Throttle};
+use crate::outbox::{
+    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError,
+    Waker, slots,
+};
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::{Keys, meters};
@@ -60,8 +63,8 @@ pub struct EndedEarly;
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
 /// after a second signal.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let sender = config.sender()?;
-    for warning in sender.warnings() {
+    let channels = Arc::new(config.channels()?);
+    for warning in channels.warnings() {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
@@ -132,8 +135,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             return Err(cannot);
         }
     };
-    let throttle = Throttle::new(Arc::clone(&ready.client), keys.clone(), &config.webhook, &config.email)?;
-    let sender = Arc::new(sender.throttled_by(throttle));
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,
@@ -148,7 +149,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             serving: &serving,
         },
         plans,
-        Arc::clone(&sender),
+        Arc::clone(&channels),
         waiting,
     )?;
     checks.check_connection().await;
@@ -174,7 +175,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     }
     // A mail server is told goodbye where one is connected; one that hangs is not waited for.
-    let _ = tokio::time::timeout(GOODBYE, sender.close()).await;
+    let _ = tokio::time::timeout(GOODBYE, channels.close()).await;
     keeper.end().await;
     match failed {
         Some(failed) => Err(failed),
@@ -204,7 +205,7 @@ fn spawn_work(
     tasks: &mut Tasks,
     work: &Work<'_>,
     plans: Plans,
-    sender: Arc<Sender>,
+    channels: Arc<Channels>,
     waiting: mpsc::Receiver<ContactRef>,
 ) -> anyhow::Result<()> {
     let Work { config, keys, ready, stop, address, checks, ref for_checks, serving } = *work;
@@ -258,9 +259,14 @@ fn spawn_work(
         keys: keys.clone(),
         config: config.verification.clone(),
         public_url: config.http.confirm_links_below(),
-        sender: Arc::clone(&sender),
+        channels: Arc::clone(&channels),
+        caps: Caps::new(Arc::clone(&client), keys.clone()),
     };
-    tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));
+    let messenger = Messenger::new(messenger, waiting);
+    let consents: Arc<dyn ConsentRequests> = messenger.consents();
+    let caps = Caps::new(Arc::clone(&client), keys.clone());
+    let notifier = Arc::new(ChannelNotifier::new(channels, caps, config.retry.clone(), Arc::clone(&consents)));
+    tasks.spawn("messenger", messenger.run(stop.clone()));
 
     let slots = slots(&config.delivery);
     let dispatcher = {
@@ -270,7 +276,8 @@ fn spawn_work(
                 client: Arc::clone(&client),
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
-                sender: Arc::clone(&sender),
+                notifier: Arc::clone(&notifier),
+                consents: Arc::clone(&consents),
                 slots: Arc::clone(&slots),
                 new_deliveries: Arc::clone(&new_deliveries),
                 lease_margin: LEASE_MARGIN,

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use standardwebhooks::Webhook;
 
-use super::CliContext;
-use crate::contacts::{Contact, Endpoint, check};
+use super::context::CliContext;
+use crate::channels::webhook;
+use crate::contacts::{Contact, Endpoint};
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::terminal::hint::{self, with_hint};
@@ -133,7 +134,7 @@ impl SignatureVerifier {
         for text in named.iter().map(String::as_str).chain(of_fallback) {
             // The text of a refused secret is not shown: it may be one that was mistyped.
             let bad = |error: String| hint::usage(error, "`quotabell subject set` prints the secret of a new webhook");
-            check::check_secret(text).map_err(|error| bad(error.to_string()))?;
+            webhook::secret::check(text).map_err(|error| bad(error.to_string()))?;
             for secret in text.split_whitespace() {
                 secrets.push(Webhook::new(secret).map_err(|error| bad(error.to_string()))?);
             }

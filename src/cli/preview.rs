@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum};
 
 use super::context::CliContext;
-use crate::sender::Sample;
-use crate::sender::render::SAMPLE_AT;
+use crate::channels::Sample;
+use crate::channels::sample::SAMPLE_AT;
 use crate::terminal::output::Output;
 use crate::types::{Alert, Metric, Percent, Subject, Units};
 
@@ -64,17 +64,9 @@ pub enum PreviewPart {
 /// A bad configuration or template, or stdout.
 pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let part = args.part;
-    let rendered = config.preview(&sample(args))?;
-    let text = match part {
-        PreviewPart::Subject => rendered.mail.subject_line,
-        PreviewPart::Text => rendered.mail.text,
-        PreviewPart::Html => rendered.mail.html,
-        PreviewPart::Webhook => rendered.webhook_json,
-        PreviewPart::VerifySubject => rendered.verification.subject_line,
-        PreviewPart::VerifyText => rendered.verification.text,
-        PreviewPart::VerifyHtml => rendered.verification.html,
-    };
+    let part = args.part.to_possible_value().expect("every part has a name").get_name().to_owned();
+    let previews = config.preview(&sample(args))?;
+    let text = previews.into_iter().find(|preview| preview.part.name == part).expect("every part is rendered").text;
     let mut output = Output::stdout();
     output.line(text.strip_suffix('\n').unwrap_or(&text))?;
     output.finish()

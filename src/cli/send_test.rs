@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::connect::{self, Redis};
 use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
+use crate::channels::{self, Sample};
 use crate::config::Config;
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
 use crate::contacts::{Contact, Endpoint};
-use crate::sender::Sample;
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
@@ -69,6 +69,10 @@ struct TestMessageView<'a> {
     status: Option<u16>,
     duration_ms: u64,
     error: Option<&'a str>,
+    /// Host and port of the other side.
+    peer: Option<&'a str>,
+    /// What the other side said when it refused.
+    reply: Option<&'a str>,
     /// A secret that was made for this message, with which the receiver can check it.
     #[serde(skip_serializing_if = "Option::is_none")]
     webhook_secret: Option<&'a str>,
@@ -82,19 +86,19 @@ struct TestMessageView<'a> {
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let format = args.format.format();
     let config = context.config()?;
-    let sender = config.sender()?;
+    let channels = config.channels()?;
     let Addressee { contact, secret, sample, now, redis } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => named(&args)?,
     };
-    if contact.channel() == Channel::Email {
-        sender.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    if let Some(channel) = channels.get(contact.channel()) {
+        channel.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     if let Some(redis) = &redis {
         cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
     }
-    let outcome = sender.send_test(&contact, &sample, now).await;
-    sender.close().await;
+    let outcome = channels.send_test(&contact, &sample, now).await;
+    channels.close().await;
     print(&TestMessageView::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
     judge(&outcome, &contact)
 }
@@ -263,6 +267,8 @@ impl<'a> TestMessageView<'a> {
             status: outcome.status,
             duration_ms: u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX),
             error: outcome.error.as_deref(),
+            peer: outcome.peer.as_deref(),
+            reply: outcome.reply.as_deref(),
             webhook_secret,
         }
     }
@@ -280,6 +286,8 @@ fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyh
                 ("duration", format!("{} ms", shown.duration_ms)),
             ];
             pairs.extend(shown.error.map(|error| ("error", error.to_owned())));
+            pairs.extend(shown.peer.map(|peer| ("peer", peer.to_owned())));
+            pairs.extend(shown.reply.map(|reply| ("reply", reply.to_owned())));
             pairs.extend(shown.webhook_secret.map(|secret| ("secret", secret.to_owned())));
             output.pairs(&pairs)?;
         }
@@ -289,19 +297,11 @@ fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyh
 
 /// Says what to do about a message that did not arrive.
 fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
-    let hint = match (outcome.class, contact.channel()) {
-        (Class::Delivered, _) => return Ok(()),
-        (Class::Permanent, Channel::Email) => {
-            "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once"
-        }
-        (Class::Permanent, _) => {
-            "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
-             be dead at once"
-        }
-        (Class::Transient, Channel::Email) => {
-            "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again"
-        }
-        (Class::Transient, _) => "check the receiver, its certificate and its secret; an alert would be tried again",
+    let hints = channels::definition(contact.channel()).expect("every contact has a channel of the registry").hints;
+    let hint = match outcome.class {
+        Class::Delivered => return Ok(()),
+        Class::Permanent => outcome.hint.unwrap_or(hints.permanent),
+        Class::Transient => outcome.hint.unwrap_or(hints.transient),
     };
     let what = outcome.error.as_deref().unwrap_or("no reason given");
     Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))

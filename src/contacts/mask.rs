@@ -1,16 +1,13 @@
 //! Contacts as they may be shown: secrets and passwords as `***`.
 
-use super::{Contact, Endpoint};
-use crate::types::Secret;
+use super::Contact;
 use crate::types::text::{MASK, masked_url};
 
 /// A contact whose secret is `***`, for output; never to be stored.
 #[must_use]
 pub fn masked_contact(contact: &Contact) -> Contact {
-    let mut shown = contact.clone();
-    if let Endpoint::Webhook { url, secret } = &mut shown.endpoint {
-        *url = masked_url(url);
-        *secret = Secret::new(MASK.to_owned());
+    match contact.secret() {
+        Some(_) => contact.clone().shown_as(&masked_url(contact.address()), MASK),
+        None => contact.clone(),
     }
-    shown
 }

@@ -73,8 +73,17 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
         ("subject", delivery.subject.clone()),
         ("channel", delivery.channel.as_str().to_owned()),
         ("contact", or_dash(detail.contact.as_ref().map(contact))),
-        ("alert", or_dash(delivery.alert_id.as_ref())),
     ];
+    if let Some(id) = &delivery.alert_id {
+        pairs.push(("alert", id.to_string()));
+    }
+    if let Some(request) = &detail.verification {
+        pairs.extend([
+            ("verification", request.id.clone()),
+            ("requested", request.requested_at.to_string()),
+            ("expires", request.expires_at.to_string()),
+        ]);
+    }
     if let Some(alert) = &detail.alert {
         pairs.extend([
             ("metric", alert.metric.to_string()),
@@ -96,7 +105,21 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
     }
     output.line("")?;
     let rows: Vec<Vec<String>> = detail.attempt_log.iter().map(log_row).collect();
-    output.rows(&mut Table::new(&LOG_HEADING).colored(OUTCOME_COLUMN, outcome_color), &rows)
+    output.rows(&mut Table::new(&LOG_HEADING).colored(OUTCOME_COLUMN, outcome_color), &rows)?;
+    detail.attempt_log.iter().try_for_each(|attempt| print_reply(attempt, output))
+}
+
+/// What the other side said, and what can be done about it: too long for a column.
+fn print_reply(attempt: &AttemptView, output: &mut Output) -> anyhow::Result<()> {
+    let told = [("peer", &attempt.peer), ("reply", &attempt.reply), ("hint", &attempt.hint)];
+    let told = told.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+    let mut pairs = vec![("attempt", attempt.at.to_string())];
+    pairs.extend(told);
+    if pairs.len() == 1 {
+        return Ok(());
+    }
+    output.line("")?;
+    output.pairs(&pairs)
 }
 
 fn contact(contact: &DeliveryContactView) -> String {
