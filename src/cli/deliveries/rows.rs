@@ -106,20 +106,18 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
     output.line("")?;
     let rows: Vec<Vec<String>> = detail.attempt_log.iter().map(log_row).collect();
     output.rows(&mut Table::new(&LOG_HEADING).colored(OUTCOME_COLUMN, outcome_color), &rows)?;
-    detail.attempt_log.iter().try_for_each(|attempt| print_reply(attempt, output))
+    print_other_side(detail, output)
 }
 
-/// What the other side said, and what can be done about it: too long for a column.
-fn print_reply(attempt: &AttemptView, output: &mut Output) -> anyhow::Result<()> {
-    let told = [("peer", &attempt.peer), ("reply", &attempt.reply), ("hint", &attempt.hint)];
-    let told = told.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
-    let mut pairs = vec![("attempt", attempt.at.to_string())];
-    pairs.extend(told);
-    if pairs.len() == 1 {
-        return Ok(());
-    }
+/// Prints who was talked to in the newest attempt that says so, what the other side said, and what to do about it.
+fn print_other_side(detail: &DeliveryDetailView, output: &mut Output) -> anyhow::Result<()> {
+    let told = |attempt: &&AttemptView| attempt.peer.is_some() || attempt.reply.is_some() || attempt.hint.is_some();
+    let Some(AttemptView { peer, reply, hint, .. }) = detail.attempt_log.iter().rev().find(told) else { return Ok(()) };
     output.line("")?;
-    output.pairs(&pairs)
+    let named = [("peer", peer), ("reply", reply), ("hint", hint)];
+    let known: Vec<(&str, String)> =
+        named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+    output.pairs(&known)
 }
 
 fn contact(contact: &DeliveryContactView) -> String {

@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use crate::contacts::Contact;
 use crate::contacts::book::{ContactBook, ContactsError, Found};
-use crate::types::text::masked_url;
-use crate::types::{Channel, ContactId, Subject};
+use crate::contacts::{Contact, masked_contact};
+use crate::types::{ContactId, Subject};
 use crate::wire::RedisClient;
 
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
@@ -76,8 +75,5 @@ pub(super) async fn find(
 }
 
 fn address_of(contact: &Contact) -> String {
-    match contact.channel() {
-        Channel::Email => contact.address().to_owned(),
-        _ => masked_url(contact.address()),
-    }
+    masked_contact(contact).address().to_owned()
 }
