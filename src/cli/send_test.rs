@@ -95,7 +95,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         channel.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     if let Some(redis) = &redis {
-        cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
+        cool_down(redis, &config.keys(), &contact).await?;
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
@@ -139,7 +139,7 @@ fn own_time() -> UnixMs {
 /// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
 async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config)?;
-    let book = ContactBook::new(config.fallback.contacts.clone());
+    let book = ContactBook::new(config.keys(), config.fallback.contacts.clone());
     let contacts = match book.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
         Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
@@ -188,7 +188,7 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
-    let fields = subject::read_fields(redis.client(), subject).await;
+    let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let (SubjectSettings { plan, zone, limits }, unreadable) = SubjectSettings::read(&fields, &plans);

@@ -171,9 +171,9 @@ impl Import<'_> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let client = redis.client();
-        let all = match store::prepare(client, waiting.iter().map(|checked| &checked.change)).await {
-            Ok(prepared) => store::write(client, prepared).await,
+        let (client, keys) = (redis.client(), redis.keys());
+        let all = match store::prepare(client, keys, waiting.iter().map(|checked| &checked.change)).await {
+            Ok(prepared) => store::write(client, keys, prepared).await,
             Err(error) => Err(error),
         };
         let mut all = all.unwrap_or_default().into_iter();
@@ -183,7 +183,7 @@ impl Import<'_> {
             let what = format!("write line {line}, subject {subject}");
             let write = match all.next() {
                 Some(write @ (SubjectWrite::Written(_) | SubjectWrite::NotAnArray)) => write,
-                _ => match store::write_one(client, &change).await.map_err(connect::first_failure) {
+                _ => match store::write_one(client, keys, &change).await.map_err(connect::first_failure) {
                     Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                         failures.push((line, format!("subject {subject}: {error}")));
                         continue;

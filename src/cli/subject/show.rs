@@ -15,7 +15,7 @@ use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
-use crate::types::{Metric, Percent, Subject, Units, keys};
+use crate::types::{Metric, Percent, Subject, Units};
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
@@ -127,7 +127,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
     let config = context.config()?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(&args.subject));
+    command.arg(redis.keys().subject(&args.subject));
     let fields: Vec<RawField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
     if fields.is_empty() {
         return Err(hint::failed(

@@ -139,7 +139,7 @@ pub async fn show(
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
     let contact = match view.subject.parse() {
         Ok(subject) if view.channel != Channel::None => {
-            let found = contact::find(client, fallback, &subject, &view.contact_id).await;
+            let found = contact::find(client, keys, fallback, &subject, &view.contact_id).await;
             Some(found.map_err(|error| error.source)?)
         }
         _ => None,
