@@ -11,9 +11,9 @@ use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use super::usage::{RawField, Settings};
 use crate::channels::{self, Sample};
-use crate::config::{Config, masked_url};
+use crate::config::{Config, masked_contact};
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
-use crate::contacts::{Contact, Endpoint};
+use crate::contacts::Contact;
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
@@ -247,11 +247,8 @@ fn nobody(subject: &Subject, contacts: &Contacts, set_one: &str) -> anyhow::Erro
 }
 
 fn described(contact: &Contact) -> String {
-    let address = match &contact.endpoint {
-        Endpoint::Email { address } => address.clone(),
-        // One that the platform wrote may hold a password, which every attempt refuses.
-        Endpoint::Webhook { url, .. } => masked_url(url),
-    };
+    // A URL that the platform wrote may hold a password, which every attempt refuses.
+    let address = masked_contact(contact).address().to_owned();
     format!("{} ({} {address})", contact.id, contact.channel().as_str())
 }
 

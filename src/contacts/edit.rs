@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::element::ElementFields;
 use super::{Contact, Endpoint};
 use crate::types::alert::digest_of;
-use crate::types::{Channel, ContactId};
+use crate::types::ContactId;
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;
@@ -73,9 +73,10 @@ impl ConsentId {
     }
 
     fn of(endpoint: &Endpoint, nonce: &str) -> Self {
-        let endpoint = match endpoint {
-            Endpoint::Email { address } => digest_of(&[Channel::Email.as_str(), address]),
-            Endpoint::Webhook { url, secret } => digest_of(&[Channel::Webhook.as_str(), url, secret.reveal()]),
+        let (channel, address) = (endpoint.channel().as_str(), endpoint.address());
+        let endpoint = match endpoint.secret() {
+            None => digest_of(&[channel, address]),
+            Some(secret) => digest_of(&[channel, address, secret.reveal()]),
         };
         Self(format!("{endpoint}.{nonce}"))
     }
@@ -364,7 +365,7 @@ impl ContactArray {
     }
 
     fn set_secret(&mut self, position: usize, contact: &Contact) {
-        if let Endpoint::Webhook { secret, .. } = &contact.endpoint {
+        if let Some(secret) = contact.secret() {
             self.set(position, "secret", &secret.reveal());
         }
     }
@@ -404,8 +405,8 @@ fn has_same_address(one: &Contact, other: &Contact) -> bool {
 
 /// Of two contacts of one address.
 fn has_same_secret(one: &Contact, other: &Contact) -> bool {
-    match (&one.endpoint, &other.endpoint) {
-        (Endpoint::Webhook { secret: one, .. }, Endpoint::Webhook { secret: other, .. }) => one == other,
+    match (one.secret(), other.secret()) {
+        (Some(one), Some(other)) => one == other,
         _ => true,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use super::VerificationConfig;
-use crate::contacts::{Contact, Endpoint};
+use crate::contacts::Contact;
 use crate::throttle::{ExpiringSet, ExpiringSetDecision, TooManyMembers};
 use crate::types::alert::digest_of;
 use crate::types::{Keys, nonce};
@@ -51,11 +51,7 @@ impl VerificationLimits {
     }
 }
 
-/// Mailboxes are counted without regard to case, as nearly every mail server treats them: a change of case asks the same person.
+/// One address, whichever subject it belongs to.
 fn counted_address(contact: &Contact) -> String {
-    let address = match &contact.endpoint {
-        Endpoint::Email { .. } => contact.place().to_lowercase(),
-        Endpoint::Webhook { url, .. } => url.clone(),
-    };
-    format!("{}:{address}", contact.channel().as_str())
+    format!("{}:{}", contact.channel().as_str(), contact.counted_address())
 }

@@ -3,7 +3,8 @@
 use crate::support::table::Table;
 use quotabell::channels::email::templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{ChannelSettings, EmailConfig, preview, sample_alert};
+use quotabell::channels::email::EmailConfig;
+use quotabell::channels::{ChannelSettings, preview, sample_alert};
 use quotabell::config::Config;
 use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
 
@@ -120,7 +121,7 @@ fn preview_shows_mail_and_webhook() {
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let webhook = Config::defaults().expect("valid").webhook;
-    let previews = preview(ChannelSettings { email: &email, webhook: &webhook }, &sample).expect("renders");
+    let previews = preview(&ChannelSettings::new([&email as &dyn std::any::Any, &webhook]), &sample).expect("renders");
     let shown = |part: &str| {
         let preview = previews.iter().find(|preview| preview.part.name == part);
         preview.expect("it can be previewed").text.clone()

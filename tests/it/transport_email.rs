@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
-use quotabell::channels::EmailConfig;
-use quotabell::channels::email::{Mail, Mailer};
+use quotabell::channels::email::{EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use quotabell::types::{Class, Outcome};
 

@@ -46,7 +46,7 @@ impl Sending {
         settings: ChannelSettings<'_>,
         retry: RetryConfig,
     ) -> Result<Self, ChannelError> {
-        let channels = Arc::new(Channels::new(settings)?);
+        let channels = Arc::new(Channels::new(&settings)?);
         let caps = Caps::new(client, Keys::new("usage"));
         let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, Arc::new(NoConsentRequests));
         Ok(Self { channels, notifier })

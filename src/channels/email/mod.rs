@@ -5,11 +5,10 @@
 
 use std::time::Duration;
 
-use super::caps::{CapLimiter, ContactCap};
-use super::{
-    BoxFuture, ChannelDefinition, ChannelError, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints,
-    InvalidContact, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe, SettingText,
-};
+use super::channel::{CapKind, FileSetting, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe, SettingText};
+use super::contact_cap::{CapLimiter, ContactCap};
+use super::error::ChannelError;
+use super::invalid_contact::InvalidContact;
 use crate::contacts::Contact;
 use crate::throttle::FixedWindow;
 use crate::types::duration::HumanDuration;
@@ -42,6 +41,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
     placeholder: "ADDRESS",
     addressee: "this address",
+    example: r#"{ channel = "email", address = "a@b.test" }"#,
+    secret_text: None,
     consent: ConsentMethod::CodeAndLink,
     generate_secret: None,
     check_address: address::check,
@@ -65,7 +66,13 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
         SettingText { key: "per_minute", allowed: "a whole number, 1 or more" },
     ],
-    build: |settings| Ok(Box::new(EmailChannel::new(settings.email)?)),
+    file_settings: &[FileSetting { value: "smtp_url", file: "smtp_url_file" }],
+    is_configured: |settings, defaults| {
+        let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
+        own.smtp_url_file.is_some() || own.smtp_url != default.smtp_url
+    },
+    cap: CapKind::Fixed,
+    build: |settings| Ok(Box::new(EmailChannel::new(settings.section())?)),
     preview_parts: &[
         PreviewPart { name: "subject", about: "The e-mail's subject line" },
         PreviewPart { name: "text", about: "The e-mail's text part" },
@@ -168,7 +175,7 @@ impl NotificationChannel for EmailChannel {
         Box::pin(async {
             Some(ServerProbe {
                 server: "mail server",
-                location: self.mailer.location().to_owned(),
+                location: self.mailer.shown_url().to_owned(),
                 outcome: self.mailer.check().await,
                 hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
             })
@@ -193,8 +200,8 @@ fn variables(question: Question<'_>) -> VerifyVariables<'_> {
     }
 }
 
-fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let EmailConfig { timeout, from, .. } = settings.email;
+fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
+    let EmailConfig { timeout, from, .. } = settings.section::<EmailConfig>();
     let invalid = |key, problem| Err(InvalidSetting { key, problem });
     if timeout.is_zero() {
         return invalid("timeout", "is 0".to_owned());
@@ -211,8 +218,8 @@ fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
     Ok(())
 }
 
-fn preview(settings: ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
-    let templates = Templates::load(settings.email.templates.as_deref()).map_err(EmailError::from)?;
+fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
+    let templates = Templates::load(settings.section::<EmailConfig>().templates.as_deref()).map_err(EmailError::from)?;
     let asked = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
     let told = templates.render(alert, Purpose::Alert).map_err(EmailError::from)?;
     let asking = templates.render_verification(asked).map_err(EmailError::from)?;

@@ -5,11 +5,8 @@
 
 use std::time::Duration;
 
-use super::caps::{CapLimiter, ContactCap};
-use super::{
-    BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints, InvalidSetting,
-    Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
-};
+use super::channel::{CapKind, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, ServerProbe, SettingText};
+use super::contact_cap::{CapLimiter, ContactCap};
 use crate::contacts::Contact;
 use crate::throttle::{MEMBERS_MAX, SlidingWindow};
 use crate::types::duration::HumanDuration;
@@ -38,13 +35,15 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
     placeholder: "URL",
     addressee: "this receiver",
+    example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
+    secret_text: Some("whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)"),
     consent: ConsentMethod::Challenge,
     generate_secret: Some(secret::generate),
     check_address: url::check,
     check_public_address: url::check,
     check_secret: secret::check,
     warning: |url, settings| {
-        let refused = url.starts_with("http://") && !settings.webhook.allow_http;
+        let refused = url.starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;
         refused.then(|| format!("{url} is plain http, which webhook.allow_http = false refuses"))
     },
     check_settings,
@@ -58,7 +57,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             allowed: r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#,
         },
     ],
-    build: |settings| Ok(Box::new(WebhookChannel::new(settings.webhook)?)),
+    file_settings: &[],
+    is_configured: |_, _| true,
+    cap: CapKind::SlidingByDestination,
+    build: |settings| Ok(Box::new(WebhookChannel::new(settings.section())?)),
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
     preview: |_, alert| Ok(vec![payload::alert(alert, Purpose::Alert)]),
     hints: FailureHints {
@@ -147,8 +149,8 @@ impl NotificationChannel for WebhookChannel {
     }
 }
 
-fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let WebhookConfig { timeout, per_destination, .. } = settings.webhook;
+fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
+    let WebhookConfig { timeout, per_destination, .. } = settings.section::<WebhookConfig>();
     let invalid = |key, problem| Err(InvalidSetting { key, problem });
     if timeout.is_zero() {
         return invalid("timeout", "is 0".to_owned());

@@ -2,7 +2,7 @@
 
 use ::url::{Host, Origin, Url};
 
-use crate::channels::InvalidContact;
+use crate::channels::invalid_contact::InvalidContact;
 
 /// Judges a receiver's URL by its form. Whether its address may be called is judged at each attempt.
 ///
