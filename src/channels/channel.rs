@@ -268,4 +268,3 @@ impl fmt::Debug for ChannelDefinition {
         f.debug_struct("ChannelDefinition").field("channel", &self.channel).finish_non_exhaustive()
     }
 }
-

@@ -4,8 +4,8 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::context::CliContext;
-use crate::channels::{REGISTRY, Sample};
 use crate::channels::sample::SAMPLE_AT;
+use crate::channels::{REGISTRY, Sample};
 use crate::terminal::output::Output;
 use crate::types::{Alert, Metric, Percent, Subject, Units};
 

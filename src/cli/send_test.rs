@@ -12,8 +12,8 @@ use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook}
 use super::usage::{RawField, Settings};
 use crate::channels::{self, Sample};
 use crate::config::{Config, masked_contact};
-use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
 use crate::contacts::Contact;
+use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};

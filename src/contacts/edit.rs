@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::element::ElementFields;
 use super::{Contact, Endpoint};
-use crate::types::alert::digest_of;
 use crate::types::ContactId;
+use crate::types::alert::digest_of;
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;

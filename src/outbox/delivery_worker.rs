@@ -133,7 +133,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         let Ok(settlement) = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await else {
             let LeasedDelivery { id, attempts, channel, .. } = leased;
-            let (subject, alert, request) = (notification.subject(), notification.alert_id(), notification.request_id());
+            let (subject, alert, request) =
+                (notification.subject(), notification.alert_id(), notification.request_id());
             tracing::error!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "attempt did not keep its deadline and is given up; the delivery is attempted again");
             return;

@@ -53,7 +53,7 @@ fn sender(client: Arc<RedisClient>, caps: Caps) -> Sending {
     let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
     let email = EmailConfig { smtp_url: caps.smtp_url, per_minute, ..defaults.email };
     let settings = ChannelSettings::new([&email as &dyn std::any::Any, &webhook]);
-    Sending::new(client, settings, defaults.retry).expect("legal settings")
+    Sending::new(client, &settings, defaults.retry).expect("legal settings")
 }
 
 impl Capped {

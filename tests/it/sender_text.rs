@@ -1,9 +1,9 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
 use crate::support::table::Table;
+use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::webhook::payload;
-use quotabell::channels::email::EmailConfig;
 use quotabell::channels::{ChannelSettings, preview, sample_alert};
 use quotabell::config::Config;
 use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};

@@ -55,7 +55,7 @@ fn sender(smtp_url: &str) -> Sending {
 
 fn with(email: &EmailConfig) -> Result<Sending, ChannelError> {
     let webhook = webhook_config();
-    Sending::uncapped(ChannelSettings::new([email as &dyn std::any::Any, &webhook]), retry_config())
+    Sending::uncapped(&ChannelSettings::new([email as &dyn std::any::Any, &webhook]), retry_config())
 }
 
 fn alert() -> Alert {

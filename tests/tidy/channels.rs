@@ -24,9 +24,8 @@ struct NotCounted {
 
 /// Files that name a channel in code, outside of its folder and the registry.
 fn naming_channels(files: &[Source]) -> Vec<&str> {
-    let is_counted = |file: &&Source| {
-        !NOT_COUNTED.iter().any(|other| file.path.starts_with(other.path) && !other.reason.is_empty())
-    };
+    let is_counted =
+        |file: &&Source| !NOT_COUNTED.iter().any(|other| file.path.starts_with(other.path) && !other.reason.is_empty());
     files.iter().filter(is_counted).filter(|file| names_a_channel(file)).map(|file| file.path.as_str()).collect()
 }
 

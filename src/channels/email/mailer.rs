@@ -83,9 +83,10 @@ impl Mailer {
         Outcome { arrival, peer: Some(self.location.clone()), ..outcome }
     }
 
-    /// Connects, protects and authenticates as for a mail, sends none, and says how it ended; for `check-config`.
+    /// Does everything that a mail to our own `email.from` needs but send one, and says how it ended; for `check-config`.
     pub async fn check(&self) -> Outcome {
-        self.timed(async { self.client.check().await.map(|()| None).map_err(Failure::Refused) }).await
+        let own = Envelope { from: self.author.address(), to: self.author.address() };
+        self.timed(async { self.client.check(own).await.map(|()| None).map_err(Failure::Refused) }).await
     }
 
     /// Puts the deadline round a conversation and makes its end an outcome.

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use super::channel::{CapKind, FileSetting, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe, SettingText};
+use super::channel::{
+    BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints,
+    FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe, SettingText,
+};
 use super::contact_cap::{CapLimiter, ContactCap};
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
@@ -219,7 +222,8 @@ fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> 
 }
 
 fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
-    let templates = Templates::load(settings.section::<EmailConfig>().templates.as_deref()).map_err(EmailError::from)?;
+    let templates =
+        Templates::load(settings.section::<EmailConfig>().templates.as_deref()).map_err(EmailError::from)?;
     let asked = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
     let told = templates.render(alert, Purpose::Alert).map_err(EmailError::from)?;
     let asking = templates.render_verification(asked).map_err(EmailError::from)?;

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use super::channel::{CapKind, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, ServerProbe, SettingText};
+use super::channel::{
+    BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints,
+    InvalidSetting, Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
+};
 use super::contact_cap::{CapLimiter, ContactCap};
 use crate::contacts::Contact;
 use crate::throttle::{MEMBERS_MAX, SlidingWindow};

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use redis::{Cmd, RedisResult, Value};
 
-use crate::ledger::commit_settings::TrimPolicy;
 use crate::channels::{CapKind, REGISTRY};
+use crate::ledger::commit_settings::TrimPolicy;
 use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -221,9 +221,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let of_caps = REGISTRY.into_iter().map(|definition| -> (String, &'static [&'static str]) {
         match definition.cap {
             CapKind::Fixed => (keys.cap(definition.channel, None), &FIXED_CAP),
-            CapKind::SlidingByDestination => {
-                (keys.cap(definition.channel, Some("https://example.com")), &SLIDING_CAP)
-            }
+            CapKind::SlidingByDestination => (keys.cap(definition.channel, Some("https://example.com")), &SLIDING_CAP),
         }
     });
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
