@@ -206,6 +206,15 @@ pub enum Content<'a> {
     Verification(Question<'a>),
 }
 
+/// Why a message about an alert is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlertPurpose {
+    /// A threshold was reached.
+    Alert,
+    /// An operator tries a contact out.
+    Test,
+}
+
 impl Content<'_> {
     /// The id of what it tells.
     #[must_use]

@@ -22,9 +22,9 @@ pub mod webhook;
 pub use authorities::CaFileError;
 pub use caps::{CapDecision, Caps};
 pub use channel::{
-    BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof, Content,
-    FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
-    SettingText,
+    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
+    Content, FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
+    ServerProbe, SettingText,
 };
 pub use contact_cap::{CapLimiter, ContactCap};
 pub use error::ChannelError;

@@ -10,15 +10,16 @@ use redis::RedisError;
 use serde_json::value::RawValue;
 
 use crate::contacts::Contact;
-use crate::types::{ContactId, Subject, keys, meters};
+use crate::types::{ContactId, Keys, Subject, meters};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// A contact may not have this id: it is the one under which an alert waits for a contact.
 const RESERVED_ID: &str = "none";
 
 /// Reads contacts of subjects; holds the fallback contacts.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ContactBook {
+    keys: Keys,
     fallback: Vec<Contact>,
 }
 
@@ -87,8 +88,8 @@ impl ContactsError {
 impl ContactBook {
     /// A book with these fallback contacts, for subjects without contacts of their own.
     #[must_use]
-    pub fn new(fallback: Vec<Contact>) -> Self {
-        Self { fallback: fallback.into_iter().map(with_free_id).collect() }
+    pub fn new(keys: Keys, fallback: Vec<Contact>) -> Self {
+        Self { keys, fallback: fallback.into_iter().map(with_free_id).collect() }
     }
 
     /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but unreadable is not
@@ -99,7 +100,7 @@ impl ContactBook {
     /// [`ContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it concerns this
     /// subject alone.
     pub async fn contacts_of(&self, client: &RedisClient, subject: &Subject) -> Result<Contacts, ContactsError> {
-        let reply = client.query(redis::cmd("HGET").arg(keys::subject(subject)).arg("contacts")).await;
+        let reply = client.query(redis::cmd("HGET").arg(self.keys.subject(subject)).arg("contacts")).await;
         let contacts = match reply {
             Ok(field) => self.judge(field),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
@@ -196,7 +197,8 @@ mod tests {
     use super::*;
 
     fn judged(fallback: &[&str], field: &str) -> Contacts {
-        let book = ContactBook::new(fallback.iter().map(|address| Contact::email(address)).collect());
+        let book =
+            ContactBook::new(Keys::new("usage"), fallback.iter().map(|address| Contact::email(address)).collect());
         book.judge(Some(field.as_bytes().to_vec()))
     }
 

@@ -47,7 +47,7 @@ pub use fan_out::{FanOutAnswer, FanOutResult, FanOutSource, SourceEnd, fan_out};
 pub use fan_out_loop::{FanOutLoop, FanOutParts};
 pub use lease::{LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
-pub use query::{DeliveryCursor, DeliveryDetail, DeliveryFilter, DeliveryPage, DeliveryView, list, show};
+pub use query::{DeliveryCursor, DeliveryDetail, DeliveryFilter, DeliveryList, DeliveryView, list, show};
 pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
 pub use settle::{SettleAnswer, Settlement, settle};
 pub use totals::{Totals, totals};

@@ -12,7 +12,7 @@ use crate::types::{
 use crate::wire::RedisClient;
 
 /// Deliveries read in one call.
-pub const PAGE: usize = 500;
+pub const LIST_PAGE_SIZE: usize = 500;
 
 /// The fields of a delivery that a list shows, in the order in which [`view_of`] takes them.
 const VIEW_FIELDS: [&str; 8] =
@@ -74,9 +74,9 @@ pub struct DeliveryCursor {
     seen: usize,
 }
 
-/// A part of a list.
+/// A part of the list of deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeliveryPage {
+pub struct DeliveryList {
     /// Those of this page that pass the filter, the newest first. May be empty although more follow.
     pub deliveries: Vec<DeliveryView>,
     /// Where to go on; `None` at the end.
@@ -93,7 +93,7 @@ pub async fn list(
     keys: &Keys,
     filter: &DeliveryFilter,
     from: Option<DeliveryCursor>,
-) -> Result<DeliveryPage, OutboxError> {
+) -> Result<DeliveryList, OutboxError> {
     let of = || format!("deliveries of {}", keys.stream());
     let index = match filter.state {
         Some(DeliveryState::Pending) => keys.pending(),
@@ -102,7 +102,7 @@ pub async fn list(
     };
     let mut command = redis::cmd("ZREVRANGEBYSCORE");
     command.arg(index).arg(from.map_or_else(|| "+inf".to_owned(), |cursor| cursor.at.to_string())).arg("-inf");
-    command.arg("WITHSCORES").arg("LIMIT").arg(from.map_or(0, |cursor| cursor.seen)).arg(PAGE);
+    command.arg("WITHSCORES").arg("LIMIT").arg(from.map_or(0, |cursor| cursor.seen)).arg(LIST_PAGE_SIZE);
     let ids: Vec<Scored> = client
         .query::<Vec<(String, i64)>>(&command)
         .await
@@ -111,7 +111,7 @@ pub async fn list(
         .map(|(id, at)| Scored { id: DeliveryId::from_stored(&id), at })
         .collect();
     if ids.is_empty() {
-        return Ok(DeliveryPage { deliveries: Vec::new(), next: None });
+        return Ok(DeliveryList { deliveries: Vec::new(), next: None });
     }
     let mut pipeline = Pipeline::new();
     for Scored { id, .. } in &ids {
@@ -132,7 +132,7 @@ pub async fn list(
             deliveries.push(view);
         }
     }
-    Ok(DeliveryPage { deliveries, next: (ids.len() == PAGE).then(|| cursor_after(&ids, from)) })
+    Ok(DeliveryList { deliveries, next: (ids.len() == LIST_PAGE_SIZE).then(|| cursor_after(&ids, from)) })
 }
 
 /// An id and its time in the index.

@@ -124,7 +124,7 @@ impl MessengerParts {
     }
 
     async fn ask_now(&self, wanted: &ContactRef) -> Result<Option<VerificationEvent>, MessageError> {
-        let contacts = read_contacts(&self.client, &wanted.subject).await?;
+        let contacts = read_contacts(&self.client, &self.keys, &wanted.subject).await?;
         let found = contacts.find(&wanted.contact).filter(|stored| !stored.contact.verified);
         let Some(unverified) = found else { return Ok(None) };
         if let Some(event) = self.without_room(wanted, &unverified.contact).await {
@@ -210,7 +210,7 @@ impl MessengerParts {
 
     async fn grant_now(&self, wanted: &ContactRef, asked: &ConsentId) -> Result<VerificationEvent, MessageError> {
         let ContactRef { subject, contact: id } = wanted;
-        Ok(match consent(&self.client, subject, asked).await? {
+        Ok(match consent(&self.client, &self.keys, subject, asked).await? {
             VerifyOutcome::Verified | VerifyOutcome::AlreadyVerified => {
                 tracing::info!(%subject, contact = %id, "contact is verified");
                 VerificationEvent::Verified
@@ -229,7 +229,7 @@ impl ConsentRequests for MessengerParts {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
         Box::pin(async move {
-            let contacts = read_contacts(&self.client, &request.subject).await;
+            let contacts = read_contacts(&self.client, &self.keys, &request.subject).await;
             let contacts = contacts.map_err(|error| failed("read the contact", error))?;
             let found = contacts.find(&request.contact).filter(|stored| !stored.contact.verified);
             Ok(found.filter(|stored| stored.consent.as_str() == request.consent).map(|stored| stored.contact))

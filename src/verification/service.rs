@@ -115,7 +115,8 @@ impl VerificationService {
     ///
     /// [`VerificationError`]
     pub async fn list(&self, subject: &Subject) -> Result<Vec<StoredContact>, VerificationError> {
-        within_timeout(async { Ok(read_contacts(&self.parts.client, subject).await?.contacts()) }).await
+        within_timeout(async { Ok(read_contacts(&self.parts.client, &self.parts.keys, subject).await?.contacts()) })
+            .await
     }
 
     /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored under.
@@ -125,13 +126,13 @@ impl VerificationService {
     /// [`VerificationError`]. When Redis fails, the contact may be there, and nobody has been asked.
     pub async fn add(&self, subject: Subject, contact: &Contact) -> Result<ContactId, VerificationError> {
         let place = self.messages.try_reserve().map_err(|_| VerificationError::Busy)?;
-        let client = &self.parts.client;
+        let VerificationParts { client, keys, .. } = &self.parts;
         let contact = within_timeout(async {
             let nonce = nonce();
             // Judged before the request is counted, and again with what is stored then.
-            read_contacts(client, &subject).await?.add(contact, &nonce)?;
+            read_contacts(client, keys, &subject).await?.add(contact, &nonce)?;
             self.count_request(contact).await?;
-            edit_contacts(client, &subject, |array| Ok::<_, VerificationError>(array.add(contact, &nonce)?)).await
+            edit_contacts(client, keys, &subject, |array| Ok::<_, VerificationError>(array.add(contact, &nonce)?)).await
         })
         .await?;
         place.send(ContactRef { subject, contact: contact.clone() });
@@ -150,7 +151,7 @@ impl VerificationService {
             RemoveOutcome::OperatorsOwn => Err(VerificationError::OperatorsOwn),
             RemoveOutcome::NotFound => Err(VerificationError::NotFound),
         };
-        within_timeout(edit_contacts(&self.parts.client, &contact.subject, remove)).await?;
+        within_timeout(edit_contacts(&self.parts.client, &self.parts.keys, &contact.subject, remove)).await?;
         let ContactRef { subject, contact } = contact;
         tracing::info!(%subject, %contact, "contact is removed");
         Ok(())
@@ -197,7 +198,7 @@ impl VerificationService {
         if !matches!(guesses, ExpiringSetDecision::Added { .. }) || !code.matches(&holder, guess) {
             return Err(VerificationError::WrongCode);
         }
-        match consent(client, &contact.subject, &unverified.consent).await? {
+        match consent(client, keys, &contact.subject, &unverified.consent).await? {
             VerifyOutcome::Verified => {}
             VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
             VerifyOutcome::Outdated => return Err(VerificationError::WrongCode),
@@ -220,7 +221,7 @@ impl VerificationService {
                 VerificationEvent::Rejected.count();
                 return Ok(ConfirmOutcome::Invalid);
             };
-            let outcome = consent(client, &contact.subject, &asked).await?;
+            let outcome = consent(client, keys, &contact.subject, &asked).await?;
             if let Err(error) = confirm_link::delete(client, keys, token).await {
                 tracing::debug!(%error, "a confirm link that was used stays until it expires");
             }
@@ -240,7 +241,7 @@ impl VerificationService {
     }
 
     async fn unverified(&self, contact: &ContactRef) -> Result<StoredContact, VerificationError> {
-        let contacts = read_contacts(&self.parts.client, &contact.subject).await?;
+        let contacts = read_contacts(&self.parts.client, &self.parts.keys, &contact.subject).await?;
         let stored = contacts.find(&contact.contact).ok_or(VerificationError::NotFound)?;
         if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }
     }
@@ -259,10 +260,11 @@ impl VerificationService {
 /// Marks the contact that somebody consented to as verified. Repeatable.
 pub(super) async fn consent(
     client: &RedisClient,
+    keys: &Keys,
     subject: &Subject,
     consent: &ConsentId,
 ) -> Result<VerifyOutcome, EditContactsError> {
-    edit_contacts(client, subject, |array| Ok(array.verify(consent))).await
+    edit_contacts(client, keys, subject, |array| Ok(array.verify(consent))).await
 }
 
 fn record(contact: &ContactRef, event: VerificationEvent) {

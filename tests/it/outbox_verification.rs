@@ -116,7 +116,7 @@ impl Running {
         let dispatcher = Dispatcher::new(DispatcherParts {
             client: Arc::clone(&outbox.client),
             keys: outbox.keys.clone(),
-            contacts: Arc::new(ContactBook::default()),
+            contacts: Arc::new(ContactBook::new(outbox.keys.clone(), Vec::new())),
             notifier: Arc::new(sending.expect("legal settings").notifier),
             consents,
             slots: slots(&DeliveryConfig { concurrency: 4 }),

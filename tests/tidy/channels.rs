@@ -16,6 +16,15 @@ const NOT_COUNTED: [NotCounted; 4] = [
     NotCounted { path: "src/demo/", reason: "receivers on this machine, which speak SMTP and HTTP" },
 ];
 
+/// Files that name channels for now, each with what takes the name away.
+const STILL_NAMING: [NotCounted; 5] = [
+    NotCounted { path: "src/api/contacts.rs", reason: "the fields of a new contact, to be read by the definition" },
+    NotCounted { path: "src/cli/listen.rs", reason: "the receivers of src/demo as a verb" },
+    NotCounted { path: "src/cli/send_test.rs", reason: "flags, to be made from the registry" },
+    NotCounted { path: "src/cli/subject/import_reader.rs", reason: "columns, to be made from the registry" },
+    NotCounted { path: "src/cli/subject/set.rs", reason: "flags, to be made from the registry" },
+];
+
 /// Files and folders that may name channels.
 struct NotCounted {
     path: &'static str,
@@ -48,8 +57,15 @@ fn few_files_name_a_channel() {
     let files = rust_below("src");
     let naming = naming_channels(&files);
     println!("{} files name a channel: {}", naming.len(), naming.join(", "));
-    let beyond = naming.len().saturating_sub(FILES_MAX);
-    expect_none(&naming.iter().rev().take(beyond).map(|path| format!("{path} names a channel")).collect::<Vec<_>>());
+    let is_known = |path: &str| STILL_NAMING.iter().any(|known| known.path == path && !known.reason.is_empty());
+    let gone = STILL_NAMING.iter().filter(|known| !naming.contains(&known.path));
+    let mut violations: Vec<String> =
+        gone.map(|known| format!("{} names no channel any more: take it off the list", known.path)).collect();
+    let own: Vec<&str> = naming.into_iter().filter(|path| !is_known(path)).collect();
+    if own.len() > FILES_MAX {
+        violations.extend(own.iter().map(|path| format!("{path} names a channel, at most {FILES_MAX} files may")));
+    }
+    expect_none(&violations);
 }
 
 /// The rule must be able to fail, and leave comments, tests and the channels' own files alone.

@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use super::channel::{
-    BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints,
-    FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe, SettingText,
+    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
+    FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
+    SettingText,
 };
 use super::contact_cap::{CapLimiter, ContactCap};
 use super::error::ChannelError;
@@ -32,7 +33,7 @@ pub use mailer::Mailer;
 pub use message::Mail;
 pub use smtp_url::SmtpUrlError;
 
-use templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
 /// The longest deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -120,8 +121,8 @@ impl EmailChannel {
     /// Renders with the operator's templates, or with ours where those fail.
     fn render(&self, content: Content<'_>) -> Result<Rendered, &'static str> {
         let with = |templates: &Templates| match content {
-            Content::Alert(alert) => templates.render(alert, Purpose::Alert),
-            Content::Test(alert) => templates.render(alert, Purpose::Test),
+            Content::Alert(alert) => templates.render(alert, AlertPurpose::Alert),
+            Content::Test(alert) => templates.render(alert, AlertPurpose::Test),
             Content::Verification(question) => templates.render_verification(variables(question)),
         };
         if let Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) = content {
@@ -225,7 +226,7 @@ fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>,
     let templates =
         Templates::load(settings.section::<EmailConfig>().templates.as_deref()).map_err(EmailError::from)?;
     let asked = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
-    let told = templates.render(alert, Purpose::Alert).map_err(EmailError::from)?;
+    let told = templates.render(alert, AlertPurpose::Alert).map_err(EmailError::from)?;
     let asking = templates.render_verification(asked).map_err(EmailError::from)?;
     let texts = |mail: Rendered| [mail.subject_line, mail.text, mail.html];
     Ok(texts(told).into_iter().chain(texts(asking)).collect())

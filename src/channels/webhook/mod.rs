@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::channel::{
-    BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints,
-    InvalidSetting, Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
+    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
+    FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
 };
 use super::contact_cap::{CapLimiter, ContactCap};
 use crate::contacts::Contact;
@@ -27,8 +27,6 @@ pub mod url;
 pub use client::{WebhookClient, WebhookRequest};
 pub use config::WebhookConfig;
 pub use error::WebhookError;
-
-use payload::Purpose;
 
 /// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -65,7 +63,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     cap: CapKind::SlidingByDestination,
     build: |settings| Ok(Box::new(WebhookChannel::new(settings.section())?)),
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
-    preview: |_, alert| Ok(vec![payload::alert(alert, Purpose::Alert)]),
+    preview: |_, alert| Ok(vec![payload::alert(alert, AlertPurpose::Alert)]),
     hints: FailureHints {
         permanent: "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
                     be dead at once",
@@ -107,11 +105,11 @@ impl NotificationChannel for WebhookChannel {
             let request = |id, body| WebhookRequest { id, now_s, url, secret, body };
             match content {
                 Content::Alert(alert) => {
-                    let body = payload::alert(alert, Purpose::Alert);
+                    let body = payload::alert(alert, AlertPurpose::Alert);
                     self.client.send(request(alert.id.as_str(), &body)).await
                 }
                 Content::Test(alert) => {
-                    let body = payload::alert(alert, Purpose::Test);
+                    let body = payload::alert(alert, AlertPurpose::Test);
                     self.client.send(request(alert.id.as_str(), &body)).await
                 }
                 Content::Verification(question) => match question.proof {

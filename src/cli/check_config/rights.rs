@@ -228,7 +228,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     for (key, commands) in of_keys.into_iter().chain(of_caps) {
         needs.extend(commands.iter().map(|words| Need { words, key: Some(key.clone()) }));
     }
-    needs.extend(SUBJECT.iter().map(|words| Need { words, key: Some(keys::subject(&subject)) }));
+    needs.extend(SUBJECT.iter().map(|words| Need { words, key: Some(keys.subject(&subject)) }));
     needs
 }
 

@@ -9,14 +9,14 @@ use super::change;
 use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
-use crate::config::{Config, masked_contact};
-use crate::contacts::Contact;
+use crate::config::Config;
 use crate::contacts::stored;
+use crate::contacts::{Contact, masked_contact};
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
-use crate::types::{Metric, Percent, Subject, Units, keys};
+use crate::types::{Metric, Percent, Subject, Units};
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
@@ -128,7 +128,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
     let config = context.config()?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(&args.subject));
+    command.arg(redis.keys().subject(&args.subject));
     let fields: Vec<RawField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
     if fields.is_empty() {
         return Err(hint::failed(
