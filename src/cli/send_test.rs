@@ -11,12 +11,11 @@ use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook}
 use crate::channels::{self, Sample};
 use crate::config::Config;
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
-use crate::contacts::{Contact, Endpoint};
+use crate::contacts::{Contact, masked_contact};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::text::masked_url;
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
 use crate::views::{SubjectSettings, subject};
 
@@ -250,11 +249,8 @@ fn nobody(subject: &Subject, contacts: &Contacts, set_one: &str) -> anyhow::Erro
 }
 
 fn described(contact: &Contact) -> String {
-    let address = match &contact.endpoint {
-        Endpoint::Email { address } => address.clone(),
-        // One that the platform wrote may hold a password, which every attempt refuses.
-        Endpoint::Webhook { url, .. } => masked_url(url),
-    };
+    // A URL that the platform wrote may hold a password, which every attempt refuses.
+    let address = masked_contact(contact).address().to_owned();
     format!("{} ({} {address})", contact.id, contact.channel().as_str())
 }
 

@@ -133,8 +133,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         let Ok(settlement) = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await else {
             let LeasedDelivery { id, attempts, channel, .. } = leased;
-            let (subject, notification) = (notification.subject(), notification.id());
-            tracing::error!(%subject, alert = notification, delivery = %id, attempt = attempts, channel = channel.as_str(),
+            let (subject, alert, request) =
+                (notification.subject(), notification.alert_id(), notification.request_id());
+            tracing::error!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "attempt did not keep its deadline and is given up; the delivery is attempted again");
             return;
         };
@@ -181,8 +182,9 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(SettleAnswer::Repeated) => clock.now(),
             Some(SettleAnswer::Stale) => {
                 let LeasedDelivery { id, attempts, channel, .. } = leased;
-                let (subject, notification) = (notification.subject(), notification.id());
-                tracing::warn!(%subject, alert = notification, delivery = %id, attempt = attempts, channel = channel.as_str(),
+                let (subject, alert, request) =
+                    (notification.subject(), notification.alert_id(), notification.request_id());
+                tracing::warn!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                     outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
                 return;
             }
@@ -278,7 +280,7 @@ fn count_ended(channel: Channel, state: DeliveryState) {
 /// One event per outcome, and the metrics.
 fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
     let LeasedDelivery { id: delivery, attempts: attempt, channel, .. } = leased;
-    let (subject, kind, alert) = (notification.subject(), notification.kind().as_str(), notification.id());
+    let (subject, alert, request) = (notification.subject(), notification.alert_id(), notification.request_id());
     let state = settlement.state();
     if state != DeliveryState::Pending {
         count_ended(*channel, state);
@@ -290,21 +292,21 @@ fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settleme
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
             // A u128 would stand in JSON as text.
             let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(%subject, kind, alert, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
+            tracing::info!(%subject, alert, request, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
         }
         Settlement::Retry(outcome, wait) => {
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::warn!(%subject, kind, alert, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
+            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
         }
         Settlement::Dead(outcome) => {
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::error!(%subject, kind, alert, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+            tracing::error!(%subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
         }
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
-            tracing::debug!(%subject, kind, alert, %delivery, attempt, channel, due_in = ?wait, "lease given back");
+            tracing::debug!(%subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
         }
         Settlement::Muted | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
-            tracing::info!(%subject, kind, alert, %delivery, attempt, channel, %state, "delivery ended without an attempt");
+            tracing::info!(%subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
         }
     }
 }

@@ -528,7 +528,9 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
         outbox.set_contacts(&alice, &stored).await;
         assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
     }
-    outbox.set_contacts(&alice, &serde_json::to_string(&[Contact { verified: false, ..contact.clone() }]).expect("JSON")).await;
+    outbox
+        .set_contacts(&alice, &serde_json::to_string(&[Contact { verified: false, ..contact.clone() }]).expect("JSON"))
+        .await;
     assert_eq!(shown()["status"], "unverified");
     outbox.set_contacts(&alice, "[[]").await;
     assert_eq!(shown(), expected(Value::Null, "unreadable"));
