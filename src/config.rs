@@ -31,7 +31,6 @@ mod tree;
 mod twin;
 
 pub use error::{ConfigError, nearest};
-pub use mask::{masked_contact, masked_url};
 pub use parts::Refused;
 pub use tree::Place;
 

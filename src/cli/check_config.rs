@@ -7,10 +7,11 @@ use clap::Args;
 
 use super::context::CliContext;
 use crate::channels::{Channels, ServerProbe};
-use crate::config::{Config, masked_url};
+use crate::config::Config;
 use crate::contacts::Contact;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, say};
+use crate::types::text::masked_url;
 use crate::types::{Channel, Class};
 use crate::wire::RedisEndpoint;
 

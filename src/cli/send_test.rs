@@ -5,20 +5,20 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::clock;
 use super::connect::{self, Redis};
 use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
-use super::usage::{RawField, Settings};
 use crate::channels::{self, Sample};
-use crate::config::{Config, masked_url};
-use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
+use crate::config::Config;
+use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, ResolvedContacts};
 use crate::contacts::{Contact, Endpoint};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, keys};
+use crate::types::text::masked_url;
+use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
+use crate::views::{SubjectSettings, subject};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
 /// verb in a loop is written quickly.
@@ -62,7 +62,7 @@ pub struct SendTestArgs {
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct TestMessageView<'a> {
     contact: &'a ContactId,
     channel: Channel,
     outcome: &'static str,
@@ -91,11 +91,11 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         channel.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     if let Some(redis) = &redis {
-        cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
+        cool_down(redis, &config.keys(), &contact).await?;
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
-    print(&Shown::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
+    print(&TestMessageView::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
     judge(&outcome, &contact)
 }
 
@@ -135,8 +135,8 @@ fn own_time() -> UnixMs {
 /// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
 async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config)?;
-    let book = ContactBook::new(config.fallback.contacts.clone());
-    let contacts = match book.contacts_of(redis.client(), subject).await {
+    let resolver = ContactResolver::new(config.keys(), config.fallback.contacts.clone());
+    let contacts = match resolver.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
         Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
     };
@@ -144,10 +144,10 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
     }
-    let of = contacts.of;
+    let source = contacts.source;
     let own = if contacts.unverified.is_empty() { "contact" } else { "verified contact" };
     let contact = choose(subject, id, contacts)?;
-    if of == Whose::Fallback {
+    if source == ContactsSource::Fallback {
         say(format_args!(
             "{subject} has no {own} of its own: contact {} of the fallback gets this message",
             contact.id
@@ -157,7 +157,7 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
     }
     let sample = sample_of(subject, &redis, config).await?;
-    let now = clock::server_time(&redis).await?;
+    let now = redis.server_time().await?;
     Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
 }
 
@@ -184,11 +184,10 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
-    let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(subject));
-    let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
+    let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
+    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let (Settings { plan, zone, limits }, unreadable) = Settings::read(&fields, &plans);
+    let (SubjectSettings { plan, zone, limits }, unreadable) = SubjectSettings::read(&fields, &plans);
     for error in unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }
@@ -200,14 +199,14 @@ async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow:
     })
 }
 
-fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Result<Contact> {
+fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> anyhow::Result<Contact> {
     let listed = || contacts.readable.iter().map(described).collect::<Vec<_>>().join(", ");
     let set_one =
         format!("`quotabell subject set {subject} --email ADDRESS` sets one, or name --email or --webhook here");
     if let Some(id) = id {
         let id = ContactId::from_stored(id);
         return match contacts.find(&id) {
-            Found::Contact(contact) => Ok(contact),
+            ContactLookup::Found(contact) => Ok(contact),
             _ if contacts.unverified.contains(&id) => {
                 Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), UNCONFIRMED))
             }
@@ -228,7 +227,7 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
 }
 
 /// Why a subject has nobody to send to, and what to do about it.
-fn nobody(subject: &Subject, contacts: &Contacts, set_one: &str) -> anyhow::Error {
+fn nobody(subject: &Subject, contacts: &ResolvedContacts, set_one: &str) -> anyhow::Error {
     // What can't be read keeps alerts from the fallback too, until it is mended.
     if !contacts.unreadable.is_empty() {
         return hint::failed(format_args!("{subject} has no contact that can be read"), set_one);
@@ -255,7 +254,7 @@ fn described(contact: &Contact) -> String {
     format!("{} ({} {address})", contact.id, contact.channel().as_str())
 }
 
-impl<'a> Shown<'a> {
+impl<'a> TestMessageView<'a> {
     fn of(contact: &'a Contact, outcome: &'a Outcome, webhook_secret: Option<&'a str>) -> Self {
         Self {
             contact: &contact.id,
@@ -269,7 +268,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn print(shown: &Shown<'_>, contact: &Contact, format: Format) -> anyhow::Result<()> {
+fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyhow::Result<()> {
     let mut output = Output::stdout();
     match format {
         Format::Json => output.json(shown)?,

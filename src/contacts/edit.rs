@@ -104,7 +104,7 @@ impl ContactArray {
     /// # Errors
     ///
     /// [`AddContactError`]; nothing is changed then.
-    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<ContactId, AddContactError> {
+    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<StoredContact, AddContactError> {
         let mut same_address = self.contacts();
         same_address.retain(|other| other.contact.has_same_address(contact));
         if let Some(other) = same_address.iter().find(|other| other.contact.secret() == contact.secret()) {
@@ -113,7 +113,7 @@ impl ContactArray {
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
             self.set_secret(other.position, contact);
             self.set(other.position, NONCE, &nonce);
-            return Ok(other.contact.id.clone());
+            return Ok(self.at(other.position));
         }
         if self.elements.len() >= CONTACTS_MAX {
             return Err(AddContactError::Full);
@@ -121,7 +121,12 @@ impl ContactArray {
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
-        Ok(unverified.id)
+        Ok(self.at(self.elements.len() - 1))
+    }
+
+    fn at(&self, position: usize) -> StoredContact {
+        let written = self.contacts().into_iter().find(|stored| stored.position == position);
+        written.expect("a contact that was just written can be read")
     }
 
     /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
@@ -248,7 +253,6 @@ impl MergeReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contacts::Endpoint;
     use crate::types::Secret;
 
     fn email(address: &str) -> Contact {
@@ -528,10 +532,7 @@ mod tests {
     }
 
     fn secret_of(contact: &Contact) -> &str {
-        match &contact.endpoint {
-            Endpoint::Webhook { secret, .. } => secret.reveal(),
-            Endpoint::Email { .. } => "",
-        }
+        contact.secret().map_or("", Secret::reveal)
     }
 
     fn named(contact: Contact, secret: SecretSource) -> NamedContact {

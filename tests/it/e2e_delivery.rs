@@ -39,7 +39,7 @@ impl Town {
     }
 
     async fn hset(&self, of: &str, field: &str, value: &str) {
-        let key = quotabell::types::keys::subject(&subject(of));
+        let key = quotabell::types::Keys::new("usage").subject(&subject(of));
         let _: u64 = self.outbox.run("HSET", &[key.as_str(), field, value]).await;
     }
 

@@ -32,6 +32,7 @@ mod e2e_log;
 mod e2e_metrics;
 mod e2e_redis;
 mod e2e_signals;
+mod e2e_subject_prefix;
 mod e2e_two_daemons;
 mod events_stream;
 mod events_worker;

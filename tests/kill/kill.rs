@@ -570,7 +570,7 @@ fn pipeline(stream: &str, events: &[Event]) -> redis::Pipeline {
 }
 
 fn subject_key(subject: &str) -> String {
-    quotabell::types::keys::subject(&support::outbox::subject(subject))
+    quotabell::types::Keys::new("usage").subject(&support::outbox::subject(subject))
 }
 
 fn json_of(contacts: &[Contact]) -> String {

@@ -27,7 +27,8 @@ pub(super) async fn edit<T>(
     subject: &Subject,
     mut edit: impl FnMut(&mut ContactArray) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let edited = edit_contacts(redis.client(), subject, |array| edit(array).map_err(ContactVerbError::Refused));
+    let edited =
+        edit_contacts(redis.client(), redis.keys(), subject, |array| edit(array).map_err(ContactVerbError::Refused));
     match edited.await {
         Ok(edited) => Ok(edited),
         Err(ContactVerbError::Refused(error)) => Err(error),

@@ -6,10 +6,9 @@ use serde::Serialize;
 use super::edit::contacts_error;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
-use crate::config::masked_contact;
 use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
-use crate::contacts::{Contact, ContactOrigin};
+use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
 use crate::types::Subject;
 
@@ -74,7 +73,7 @@ const fn name_of(origin: ContactOrigin) -> &'static str {
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;
     let redis = connect::redis(&context.config()?)?;
-    let array = read_contacts(redis.client(), subject).await;
+    let array = read_contacts(redis.client(), redis.keys(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
     let contacts = array.contacts();
     let listed: Vec<ListedContact> = contacts.iter().map(ListedContact::of).collect();
