@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, ApiState, CheckService, Gauges, Readiness, Token};
 use crate::channels::{Caps, Channels};
 use crate::config::Config;
-use crate::contacts::book::ContactBook;
+use crate::contacts::resolver::ContactResolver;
 use crate::events::worker::EventWorkerParts;
 use crate::events::{EventWorker, PartitionLease};
 use crate::ledger::{CheckScript, Committer};
@@ -218,7 +218,7 @@ fn spawn_work(
     let Work { config, keys, ready, stop, address, checks, ref for_checks, serving } = *work;
     let (client, keys) = (Arc::clone(&ready.client), keys.clone());
     let new_alerts = Arc::new(Notify::new());
-    let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
+    let contacts = Arc::new(ContactResolver::new(keys.clone(), config.fallback.contacts.clone()));
     let (for_worker, for_waker) = (ChangeFeed::default(), ChangeFeed::default());
 
     let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];

@@ -17,7 +17,7 @@ use super::pending_outcomes::PendingOutcomes;
 use super::settle::{SettleAnswer, Settlement, settle};
 use super::{NO_CONTACT_WAIT, fan_out_loop};
 use crate::contacts::Contact;
-use crate::contacts::book::{ContactBook, Contacts, Found};
+use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
 use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, UnixMs, VerificationRequest, meters};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
@@ -31,7 +31,7 @@ const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub(super) struct DeliveryWorker<N> {
     pub(super) client: Arc<RedisClient>,
     pub(super) keys: Keys,
-    pub(super) contacts: Arc<ContactBook>,
+    pub(super) contacts: Arc<ContactResolver>,
     pub(super) notifier: Arc<N>,
     pub(super) consents: Arc<dyn ConsentRequests>,
     pub(super) new_deliveries: Arc<Notify>,
@@ -146,7 +146,13 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
-    async fn fan_out_again(&self, leased: &LeasedDelivery, alert: &Alert, contacts: &Contacts, clock: LeaseClock) {
+    async fn fan_out_again(
+        &self,
+        leased: &LeasedDelivery,
+        alert: &Alert,
+        contacts: &ResolvedContacts,
+        clock: LeaseClock,
+    ) {
         let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
         let call = || fan_out(&self.client, &self.keys, source, alert, &contacts.readable);
         let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, clock, call).await else {
@@ -260,16 +266,16 @@ enum ContactChoice {
 }
 
 /// Pure: decides by the contacts as they are now.
-fn choose_contact(leased: &LeasedDelivery, contacts: &Contacts) -> ContactChoice {
+fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> ContactChoice {
     if leased.channel == Channel::None {
         return ContactChoice::FanOut;
     }
     match contacts.find(&leased.contact) {
-        Found::Contact(contact) if contact.channel() == leased.channel => ContactChoice::Send(contact),
+        ContactLookup::Found(contact) if contact.channel() == leased.channel => ContactChoice::Send(contact),
         // Under its id the contact now stands for another channel, and the lease is as long as the old one needs: fanning out again
         // stores the new one and makes the delivery due.
-        Found::Contact(_) | Found::Removed => ContactChoice::FanOut,
-        Found::Unreadable => ContactChoice::Wait,
+        ContactLookup::Found(_) | ContactLookup::Removed => ContactChoice::FanOut,
+        ContactLookup::Unreadable => ContactChoice::Wait,
     }
 }
 

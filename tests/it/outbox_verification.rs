@@ -15,7 +15,7 @@ use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{BoxFuture, ChannelSettings, CodeAndLink};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
-use quotabell::contacts::book::ContactBook;
+use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
     ConsentRequestError, ConsentRequests, DeliveryConfig, Dispatcher, DispatcherParts, EnqueueAnswer, LEASE_MARGIN,
@@ -117,7 +117,7 @@ impl Running {
         let dispatcher = Dispatcher::new(DispatcherParts {
             client: Arc::clone(&outbox.client),
             keys: outbox.keys.clone(),
-            contacts: Arc::new(ContactBook::new(outbox.keys.clone(), Vec::new())),
+            contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
             notifier: Arc::new(sending.expect("legal settings").notifier),
             consents,
             slots: slots(&DeliveryConfig { concurrency: 4 }),

@@ -17,6 +17,7 @@ use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
 use crate::types::{Metric, Percent, Subject, Units};
+use crate::views::subject::SubjectField;
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
@@ -48,12 +49,9 @@ pub(super) struct SubjectView {
     contacts: Vec<Contact>,
 }
 
-/// A field and its value, as HGETALL gives them.
-pub(super) type HashField = (Vec<u8>, Vec<u8>);
-
 impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
-    pub(super) fn of(subject: &[u8], fields: &[HashField], config: &Config) -> Self {
+    pub(super) fn of(subject: &[u8], fields: &[SubjectField], config: &Config) -> Self {
         let subject = lossless(subject);
         let ParsedRecord { record, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
@@ -130,7 +128,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
     command.arg(redis.keys().subject(&args.subject));
-    let fields: Vec<HashField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
+    let fields: Vec<SubjectField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
     if fields.is_empty() {
         return Err(hint::failed(
             format_args!("nothing is set for subject {}", args.subject),
