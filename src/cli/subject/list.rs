@@ -3,11 +3,12 @@
 use clap::Args;
 use redis::RedisResult;
 
-use super::show::{HEADING, RawField, SubjectView};
+use super::show::{HEADING, RawField};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
+use crate::views::SubjectView;
 use crate::wire::{ErrorKind, error_kind};
 
 /// Keys that one SCAN looks at: short enough that other clients notice nothing.

@@ -1,9 +1,6 @@
 //! `subject show`: what is set for one subject.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
-use serde::Serialize;
 
 use super::change;
 use crate::channels;
@@ -15,7 +12,8 @@ use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
-use crate::types::{Metric, Percent, Subject, Units};
+use crate::types::Subject;
+use crate::views::SubjectView;
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
@@ -34,17 +32,6 @@ pub struct SubjectShowArgs {
     /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
-}
-
-/// A subject as it is printed.
-#[derive(Debug, Serialize)]
-pub(super) struct SubjectView {
-    subject: String,
-    plan: Option<String>,
-    timezone: Option<String>,
-    limits: BTreeMap<Metric, Units>,
-    thresholds: Option<Vec<Percent>>,
-    contacts: Vec<Contact>,
 }
 
 /// A field and its value, as HGETALL gives them.
