@@ -9,7 +9,6 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::contacts::stored::write_contacts;
 use quotabell::contacts::{Contact, Endpoint};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::{Settlement, settle};
@@ -525,11 +524,13 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     let expected = |address: Value, status: &str| json!({"id": contact.id, "address": address, "status": status});
     assert_eq!(shown(), expected(Value::Null, "removed"));
     for (muted, status) in [(false, "current"), (true, "muted")] {
-        let stored = write_contacts(&[Contact { muted, ..contact.clone() }]);
+        let stored = serde_json::to_string(&[Contact { muted, ..contact.clone() }]).expect("JSON");
         outbox.set_contacts(&alice, &stored).await;
         assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
     }
-    outbox.set_contacts(&alice, &write_contacts(&[Contact { verified: false, ..contact.clone() }])).await;
+    outbox
+        .set_contacts(&alice, &serde_json::to_string(&[Contact { verified: false, ..contact.clone() }]).expect("JSON"))
+        .await;
     assert_eq!(shown()["status"], "unverified");
     outbox.set_contacts(&alice, "[[]").await;
     assert_eq!(shown(), expected(Value::Null, "unreadable"));

@@ -12,6 +12,7 @@ mod api_webhook_contacts;
 mod cli_books;
 mod cli_check;
 mod cli_check_config;
+mod cli_contact;
 mod cli_emit;
 mod cli_exit_codes;
 mod cli_help;
