@@ -3,11 +3,12 @@
 use clap::Args;
 use redis::RedisResult;
 
-use super::show::{HEADING, SubjectView};
+use super::show::HEADING;
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
+use crate::views::SubjectView;
 use crate::views::subject::SubjectField;
 use crate::wire::{ErrorKind, error_kind};
 
