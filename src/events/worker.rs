@@ -21,7 +21,7 @@ use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::xread::{StreamReader, XreadReply};
 use crate::wire::{RedisClient, RedisEndpoint};
 
-use super::batch_builder::{AddOutcome, BatchBuilder, CounterHeadroom, LastRow, StreamEntry};
+use super::batch_builder::{AddOutcome, BatchBuilder, CounterHeadroom, LastRow, ReadEntry};
 use super::config::StreamConfig;
 use super::headroom::Headroom;
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
@@ -381,8 +381,8 @@ impl EventWorker {
 
 fn entries_of(
     reader: &StreamReader,
-) -> impl Iterator<Item = StreamEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
-    reader.entries().enumerate().map(|(at, entry)| StreamEntry {
+) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+    reader.entries().enumerate().map(|(at, entry)| ReadEntry {
         at,
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
         fields: entry.fields.map(|field| (field.name, field.value)),

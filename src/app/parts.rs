@@ -1,0 +1,83 @@
+//! The parts of a daemon that its configuration makes. Building them connects nowhere and spawns nothing.
+
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::mpsc;
+
+use crate::api::{ApiState, CheckService, Gauges, Readiness, Token};
+use crate::config::Config;
+use crate::ledger::CheckScript;
+use crate::sender::{Sender, Throttle};
+use crate::subjects::watch::ChangeFeed;
+use crate::subjects::{Plans, SettingsLookup};
+use crate::types::Keys;
+use crate::verification::{ContactRef, VerificationParts, VerificationService};
+use crate::wire::{RedisClient, RedisEndpoint};
+
+/// Parts that several tasks share.
+#[derive(Debug)]
+pub(super) struct SharedParts<'a> {
+    pub(super) config: &'a Config,
+    pub(super) keys: Keys,
+    pub(super) plans: Plans,
+    pub(super) endpoint: RedisEndpoint,
+    /// The connection of everything but reading, commits and checks, which have connections of their own.
+    pub(super) client: Arc<RedisClient>,
+    pub(super) sender: Arc<Sender>,
+    pub(super) api: Arc<ApiState>,
+    /// Changes of subjects, for the cache of the check API.
+    pub(super) check_changes: ChangeFeed,
+}
+
+/// All parts: the shared ones, and the queue of contacts that wait for their verification message.
+#[derive(Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) shared: SharedParts<'a>,
+    pub(super) waiting: mpsc::Receiver<ContactRef>,
+}
+
+impl<'a> Parts<'a> {
+    /// Builds the parts, and logs what is legal but unwise.
+    ///
+    /// # Errors
+    ///
+    /// A setting that the part refuses: a template, a plan, a URL, a token.
+    pub(super) fn build(config: &'a Config, recorder: PrometheusHandle) -> anyhow::Result<Self> {
+        let sender = config.sender()?;
+        for warning in sender.warnings() {
+            tracing::warn!("{warning}");
+        }
+        let plans = Plans::new(&config.plans, &config.default_plan)?;
+        let token = config.token()?;
+        if let Some(warning) = token.as_ref().and_then(Token::warning) {
+            tracing::warn!("{warning}");
+        }
+        let endpoint = config.target()?;
+        let keys = config.keys();
+        // Clients connect when they are first used.
+        let client = Arc::new(RedisClient::new(endpoint.client()?));
+        let throttle = Throttle::new(Arc::clone(&client), keys.clone(), &config.webhook, &config.email)?;
+        let sender = Arc::new(sender.throttled_by(throttle));
+        let verification =
+            VerificationParts { client: Arc::clone(&client), keys: keys.clone(), config: config.verification.clone() };
+        let (verification, waiting) = VerificationService::new(verification)?;
+        let check_changes = ChangeFeed::default();
+        let checks = CheckService::new(
+            config.check.clone(),
+            Arc::new(RedisClient::new(endpoint.client()?)),
+            SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, check_changes.clone()),
+            CheckScript::new(keys.clone()),
+        );
+        let api = Arc::new(ApiState {
+            readiness: Arc::new(Readiness::new(Arc::clone(&client))),
+            gauges: Gauges::new(keys.clone(), Arc::clone(&client)),
+            recorder,
+            token,
+            checks: Arc::new(checks),
+            verification,
+        });
+        let shared = SharedParts { config, keys, plans, endpoint, client, sender, api, check_changes };
+        Ok(Self { shared, waiting })
+    }
+}

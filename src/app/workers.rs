@@ -1,0 +1,137 @@
+//! Spawns the tasks that count and deliver, once Redis has been reached.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::parts::SharedParts;
+use super::tasks::{Tasks, restart_on_error};
+use crate::contacts::book::ContactBook;
+use crate::events::worker::EventWorkerParts;
+use crate::events::{EventWorker, PartitionLease};
+use crate::ledger::Committer;
+use crate::ledger::commit_settings::CommitSettings;
+use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots};
+use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::verification::{ContactRef, Messenger, MessengerParts};
+use crate::wire::RedisClient;
+
+/// What the workers have in common.
+pub(super) struct Workers<'a> {
+    pub(super) parts: &'a SharedParts<'a>,
+    pub(super) settings: CommitSettings,
+    /// Where this daemon listens. It tells the daemon from others on the same host.
+    pub(super) address: SocketAddr,
+    /// Ends the workers.
+    pub(super) stop: &'a CancellationToken,
+    /// Ends what serves the HTTP routes, after the workers.
+    pub(super) serving: &'a CancellationToken,
+}
+
+/// Wakes one loop when another has made work for it.
+#[derive(Debug, Default)]
+struct Wakeups {
+    new_alerts: Arc<Notify>,
+    new_deliveries: Arc<Notify>,
+}
+
+impl Workers<'_> {
+    /// Spawns every worker.
+    ///
+    /// # Errors
+    ///
+    /// When a client can't be built, or this machine has no name.
+    pub(super) fn spawn(self, tasks: &mut Tasks, waiting: mpsc::Receiver<ContactRef>) -> anyhow::Result<()> {
+        let Self { parts, stop, serving, .. } = self;
+        let wakeups = Wakeups::default();
+        let (worker_changes, waker_changes) = (ChangeFeed::default(), ChangeFeed::default());
+        let readers = vec![worker_changes.clone(), waker_changes.clone(), parts.check_changes.clone()];
+        let changes = ChangeListener::new(parts.endpoint.client_resp3()?, &parts.keys, readers);
+        tasks.spawn("watch", changes.run(stop.clone()));
+        let (checks, serving) = (Arc::clone(&parts.api.checks), serving.clone());
+        tasks.spawn("checks", async move { checks.watch_connection(serving).await });
+        self.spawn_counting(tasks, &wakeups, worker_changes)?;
+        self.spawn_deliveries(tasks, &wakeups, waker_changes);
+        let messenger = MessengerParts {
+            client: Arc::clone(&parts.client),
+            keys: parts.keys.clone(),
+            config: parts.config.verification.clone(),
+            public_url: parts.config.http.confirm_links_below(),
+            sender: Arc::clone(&parts.sender),
+        };
+        tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));
+        Ok(())
+    }
+
+    /// Reads the usage stream and commits.
+    fn spawn_counting(&self, tasks: &mut Tasks, wakeups: &Wakeups, changes: ChangeFeed) -> anyhow::Result<()> {
+        let SharedParts { config, keys, plans, endpoint, .. } = self.parts;
+        let host = nix::unistd::gethostname().context("ask for this machine's name")?;
+        let worker = EventWorker::new(EventWorkerParts {
+            target: endpoint.clone(),
+            // Of its own, so that commits never queue behind other calls.
+            client: Arc::new(RedisClient::new(endpoint.client()?)),
+            lease: Some(PartitionLease::new(keys, &host.to_string_lossy(), self.address)),
+            keys: keys.clone(),
+            config: config.stream.clone(),
+            committer: Committer::new(keys.clone(), self.settings.clone()),
+            plans: plans.clone(),
+            cache_entries: config.subjects.cache_entries,
+            changes,
+            raised: Arc::clone(&wakeups.new_alerts),
+        });
+        tasks.spawn("worker", worker.run(self.stop.clone()));
+        Ok(())
+    }
+
+    /// Turns alerts into deliveries, and sends those that are due.
+    fn spawn_deliveries(
+        &self,
+        tasks: &mut Tasks,
+        Wakeups { new_alerts, new_deliveries }: &Wakeups,
+        changes: ChangeFeed,
+    ) {
+        let SharedParts { config, keys, client, sender, .. } = self.parts;
+        let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
+        let fan_out = {
+            let (client, keys, contacts) = (Arc::clone(client), keys.clone(), Arc::clone(&contacts));
+            let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(new_deliveries));
+            move || {
+                FanOutLoop::new(FanOutParts {
+                    client: Arc::clone(&client),
+                    keys: keys.clone(),
+                    contacts: Arc::clone(&contacts),
+                    new_alerts: Arc::clone(&new_alerts),
+                    new_deliveries: Arc::clone(&new_deliveries),
+                })
+            }
+        };
+        let token = self.stop.clone();
+        let fan_out = restart_on_error(self.stop.clone(), "fan-out", move || fan_out().run(token.clone()));
+        tasks.spawn("fan-out", fan_out);
+
+        let dispatcher = {
+            let (client, keys, new_deliveries) = (Arc::clone(client), keys.clone(), Arc::clone(new_deliveries));
+            let (sender, slots) = (Arc::clone(sender), slots(&config.delivery));
+            move || {
+                Dispatcher::new(DispatcherParts {
+                    client: Arc::clone(&client),
+                    keys: keys.clone(),
+                    contacts: Arc::clone(&contacts),
+                    sender: Arc::clone(&sender),
+                    slots: Arc::clone(&slots),
+                    new_deliveries: Arc::clone(&new_deliveries),
+                    lease_margin: LEASE_MARGIN,
+                })
+            }
+        };
+        let token = self.stop.clone();
+        let dispatcher = restart_on_error(self.stop.clone(), "dispatcher", move || dispatcher().run(token.clone()));
+        tasks.spawn("dispatcher", dispatcher);
+        let waker = Waker::new(Arc::clone(client), keys.clone(), changes, Arc::clone(new_deliveries));
+        tasks.spawn("waker", waker.run(self.stop.clone()));
+    }
+}
