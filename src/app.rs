@@ -137,7 +137,7 @@ impl Daemon {
     /// Ends the workers, then the HTTP server, then the connections to mail servers.
     async fn drain(
         &mut self,
-        SharedParts { config, api, sender, .. }: &SharedParts<'_>,
+        SharedParts { config, api, channels, .. }: &SharedParts<'_>,
         stop: &CancellationToken,
         signals: &mut Signals,
     ) -> Result<(), EndedEarly> {
@@ -153,7 +153,7 @@ impl Daemon {
             }
         }
         // A connected mail server gets a QUIT; one that hangs is not waited for.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, sender.close()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, channels.close()).await;
         Ok(())
     }
 }

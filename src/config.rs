@@ -12,12 +12,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::config::{CheckConfig, HttpConfig};
+use crate::channels::{EmailConfig, WebhookConfig};
 use crate::contacts::FallbackConfig;
 use crate::events::config::StreamConfig;
-use crate::outbox::config::DeliveryConfig;
-use crate::sender::config::RetryConfig;
+use crate::outbox::{DeliveryConfig, RetryConfig};
 use crate::subjects::config::{PlanConfig, SubjectsConfig};
-use crate::transport::config::{EmailConfig, WebhookConfig};
 use crate::types::duration;
 use crate::verification::VerificationConfig;
 use crate::wire::RedisConfig;
@@ -32,7 +31,6 @@ mod tree;
 mod twin;
 
 pub use error::{ConfigError, nearest};
-pub use mask::{masked_contact, masked_url};
 pub use parts::Refused;
 pub use tree::Place;
 

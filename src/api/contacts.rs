@@ -18,10 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::body::{self, Json};
 use super::problem::Problem;
 use super::state::ApiState;
-use crate::contacts::check::{self, ContactFault};
+use crate::channels::{InvalidContact, check_contact, email::address, webhook::secret};
 use crate::contacts::edit::AddContactError;
 use crate::contacts::{Contact, Endpoint};
-use crate::transport::secret;
 use crate::types::{Channel, ContactId, Secret, Subject};
 use crate::verification::{CODE_DIGITS, ContactRef, VerificationError};
 use crate::wire::{ErrorKind, error_kind};
@@ -242,20 +241,20 @@ impl NewContactBody {
                 return Err(Problem::bad_request(detail));
             }
         };
-        check::check(&new.contact).map_err(|fault| in_field(&fault))?;
+        check_contact(&new.contact).map_err(|invalid| in_field(&invalid))?;
         Ok(new)
     }
 }
 
 /// A mailbox with the one spelling of its domain that every server knows.
 fn email(address: &str) -> Result<Contact, Problem> {
-    check::check_plain_address(address).map_err(|fault| in_field(&fault))?;
+    address::check_public(address).map_err(|invalid| in_field(&invalid))?;
     let normal = Contact::email(address).place().into_owned();
     Ok(Contact::email(&bounded("address", normal, ADDRESS_BYTES_MAX)?))
 }
 
-fn in_field(fault: &ContactFault) -> Problem {
-    Problem::bad_request(format!("{}: {fault}", fault.field()))
+fn in_field(invalid: &InvalidContact) -> Problem {
+    Problem::bad_request(format!("{}: {invalid}", invalid.field))
 }
 
 fn required(field: &str, value: Option<String>, bytes_max: usize) -> Result<String, Problem> {

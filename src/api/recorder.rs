@@ -43,7 +43,7 @@ fn describe() {
     counter!(meters::COUNTED).absolute(0);
     counter!(meters::DUPLICATES).absolute(0);
     counter!(meters::GAP).absolute(0);
-    for channel in [Channel::Email, Channel::Webhook] {
+    for channel in Channel::SENDING {
         counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
     }
     for decision in CheckOutcome::LABELS {

@@ -6,9 +6,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::mpsc;
 
 use crate::api::{ApiState, CheckService, Gauges, Readiness, Token};
+use crate::channels::Channels;
 use crate::config::Config;
 use crate::ledger::CheckScript;
-use crate::sender::{Sender, Throttle};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::Keys;
@@ -24,7 +24,7 @@ pub(super) struct SharedParts<'a> {
     pub(super) endpoint: RedisEndpoint,
     /// The connection of everything but reading, commits and checks, which have connections of their own.
     pub(super) client: Arc<RedisClient>,
-    pub(super) sender: Arc<Sender>,
+    pub(super) channels: Arc<Channels>,
     pub(super) api: Arc<ApiState>,
     /// Changes of subjects, for the cache of the check API.
     pub(super) check_changes: ChangeFeed,
@@ -44,8 +44,8 @@ impl<'a> Parts<'a> {
     ///
     /// A setting that the part refuses: a template, a plan, a URL, a token.
     pub(super) fn build(config: &'a Config, recorder: PrometheusHandle) -> anyhow::Result<Self> {
-        let sender = config.sender()?;
-        for warning in sender.warnings() {
+        let channels = Arc::new(config.channels()?);
+        for warning in channels.warnings() {
             tracing::warn!("{warning}");
         }
         let plans = Plans::new(&config.plans, &config.default_plan)?;
@@ -57,8 +57,6 @@ impl<'a> Parts<'a> {
         let keys = config.keys();
         // Clients connect when they are first used.
         let client = Arc::new(RedisClient::new(endpoint.client()?));
-        let throttle = Throttle::new(Arc::clone(&client), keys.clone(), &config.webhook, &config.email)?;
-        let sender = Arc::new(sender.throttled_by(throttle));
         let verification =
             VerificationParts { client: Arc::clone(&client), keys: keys.clone(), config: config.verification.clone() };
         let (verification, waiting) = VerificationService::new(verification)?;
@@ -77,7 +75,7 @@ impl<'a> Parts<'a> {
             checks: Arc::new(checks),
             verification,
         });
-        let shared = SharedParts { config, keys, plans, endpoint, client, sender, api, check_changes };
+        let shared = SharedParts { config, keys, plans, endpoint, client, channels, api, check_changes };
         Ok(Self { shared, waiting })
     }
 }

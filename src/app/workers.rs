@@ -9,12 +9,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::SharedParts;
 use super::tasks::{Tasks, restart_on_error};
+use crate::channels::Caps;
 use crate::contacts::book::ContactBook;
 use crate::events::worker::EventWorkerParts;
 use crate::events::{EventWorker, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
-use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots};
+use crate::outbox::{
+    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots,
+};
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::verification::{ContactRef, Messenger, MessengerParts};
 use crate::wire::RedisClient;
@@ -54,15 +57,17 @@ impl Workers<'_> {
         let (checks, serving) = (Arc::clone(&parts.api.checks), serving.clone());
         tasks.spawn("checks", async move { checks.watch_connection(serving).await });
         self.spawn_counting(tasks, &wakeups, worker_changes)?;
-        self.spawn_deliveries(tasks, &wakeups, waker_changes);
         let messenger = MessengerParts {
             client: Arc::clone(&parts.client),
             keys: parts.keys.clone(),
             config: parts.config.verification.clone(),
             public_url: parts.config.http.confirm_links_below(),
-            sender: Arc::clone(&parts.sender),
+            channels: Arc::clone(&parts.channels),
+            caps: Caps::new(Arc::clone(&parts.client), parts.keys.clone()),
         };
-        tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));
+        let messenger = Messenger::new(messenger, waiting);
+        self.spawn_deliveries(tasks, &wakeups, waker_changes, messenger.consents());
+        tasks.spawn("messenger", messenger.run(stop.clone()));
         Ok(())
     }
 
@@ -93,8 +98,9 @@ impl Workers<'_> {
         tasks: &mut Tasks,
         Wakeups { new_alerts, new_deliveries }: &Wakeups,
         changes: ChangeFeed,
+        consents: Arc<dyn ConsentRequests>,
     ) {
-        let SharedParts { config, keys, client, sender, .. } = self.parts;
+        let SharedParts { config, keys, client, channels, .. } = self.parts;
         let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
         let fan_out = {
             let (client, keys, contacts) = (Arc::clone(client), keys.clone(), Arc::clone(&contacts));
@@ -115,13 +121,17 @@ impl Workers<'_> {
 
         let dispatcher = {
             let (client, keys, new_deliveries) = (Arc::clone(client), keys.clone(), Arc::clone(new_deliveries));
-            let (sender, slots) = (Arc::clone(sender), slots(&config.delivery));
+            let caps = Caps::new(Arc::clone(&client), keys.clone());
+            let notifier =
+                ChannelNotifier::new(Arc::clone(channels), caps, config.retry.clone(), Arc::clone(&consents));
+            let (notifier, slots) = (Arc::new(notifier), slots(&config.delivery));
             move || {
                 Dispatcher::new(DispatcherParts {
                     client: Arc::clone(&client),
                     keys: keys.clone(),
                     contacts: Arc::clone(&contacts),
-                    sender: Arc::clone(&sender),
+                    notifier: Arc::clone(&notifier),
+                    consents: Arc::clone(&consents),
                     slots: Arc::clone(&slots),
                     new_deliveries: Arc::clone(&new_deliveries),
                     lease_margin: LEASE_MARGIN,

@@ -4,11 +4,13 @@ use std::fmt;
 
 use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
+use url::Url;
 
-use crate::config::{Config, masked_url};
-use crate::terminal::hint::{self, Hint as _};
-use crate::types::Keys;
-use crate::wire::endpoint::EMBEDDED;
+use crate::config::Config;
+use crate::terminal::hint::{self, with_hint};
+use crate::types::text::masked_url;
+use crate::types::{Keys, UnixMs};
+use crate::wire::endpoint::{EMBEDDED, RedisAddress};
 use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
 /// A connection for verbs. Connects when first used; starts no server.
@@ -16,7 +18,7 @@ use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind
 pub struct Redis {
     client: RedisClient,
     keys: Keys,
-    /// The URL as it may be shown.
+    /// The URL as it may be shown, with host and port.
     shown: String,
     /// The number of the database.
     db: u32,
@@ -29,23 +31,37 @@ pub struct Redis {
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let target = config.target()?;
+    let endpoint = config.target()?;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis {
-        client: RedisClient::new(target.client()?),
+        client: RedisClient::new(endpoint.client()?),
         keys: config.keys(),
-        shown: shown(&target, &config.redis),
-        db: target.db,
+        shown: shown(&endpoint, &config.redis),
+        db: endpoint.db,
         embedded,
     })
 }
 
-/// The URL with its user, without its password. One from a file is shown as what it was understood to be.
-fn shown(target: &RedisEndpoint, config: &RedisConfig) -> String {
-    match &config.url_file {
-        None if config.url.trim() != EMBEDDED => masked_url(&config.url),
-        _ => target.describe(),
+/// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to be.
+fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
+    let written = config.url.trim();
+    if config.url_file.is_some() || written == EMBEDDED {
+        return endpoint.describe();
     }
+    match &endpoint.address {
+        RedisAddress::Unix { .. } => masked_url(written),
+        RedisAddress::Tcp { port, .. } => with_port(masked_url(written), *port).unwrap_or_else(|| endpoint.describe()),
+    }
+}
+
+/// The URL with the port that is connected to, also where it names none. `None` for one without a host.
+fn with_port(url: String, port: u16) -> Option<String> {
+    let mut parsed = Url::parse(&url).ok()?;
+    if parsed.port().is_some() {
+        return Some(url);
+    }
+    parsed.set_port(Some(port)).ok()?;
+    Some(parsed.into())
 }
 
 /// Of a pipeline's or a transaction's failures the first: the rest usually says the same a thousand times.
@@ -76,7 +92,7 @@ impl Redis {
         self.judged(what, self.client.pipe(pipeline).await)
     }
 
-    /// The link below, for functions of other modules.
+    /// The client, for functions of other modules.
     #[must_use]
     pub const fn client(&self) -> &RedisClient {
         &self.client
@@ -88,7 +104,17 @@ impl Redis {
         &self.keys
     }
 
-    /// The URL as it may be shown.
+    /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`].
+    pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
+        let (seconds, micros): (i64, i64) = self.query("read the server's clock", &redis::cmd("TIME")).await?;
+        Ok(UnixMs(seconds * 1000 + micros / 1000))
+    }
+
+    /// The URL as it may be shown, with host and port.
     #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
@@ -119,6 +145,29 @@ impl Redis {
             Some(ErrorKind::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
             _ => reply.map_err(Into::into),
         };
-        reply.with_context(|| format!("{what} ({})", self.shown)).hint(advice)
+        with_hint(reply.with_context(|| format!("{what} ({})", self.shown)), advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "Connection refused" without a port sends the reader to the wrong server.
+    #[test]
+    fn host_and_port_are_shown_also_where_the_url_names_none() {
+        for (url, expected) in [
+            ("redis://127.0.0.1", "redis://127.0.0.1:6379"),
+            ("redis://user:pass@h.test/2", "redis://user:***@h.test:6379/2"),
+            ("rediss://h.test", "rediss://h.test:6379"),
+            ("redis://[::1]/1", "redis://[::1]:6379/1"),
+            (" redis://h.test:7000/0 ", "redis://h.test:7000/0"),
+            ("redis+unix:///run/r.sock?pass=x", "redis+unix:///run/r.sock?pass=***"),
+            (EMBEDDED, "redis://127.0.0.1:6399/0"),
+        ] {
+            let mut config = Config::load(None, std::iter::empty()).expect("the defaults are good");
+            config.redis.url = url.to_owned();
+            assert_eq!(redis(&config).expect("a good URL").shown(), expected, "{url}");
+        }
     }
 }

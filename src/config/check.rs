@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Config;
 use super::error::ConfigError;
 use super::tree::Node;
-use crate::contacts::check;
+use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
 use crate::types::keys;
@@ -22,11 +22,6 @@ const STREAM_KEY_BYTES_MAX: usize = 128;
 const SUBJECT_PREFIX_BYTES_MAX: usize = 64;
 /// The most entries that one commit script may hold the server for.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
-/// The longest deadline of a webhook attempt: a lease is as long, and a dead worker's deliveries wait for it.
-const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// The longest deadline of an e-mail attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
-const EMAIL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
-
 /// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
@@ -48,7 +43,7 @@ type Checked = Result<(), Violation>;
 
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
-    let parts = [redis, stream, subjects, plans, fallback, retry, timeouts, caps, verification, rest];
+    let parts = [redis, stream, subjects, plans, fallback, retry, channel_sections, verification, rest];
     parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
 }
 
@@ -146,7 +141,7 @@ fn fallback(config: &Config) -> Checked {
     for (index, contact) in config.fallback.contacts.iter().enumerate() {
         let index = format!("[{index}]");
         let path = ["fallback", "contacts", &index];
-        if let Err(fault) = check::check(contact) {
+        if let Err(fault) = channels::check_contact(contact) {
             holds(false, &path, fault)?;
         }
         holds(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id))?;
@@ -171,22 +166,11 @@ fn retry(config: &Config) -> Checked {
     holds(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0")
 }
 
-fn timeouts(config: &Config) -> Checked {
-    let limits =
-        [("webhook", config.webhook.timeout, WEBHOOK_TIMEOUT_MAX), ("email", config.email.timeout, EMAIL_TIMEOUT_MAX)];
-    for (section, timeout, max) in limits {
-        let path = [section, "timeout"];
-        holds(!timeout.is_zero(), &path, "is 0")?;
-        holds(timeout <= max, &path, format!("{} is longer than {}", HumanDuration(timeout), HumanDuration(max)))?;
-    }
-    Ok(())
-}
-
-/// The sliding window holds a member for each attempt, so it is bounded; the fixed window of `email.per_minute` counts in one number.
-fn caps(config: &Config) -> Checked {
-    let Some(rate) = config.webhook.per_destination else { return Ok(()) };
-    let problem = format!("{rate} is more than {MEMBERS_MAX} attempts in a window");
-    holds(rate.limit().get() <= MEMBERS_MAX, &["webhook", "per_destination"], problem)
+fn channel_sections(config: &Config) -> Checked {
+    REGISTRY.into_iter().try_for_each(|definition| {
+        let judged = (definition.check_settings)(config.channel_settings());
+        judged.or_else(|InvalidSetting { key, problem }| holds(false, &[definition.channel.as_str(), key], problem))
+    })
 }
 
 fn verification(config: &Config) -> Checked {
@@ -214,8 +198,5 @@ fn rest(config: &Config) -> Checked {
     holds(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout)?;
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
-    holds(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem)?;
-    let from = config.email.from.as_str();
-    let problem = format!("{from:?} is not a mailbox");
-    holds(from.parse::<lettre::message::Mailbox>().is_ok(), &["email", "from"], problem)
+    holds(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem)
 }

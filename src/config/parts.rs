@@ -11,7 +11,7 @@ use super::error::{ConfigError, key};
 use super::tree::{Node, Place, Value};
 use super::{Config, allowed};
 use crate::api::Token;
-use crate::sender::{Preview, Sender, SenderError, preview};
+use crate::channels::{self, ChannelError, ChannelSettings, Channels, Preview};
 use crate::types::{Alert, Keys};
 use crate::wire::RedisEndpoint;
 
@@ -81,13 +81,19 @@ impl Config {
         Keys::new(&self.stream.key).with_subject_prefix(&self.subjects.prefix)
     }
 
-    /// The sender of these settings. Loads and checks the templates, reads the files of `[webhook]` and `[email]`.
+    /// The sections that belong to channels.
+    #[must_use]
+    pub const fn channel_settings(&self) -> ChannelSettings<'_> {
+        ChannelSettings { email: &self.email, webhook: &self.webhook }
+    }
+
+    /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.
     ///
     /// # Errors
     ///
     /// [`ConfigError::Refused`]
-    pub fn sender(&self) -> Result<Sender, ConfigError> {
-        Sender::new(&self.webhook, &self.email, self.retry.clone()).map_err(|error| self.refused_by_sender(error))
+    pub fn channels(&self) -> Result<Channels, ConfigError> {
+        Channels::new(self.channel_settings()).map_err(|error| self.refused_by_channel(error))
     }
 
     /// What would be sent about an alert. Reads the templates, contacts nobody.
@@ -95,8 +101,8 @@ impl Config {
     /// # Errors
     ///
     /// [`ConfigError::Refused`]
-    pub fn preview(&self, alert: &Alert) -> Result<Preview, ConfigError> {
-        preview(&self.email, alert).map_err(|error| self.refused_by_sender(error.into()))
+    pub fn preview(&self, alert: &Alert) -> Result<Vec<Preview>, ConfigError> {
+        channels::preview(self.channel_settings(), alert).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.
@@ -105,7 +111,7 @@ impl Config {
     ///
     /// [`ConfigError::Refused`]
     pub fn token(&self) -> Result<Option<Token>, ConfigError> {
-        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
+        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), None, error))
     }
 
     /// The server of `[redis]`. Reads the files that the section names.
@@ -114,21 +120,18 @@ impl Config {
     ///
     /// [`ConfigError::Refused`]
     pub fn target(&self) -> Result<RedisEndpoint, ConfigError> {
-        RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
+        RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), None, error))
     }
 
-    fn refused_by_sender(&self, error: SenderError) -> ConfigError {
-        let hint = error.is_of_a_template().then_some(
-            "mend the template (`quotabell preview text` renders it), or leave email.templates out for the embedded ones",
-        );
-        self.refused(error.setting(), error, hint)
+    fn refused_by_channel(&self, error: ChannelError) -> ConfigError {
+        self.refused(error.setting, error.hint, error)
     }
 
     fn refused(
         &self,
         key: Option<&'static str>,
-        error: impl Error + Send + Sync + 'static,
         hint: Option<&'static str>,
+        error: impl Error + Send + Sync + 'static,
     ) -> ConfigError {
         let place = key.and_then(|key| self.places.0.get(key)).cloned();
         ConfigError::Refused(Refused { key, place, error: Box::new(error), hint })

@@ -3,14 +3,15 @@
 //! Read next: [`contact`], the model; [`book`], which finds the contacts of a subject; [`edit`], what may be changed.
 
 pub mod book;
-pub mod check;
 pub mod config;
 pub mod contact;
 pub mod edit;
 mod element;
+mod mask;
 pub mod store;
 pub mod stored;
 
 pub use config::FallbackConfig;
 pub use contact::{Contact, ContactError, Endpoint};
 pub use edit::{CONTACTS_MAX, ConsentId, ContactArray, ContactOrigin};
+pub use mask::masked_contact;

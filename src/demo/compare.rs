@@ -137,12 +137,12 @@ fn alerts(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
     checks
 }
 
-fn one_alert(section: &'static str, expected: &ExpectedAlert<'_>, seen: &ObservedRun) -> Comparison {
-    let contacts = &expected.simulated.contacts;
-    let raised = seen.state.raised.iter().filter(|alert| alert.id == expected.id).count();
-    let reached: Vec<DeliveryResult> = contacts.iter().map(|contact| reached(&expected.id, contact, seen)).collect();
+fn one_alert(section: &'static str, alert: &ExpectedAlert<'_>, seen: &ObservedRun) -> Comparison {
+    let contacts = &alert.simulated.contacts;
+    let raised = seen.state.raised.iter().filter(|raised| raised.id == alert.id).count();
+    let reached: Vec<DeliveryResult> = contacts.iter().map(|contact| reached(&alert.id, contact, seen)).collect();
     let delivered = reached.iter().filter(|reached| reached.accepted > 0).count();
-    let what = format!("{} {} %, {}", expected.simulated.subject, expected.percent, channels(contacts));
+    let what = format!("{} {} %, {}", alert.simulated.subject, alert.percent, channels(contacts));
     let mut check = text(section, what, came_to(1, contacts.len()), came_to(raised, delivered));
     let mut notes = Vec::new();
     if let Some(attempt) = reached.iter().filter_map(|reached| reached.first_accepted).find(|attempt| *attempt > 1) {

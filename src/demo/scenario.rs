@@ -4,11 +4,11 @@
 
 use chrono_tz::Tz;
 
+use crate::channels::webhook::secret;
 use crate::contacts::Contact;
 use crate::contacts::stored::CONTACTS;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, THRESHOLDS, TIMEZONE};
 use crate::terminal::hint;
-use crate::transport::secret;
 use crate::types::{AlertId, Day, DaySpan, Metric, Percent, Subject, Units, UnixMs};
 
 /// The plan of subjects that name none, units of `requests` a day.

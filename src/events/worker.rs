@@ -379,9 +379,7 @@ impl EventWorker {
     }
 }
 
-fn entries_of(
-    reader: &StreamReader,
-) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+fn entries_of(reader: &StreamReader) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
     reader.entries().enumerate().map(|(at, entry)| ReadEntry {
         at,
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::error::OutboxError;
-use super::outage::Outage;
+use super::redis_outage::RedisOutage;
 use super::wake::{wake_all, wake_subject};
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::{Keys, Subject};
@@ -30,7 +30,7 @@ impl Waker {
 
     /// Wakes what changes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut outage = Outage::new();
+        let mut outage = RedisOutage::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

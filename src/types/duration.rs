@@ -23,6 +23,13 @@ pub fn parse(text: &str) -> Option<Duration> {
     humantime::parse_duration(text).ok().filter(|_| definite)
 }
 
+/// Whole milliseconds, rounded up: a schedule that counts milliseconds must not begin before its time.
+#[must_use]
+pub fn whole_ms(delay: Duration) -> Duration {
+    let ms = delay.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+}
+
 struct DurationText;
 
 impl Visitor<'_> for DurationText {

@@ -36,7 +36,7 @@
 
 use std::sync::Arc;
 
-use super::{ContactId, Day, Metric, Percent, Subject};
+use super::{Channel, ContactId, Day, Metric, Percent, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -209,16 +209,15 @@ impl Keys {
         format!("quota_dead:{}", self.tag)
     }
 
-    /// `quota_cap:{tag}:email`.
+    /// `quota_cap:{tag}:<channel>`, or `quota_cap:{tag}:<channel>:<destination>` where each destination has a cap of its own, as
+    /// `https://example.com`.
     #[must_use]
-    pub fn email_cap(&self) -> String {
-        format!("quota_cap:{}:email", self.tag)
-    }
-
-    /// `quota_cap:{tag}:webhook:<origin>`; the origin is scheme, host and port, as `https://example.com`.
-    #[must_use]
-    pub fn webhook_cap(&self, origin: &str) -> String {
-        format!("quota_cap:{}:webhook:{origin}", self.tag)
+    pub fn cap(&self, channel: Channel, destination: Option<&str>) -> String {
+        let channel = channel.as_str();
+        match destination {
+            None => format!("quota_cap:{}:{channel}", self.tag),
+            Some(destination) => format!("quota_cap:{}:{channel}:{destination}", self.tag),
+        }
     }
 
     /// `quota_cooldown:{tag}:send-test:<contact id>`; the id that follows from channel and address.
@@ -294,8 +293,11 @@ mod tests {
             keys.flag(&alice, &Metric::default(), percent, day),
             "quota_alert:{usage}:alice:requests:80:2026-11-21"
         );
-        assert_eq!(keys.email_cap(), "quota_cap:{usage}:email");
-        assert_eq!(keys.webhook_cap("https://b.test:8443"), "quota_cap:{usage}:webhook:https://b.test:8443");
+        assert_eq!(keys.cap(Channel::Email, None), "quota_cap:{usage}:email");
+        assert_eq!(
+            keys.cap(Channel::Webhook, Some("https://b.test:8443")),
+            "quota_cap:{usage}:webhook:https://b.test:8443"
+        );
         assert_eq!(keys.probe("x").outbox(), "quota_outbox:{usage}.probe.x");
         assert_eq!(keys.subject(&alice), "quota_subject:alice");
         assert_eq!(keys.with_subject_prefix("eu:subject:").subject(&alice), "eu:subject:alice");

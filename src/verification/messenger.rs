@@ -15,12 +15,15 @@ use super::code::{self, Code, CodeHolder};
 use super::confirm_link::{self, ConfirmTarget};
 use super::service::consent;
 use super::{ContactRef, VerificationConfig, VerificationEvent};
-use crate::contacts::edit::{StoredContact, VerifyOutcome};
+use crate::channels::{
+    BoxFuture, CapDecision, Caps, Channels, CodeAndLink, ConsentMethod, ConsentProof, Content, Message, Question,
+    consent_method,
+};
+use crate::contacts::Contact;
+use crate::contacts::edit::{ConsentId, StoredContact, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, read_contacts};
-use crate::contacts::{Contact, Endpoint};
-use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
-use crate::transport::{Challenged, Posted};
-use crate::types::{Channel, Class, Keys, Outcome, Secret, UnixMs, nonce};
+use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
+use crate::types::{Class, DeliveryId, Keys, Outcome, UnixMs, VerificationRequest, nonce};
 use crate::wire::RedisClient;
 
 /// Messages that are sent at once. They share the mail server with alerts, which go first.
@@ -45,7 +48,9 @@ pub struct MessengerParts {
     /// Where confirm links lead to; without it mails have none.
     pub public_url: Option<Url>,
     /// What sends.
-    pub sender: Arc<Sender>,
+    pub channels: Arc<Channels>,
+    /// What asks the caps.
+    pub caps: Caps,
 }
 
 /// Why a message was not sent.
@@ -62,6 +67,12 @@ impl Messenger {
     #[must_use]
     pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<ContactRef>) -> Self {
         Self { parts: Arc::new(parts), waiting }
+    }
+
+    /// What the outbox asks about requests for consent.
+    #[must_use]
+    pub fn consents(&self) -> Arc<MessengerParts> {
+        Arc::clone(&self.parts)
     }
 
     /// Sends until `stop`; then takes nothing more, and sends what was taken before. How long that may take is the caller's to bound,
@@ -120,20 +131,18 @@ impl MessengerParts {
             return Ok(Some(event));
         }
         let now = server_time(&self.client).await?;
-        Ok(Some(match &unverified.contact.endpoint {
-            Endpoint::Email { .. } => self.mail(wanted, &unverified, now).await?,
-            Endpoint::Webhook { url, secret } => {
-                self.challenge(wanted, &unverified, Receiver { url, secret }, now).await?
-            }
+        Ok(Some(match consent_method(unverified.contact.channel()) {
+            Some(ConsentMethod::Challenge) => self.challenge(wanted, &unverified, now).await?,
+            _ => self.mail(wanted, &unverified, now).await?,
         }))
     }
 
     /// What is told where a cap has no room.
     async fn without_room(&self, wanted: &ContactRef, contact: &Contact) -> Option<VerificationEvent> {
-        let event = match self.sender.room_for(contact).await {
-            Room::Given => return None,
-            Room::Full { .. } => VerificationEvent::Throttled,
-            Room::Unknown { .. } => VerificationEvent::Failed,
+        let event = match self.caps.take(&self.channels, contact).await {
+            CapDecision::Allowed => return None,
+            CapDecision::Exhausted { .. } => VerificationEvent::Throttled,
+            CapDecision::Unknown { .. } => VerificationEvent::Failed,
         };
         let (ContactRef { subject, contact: id }, channel) = (wanted, contact.channel().as_str());
         tracing::warn!(%subject, contact = %id, channel, outcome = event.as_str(), "verification not sent: no room under a cap");
@@ -146,77 +155,122 @@ impl MessengerParts {
         unverified: &StoredContact,
         now: UnixMs,
     ) -> Result<VerificationEvent, MessageError> {
+        let proof = ConsentProof::CodeAndLink(self.draw_now(wanted, &unverified.consent).await?);
+        let outcome = self.send(wanted, &unverified.contact, &proof, now).await;
+        Ok(told(wanted, &unverified.contact, &outcome))
+    }
+
+    /// Draws a code and a link and stores their digests.
+    async fn draw_now(&self, wanted: &ContactRef, consent: &ConsentId) -> Result<CodeAndLink, MessageError> {
         let Self { client, keys, config, .. } = self;
-        let StoredContact { contact, consent, .. } = unverified;
         let code = Code::draw();
         let holder = CodeHolder::new(&wanted.subject, consent);
         code::issue(client, keys, &holder, &code, config.lifetime).await?;
-        let confirm = match &self.public_url {
+        let link = match &self.public_url {
             Some(url) => {
                 let target = ConfirmTarget { contact: wanted.clone(), consent: consent.clone() };
                 Some(confirm_link::create(client, keys, url, target, config.lifetime).await?)
             }
             None => None,
         };
-        let Posted { outcome, .. } = self
-            .sender
-            .send_password(PasswordMail {
-                id: &new_id(),
-                subject: &wanted.subject,
-                address: contact.address(),
-                code: code.reveal(),
-                link: confirm.as_deref(),
-                lives: config.lifetime,
-                now,
-            })
-            .await;
-        Ok(told(wanted, Channel::Email, &outcome))
+        Ok(CodeAndLink { code: code.reveal().to_owned(), link, lifetime: config.lifetime })
+    }
+
+    async fn send(&self, wanted: &ContactRef, contact: &Contact, proof: &ConsentProof, now: UnixMs) -> Outcome {
+        let id = new_id();
+        let delivery = &DeliveryId::of_notification(&id, &contact.id);
+        let content = Content::Verification(Question { id: &id, subject: &wanted.subject, proof });
+        self.channels.send(Message { delivery, contact, content, now }).await
     }
 
     async fn challenge(
         &self,
         wanted: &ContactRef,
         unverified: &StoredContact,
-        receiver: Receiver<'_>,
         now: UnixMs,
     ) -> Result<VerificationEvent, MessageError> {
-        let challenge = nonce();
-        let Receiver { url, secret } = receiver;
+        let StoredContact { contact, consent, .. } = unverified;
         let ContactRef { subject, contact: id } = wanted;
-        let post = ChallengePost { id: &new_id(), subject, url, secret, challenge: &challenge, now };
-        Ok(match self.sender.send_challenge(post).await {
-            Challenged::Failed(Posted { outcome, .. }) => told(wanted, Channel::Webhook, &outcome),
-            Challenged::NotEchoed => {
+        let outcome = self.send(wanted, contact, &ConsentProof::Challenge(nonce()), now).await;
+        let was_taken = outcome.status.is_some_and(|status| (200..300).contains(&status));
+        match outcome.class {
+            Class::Permanent if was_taken => {
                 VerificationEvent::Sent.count();
-                tracing::warn!(%subject, contact = %id, channel = "webhook", "the receiver did not echo the challenge: not verified");
-                VerificationEvent::Rejected
+                let channel = contact.channel().as_str();
+                tracing::warn!(%subject, contact = %id, channel, "the receiver did not echo the challenge: not verified");
+                Ok(VerificationEvent::Rejected)
             }
-            Challenged::Echoed => {
+            Class::Permanent | Class::Transient => Ok(told(wanted, contact, &outcome)),
+            Class::Delivered => {
                 VerificationEvent::Sent.count();
-                match consent(&self.client, &self.keys, subject, &unverified.consent).await? {
-                    VerifyOutcome::Verified | VerifyOutcome::AlreadyVerified => {
-                        tracing::info!(%subject, contact = %id, "contact is verified");
-                        VerificationEvent::Verified
-                    }
-                    VerifyOutcome::Outdated => {
-                        tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
-                        VerificationEvent::Rejected
-                    }
-                }
+                self.grant_now(wanted, consent).await
+            }
+        }
+    }
+
+    async fn grant_now(&self, wanted: &ContactRef, asked: &ConsentId) -> Result<VerificationEvent, MessageError> {
+        let ContactRef { subject, contact: id } = wanted;
+        Ok(match consent(&self.client, &self.keys, subject, asked).await? {
+            VerifyOutcome::Verified | VerifyOutcome::AlreadyVerified => {
+                tracing::info!(%subject, contact = %id, "contact is verified");
+                VerificationEvent::Verified
+            }
+            VerifyOutcome::Outdated => {
+                tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
+                VerificationEvent::Rejected
             }
         })
     }
 }
 
-#[derive(Clone, Copy)]
-struct Receiver<'a> {
-    url: &'a str,
-    secret: &'a Secret,
+impl ConsentRequests for MessengerParts {
+    fn contact<'a>(
+        &'a self,
+        request: &'a VerificationRequest,
+    ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
+        Box::pin(async move {
+            let contacts = read_contacts(&self.client, &self.keys, &request.subject).await;
+            let contacts = contacts.map_err(|error| failed("read the contact", error))?;
+            let found = contacts.find(&request.contact).filter(|stored| !stored.contact.verified);
+            Ok(found.filter(|stored| stored.consent.as_str() == request.consent).map(|stored| stored.contact))
+        })
+    }
+
+    fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+        Box::pin(async move {
+            let drawn = self.draw_now(&contact_of(request), &ConsentId::from_stored(&request.consent)).await;
+            drawn.map_err(|error| failed("store the code", error))
+        })
+    }
+
+    fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
+        Box::pin(async move {
+            let granted = self.grant_now(&contact_of(request), &ConsentId::from_stored(&request.consent)).await;
+            granted.map(VerificationEvent::count).map_err(|error| failed("store the consent", error))
+        })
+    }
+
+    fn settled(&self, _: &VerificationRequest, settlement: &Settlement) {
+        match settlement {
+            Settlement::Delivered(_) => VerificationEvent::Sent.count(),
+            Settlement::Dead(_) | Settlement::Retry(..) => VerificationEvent::Failed.count(),
+            Settlement::Throttled(_) => VerificationEvent::Throttled.count(),
+            _ => {}
+        }
+    }
+}
+
+fn contact_of(request: &VerificationRequest) -> ContactRef {
+    ContactRef { subject: request.subject.clone(), contact: request.contact.clone() }
+}
+
+fn failed(operation: &'static str, error: impl std::error::Error + Send + Sync + 'static) -> ConsentRequestError {
+    ConsentRequestError { operation, source: Box::new(error) }
 }
 
 /// One log event for an attempt, without the address.
-fn told(wanted: &ContactRef, channel: Channel, outcome: &Outcome) -> VerificationEvent {
-    let (ContactRef { subject, contact }, channel) = (wanted, channel.as_str());
+fn told(wanted: &ContactRef, reached: &Contact, outcome: &Outcome) -> VerificationEvent {
+    let (ContactRef { subject, contact }, channel) = (wanted, reached.channel().as_str());
     if outcome.class == Class::Delivered {
         tracing::info!(%subject, %contact, channel, status = outcome.status, "verification sent");
         return VerificationEvent::Sent;

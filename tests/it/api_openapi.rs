@@ -11,7 +11,7 @@ use proptest::string::string_regex;
 use proptest::test_runner::TestRunner;
 use quotabell::api::openapi::DOCUMENT;
 use quotabell::api::routes::{Access, ROUTES};
-use quotabell::contacts::check::check_secret;
+use quotabell::channels::webhook::secret::check as check_secret;
 use quotabell::types::Subject;
 use serde_json::Value;
 

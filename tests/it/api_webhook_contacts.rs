@@ -84,7 +84,7 @@ async fn messages_that_ask_for_consent_keep_to_the_caps() {
     let VerificationMail { code, .. } = api.next_verification().await;
     let bob = api.add_email("bob", "bob@b.test").await;
     api.counted("throttled", 1).await;
-    let _: u64 = api.outbox.run("DEL", api.outbox.keys.email_cap()).await;
+    let _: u64 = api.outbox.run("DEL", api.outbox.keys.cap(quotabell::types::Channel::Email, None)).await;
     api.request_verification("bob", &bob).await;
     assert_eq!(api.next_verification().await.to, "bob@b.test");
     let mut receiver = EchoReceiver::start(Echo::Nothing).await;

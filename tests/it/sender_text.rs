@@ -1,9 +1,10 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
 use crate::support::table::Table;
-use quotabell::sender::render::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
-use quotabell::sender::{Purpose, payload, preview, sample_alert};
-use quotabell::transport::EmailConfig;
+use quotabell::channels::email::templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use quotabell::channels::webhook::payload;
+use quotabell::channels::{ChannelSettings, EmailConfig, preview, sample_alert};
+use quotabell::config::Config;
 use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
@@ -53,13 +54,15 @@ fn parts(mail: &Rendered) -> Table {
 /// The body is a contract with every receiver: names, order, and the forms of times and numbers.
 #[test]
 fn the_webhook_body_is_the_documented_one() {
-    let json = payload::json(&alert(), Purpose::Alert);
+    let json = payload::alert(&alert(), payload::Purpose::Alert);
     let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
  "data":{"subject":"alice","metric":"requests","threshold_percent":80,"used":4000,"limit":5000,"used_percent":80.0,
          "plan":"free","day":"2026-11-21","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
     assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
-    let bodies =
-        [("exceeded", payload::json(&exceeded(), Purpose::Alert)), ("test", payload::json(&alert(), Purpose::Test))];
+    let bodies = [
+        ("exceeded", payload::alert(&exceeded(), payload::Purpose::Alert)),
+        ("test", payload::alert(&alert(), payload::Purpose::Test)),
+    ];
     insta::assert_snapshot!("webhook", Table::from_iter(bodies));
     assert!(json.len() < 20_000, "Standard Webhooks asks for less than 20 kB");
 }
@@ -68,7 +71,7 @@ fn the_webhook_body_is_the_documented_one() {
 #[test]
 fn a_fraction_in_resets_at_is_kept() {
     let odd = Alert { resets_at_ms: UnixMs(1_795_305_600_500), ..alert() };
-    assert!(payload::json(&odd, Purpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
+    assert!(payload::alert(&odd, payload::Purpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
 }
 
 /// Mails are read by customers: every change to them must be seen.
@@ -116,9 +119,15 @@ fn preview_shows_mail_and_webhook() {
         per_minute: None,
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
-    let shown = preview(&email, &sample).expect("renders");
-    assert_eq!(shown.mail, render(&sample, Purpose::Alert));
-    insta::assert_snapshot!("preview_webhook", shown.webhook_json);
+    let webhook = Config::defaults().expect("valid").webhook;
+    let previews = preview(ChannelSettings { email: &email, webhook: &webhook }, &sample).expect("renders");
+    let shown = |part: &str| {
+        let preview = previews.iter().find(|preview| preview.part.name == part);
+        preview.expect("it can be previewed").text.clone()
+    };
+    let mail = Rendered { subject_line: shown("subject"), text: shown("text"), html: shown("html") };
+    assert_eq!(mail, render(&sample, Purpose::Alert));
+    insta::assert_snapshot!("preview_webhook", shown("webhook"));
 }
 
 /// What a stranger reads who was never asked before: for whom, what to do, what happens if they do nothing.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use redis::{Cmd, RedisResult, Value};
 
 use crate::ledger::commit_settings::TrimPolicy;
-use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
+use crate::types::{Channel, Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// What stands for the key in the lists below.
@@ -209,8 +209,8 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.totals(), &TOTALS),
         (keys.lease(), &LEASE),
         // Also without a cap or a rate: one that is set later is to find the user ready.
-        (keys.email_cap(), &EMAIL_CAP),
-        (keys.webhook_cap("https://example.com"), &WEBHOOK_CAP),
+        (keys.cap(Channel::Email, None), &EMAIL_CAP),
+        (keys.cap(Channel::Webhook, Some("https://example.com")), &WEBHOOK_CAP),
         (keys.window("gcra", &metric, &subject), &WINDOW),
         (keys.verify_requests("check-config"), &VERIFY_SET),
         (keys.verify_guesses("check-config"), &VERIFY_SET),

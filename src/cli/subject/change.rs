@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde::Serialize;
 
+use crate::channels::webhook::secret::generate;
+use crate::channels::{self, InvalidContact, email, webhook};
 use crate::config::{Config, nearest};
-use crate::contacts::check::{self, ContactFault};
 use crate::contacts::edit::{MergeReport, NamedContact, NotAnArray, SecretSource, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::stored;
-use crate::contacts::{Contact, ContactArray, Endpoint};
+use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;
-use crate::transport::secret::generate;
 use crate::types::{Metric, Percent, Secret, Subject, Units};
 
 /// What happens to one setting.
@@ -136,7 +136,7 @@ impl SubjectChange {
             ContactsChange::Merge(named, unnamed) => (named, *unnamed, stored),
         };
         let mut array = ContactArray::parse(stored)?;
-        merged.report = array.merge(&named.contacts, unnamed, |contact| check::check(contact).is_ok());
+        merged.report = array.merge(&named.contacts, unnamed, |contact| channels::check_contact(contact).is_ok());
         merged.fields.set.push((stored::CONTACTS.to_owned(), array.to_stored()));
         // One that is stored already is our own, from a try whose answer was lost: nobody has seen it yet.
         let is_replaced = |generated: &GeneratedSecret| {
@@ -234,7 +234,7 @@ impl NamedContacts {
     }
 
     fn add(&mut self, contact: Contact, secret: SecretSource) -> Result<(), String> {
-        check::check(&contact).map_err(|error| error.to_string())?;
+        channels::check_contact(&contact).map_err(|error| error.to_string())?;
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
             return Err(format!("contact {} is named twice", contact.address()));
         }
@@ -273,18 +273,18 @@ pub fn limit(text: &str) -> Result<Setting<Units>, String> {
 ///
 /// # Errors
 ///
-/// [`ContactFault`].
-pub fn address(text: &str) -> Result<String, ContactFault> {
-    check::check_address(text).map(|()| text.to_owned())
+/// [`InvalidContact`].
+pub fn address(text: &str) -> Result<String, InvalidContact> {
+    email::address::check(text).map(|()| text.to_owned())
 }
 
 /// Judges a receiver's URL on the command line.
 ///
 /// # Errors
 ///
-/// [`ContactFault`].
-pub fn url(text: &str) -> Result<String, ContactFault> {
-    check::check_url(text).map(|()| text.to_owned())
+/// [`InvalidContact`].
+pub fn url(text: &str) -> Result<String, InvalidContact> {
+    webhook::url::check(text).map(|()| text.to_owned())
 }
 
 /// What an operator should know about contacts that are legal: those that no attempt will reach as things are configured, or that
@@ -292,16 +292,8 @@ pub fn url(text: &str) -> Result<String, ContactFault> {
 #[must_use]
 pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
-        let address = contact.address();
-        match contact.endpoint {
-            Endpoint::Webhook { .. } if address.starts_with("http://") && !config.webhook.allow_http => {
-                Some(format!("{address} is plain http, which webhook.allow_http = false refuses"))
-            }
-            Endpoint::Email { .. } if check::needs_smtputf8(address) => Some(format!(
-                "{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 takes it"
-            )),
-            Endpoint::Webhook { .. } | Endpoint::Email { .. } => None,
-        }
+        let definition = channels::definition(contact.channel())?;
+        (definition.warning)(contact.address(), config.channel_settings())
     };
     contacts.iter().filter_map(|named| warning(&named.contact)).collect()
 }
@@ -314,7 +306,7 @@ mod tests {
     #[test]
     fn generated_secrets_are_valid_and_differ() {
         let (first, second) = (generate(), generate());
-        assert_eq!(check::check_secret(first.reveal()), Ok(()));
+        assert_eq!(webhook::secret::check(first.reveal()), Ok(()));
         assert_ne!(first, second);
     }
 }

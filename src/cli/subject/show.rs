@@ -6,11 +6,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::change;
+use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
-use crate::config::{Config, masked_contact};
-use crate::contacts::Contact;
-use crate::contacts::{check, stored};
+use crate::config::Config;
+use crate::contacts::stored;
+use crate::contacts::{Contact, masked_contact};
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
@@ -72,7 +73,7 @@ impl SubjectView {
             say(format_args!("warning: subject {subject:?}: {error}"));
         }
         for contact in &contacts {
-            if let Err(fault) = check::check(contact) {
+            if let Err(fault) = channels::check_contact(contact) {
                 let id = printable(contact.id.as_str());
                 say(format_args!("warning: subject {subject:?}: contact {id}: {fault}"));
             }
