@@ -25,7 +25,7 @@ mod tasks;
 mod workers;
 
 use embedded_supervisor::EmbeddedSupervisor;
-use parts::{Parts, SharedParts};
+use parts::Parts;
 use signals::Signals;
 use start::{CannotStart, Start};
 use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
@@ -53,7 +53,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let (listener, address) = listen(&config.http.listen).await?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    tasks.spawn(HTTP, api::serve(parts.shared.api.clone(), listener, serving.clone()));
+    tasks.spawn(HTTP, api::serve(parts.api.clone(), listener, serving.clone()));
     tasks.spawn("upkeep", upkeep(recorder));
 
     let mut redis = EmbeddedSupervisor::begin(&config.redis).await?;
@@ -103,11 +103,11 @@ impl Daemon {
     /// Waits for Redis, works until a signal or a failure, and drains.
     async fn run(
         mut self,
-        Parts { shared, waiting }: Parts<'_>,
+        parts: Parts<'_>,
         redis: &mut EmbeddedSupervisor<'_>,
         signals: &mut Signals,
     ) -> anyhow::Result<RunEnd> {
-        let SharedParts { config, keys, plans, endpoint, client, api, .. } = &shared;
+        let Parts { config, keys, plans, endpoint, client, api, .. } = &parts;
         let start = Start { config, keys, plans, target: endpoint, client };
         let settings = tokio::select! {
             reached = start.reach() => reached?,
@@ -118,8 +118,8 @@ impl Daemon {
             }
         };
         let stop = CancellationToken::new();
-        let workers = Workers { parts: &shared, settings, address: self.address, stop: &stop, serving: &self.serving };
-        workers.spawn(&mut self.tasks, waiting)?;
+        let workers = Workers { parts: &parts, settings, address: self.address, stop: &stop, serving: &self.serving };
+        workers.spawn(&mut self.tasks)?;
         api.checks.check_connection().await;
         api.readiness.set_running();
         notify_supervisor(sd_notify::NotifyState::Ready);
@@ -130,14 +130,14 @@ impl Daemon {
             task = self.tasks.one_failed() => Some(anyhow::anyhow!("the task {task} ended unexpectedly")),
             lost = redis.keep() => Some(lost.into()),
         };
-        self.drain(&shared, &stop, signals).await?;
+        self.drain(&parts, &stop, signals).await?;
         failed.map_or(Ok(RunEnd::Drained), Err)
     }
 
     /// Ends the workers, then the HTTP server, then the connections to mail servers.
     async fn drain(
         &mut self,
-        SharedParts { config, api, channels, .. }: &SharedParts<'_>,
+        Parts { config, api, channels, .. }: &Parts<'_>,
         stop: &CancellationToken,
         signals: &mut Signals,
     ) -> Result<(), EndedEarly> {

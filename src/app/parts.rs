@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use crate::api::{ApiState, CheckService, Gauges, Readiness, Token};
 use crate::channels::Channels;
@@ -12,12 +12,12 @@ use crate::ledger::CheckScript;
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::Keys;
-use crate::verification::{ContactRef, VerificationParts, VerificationService};
+use crate::verification::{VerificationParts, VerificationService};
 use crate::wire::{RedisClient, RedisEndpoint};
 
-/// Parts that several tasks share.
+/// The parts of one daemon.
 #[derive(Debug)]
-pub(super) struct SharedParts<'a> {
+pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
     pub(super) keys: Keys,
     pub(super) plans: Plans,
@@ -26,15 +26,11 @@ pub(super) struct SharedParts<'a> {
     pub(super) client: Arc<RedisClient>,
     pub(super) channels: Arc<Channels>,
     pub(super) api: Arc<ApiState>,
+    pub(super) verification: Arc<VerificationService>,
+    /// Wakes the dispatcher when there are new deliveries.
+    pub(super) new_deliveries: Arc<Notify>,
     /// Changes of subjects, for the cache of the check API.
     pub(super) check_changes: ChangeFeed,
-}
-
-/// All parts: the shared ones, and the queue of contacts that wait for their verification message.
-#[derive(Debug)]
-pub(super) struct Parts<'a> {
-    pub(super) shared: SharedParts<'a>,
-    pub(super) waiting: mpsc::Receiver<ContactRef>,
 }
 
 impl<'a> Parts<'a> {
@@ -57,9 +53,14 @@ impl<'a> Parts<'a> {
         let keys = config.keys();
         // Clients connect when they are first used.
         let client = Arc::new(RedisClient::new(endpoint.client()?));
-        let verification =
-            VerificationParts { client: Arc::clone(&client), keys: keys.clone(), config: config.verification.clone() };
-        let (verification, waiting) = VerificationService::new(verification)?;
+        let new_deliveries = Arc::new(Notify::new());
+        let verification = Arc::new(VerificationService::new(VerificationParts {
+            client: Arc::clone(&client),
+            keys: keys.clone(),
+            config: config.verification.clone(),
+            public_url: config.http.confirm_links_below(),
+            new_deliveries: Arc::clone(&new_deliveries),
+        })?);
         let check_changes = ChangeFeed::default();
         let checks = CheckService::new(
             config.check.clone(),
@@ -73,9 +74,8 @@ impl<'a> Parts<'a> {
             recorder,
             token,
             checks: Arc::new(checks),
-            verification,
+            verification: Arc::clone(&verification),
         });
-        let shared = SharedParts { config, keys, plans, endpoint, client, channels, api, check_changes };
-        Ok(Self { shared, waiting })
+        Ok(Self { config, keys, plans, endpoint, client, channels, api, verification, new_deliveries, check_changes })
     }
 }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::parts::SharedParts;
+use super::parts::Parts;
 use super::tasks::{Tasks, restart_on_error};
 use crate::channels::Caps;
 use crate::contacts::book::ContactBook;
@@ -19,12 +19,11 @@ use crate::outbox::{
     ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
-use crate::verification::{ContactRef, Messenger, MessengerParts};
 use crate::wire::RedisClient;
 
 /// What the workers have in common.
 pub(super) struct Workers<'a> {
-    pub(super) parts: &'a SharedParts<'a>,
+    pub(super) parts: &'a Parts<'a>,
     pub(super) settings: CommitSettings,
     /// Where this daemon listens. It tells the daemon from others on the same host.
     pub(super) address: SocketAddr,
@@ -34,46 +33,29 @@ pub(super) struct Workers<'a> {
     pub(super) serving: &'a CancellationToken,
 }
 
-/// Wakes one loop when another has made work for it.
-#[derive(Debug, Default)]
-struct Wakeups {
-    new_alerts: Arc<Notify>,
-    new_deliveries: Arc<Notify>,
-}
-
 impl Workers<'_> {
     /// Spawns every worker.
     ///
     /// # Errors
     ///
     /// When a client can't be built, or this machine has no name.
-    pub(super) fn spawn(self, tasks: &mut Tasks, waiting: mpsc::Receiver<ContactRef>) -> anyhow::Result<()> {
+    pub(super) fn spawn(self, tasks: &mut Tasks) -> anyhow::Result<()> {
         let Self { parts, stop, serving, .. } = self;
-        let wakeups = Wakeups::default();
+        let new_alerts = Arc::new(Notify::new());
         let (worker_changes, waker_changes) = (ChangeFeed::default(), ChangeFeed::default());
         let readers = vec![worker_changes.clone(), waker_changes.clone(), parts.check_changes.clone()];
         let changes = ChangeListener::new(parts.endpoint.client_resp3()?, &parts.keys, readers);
         tasks.spawn("watch", changes.run(stop.clone()));
         let (checks, serving) = (Arc::clone(&parts.api.checks), serving.clone());
         tasks.spawn("checks", async move { checks.watch_connection(serving).await });
-        self.spawn_counting(tasks, &wakeups, worker_changes)?;
-        let messenger = MessengerParts {
-            client: Arc::clone(&parts.client),
-            keys: parts.keys.clone(),
-            config: parts.config.verification.clone(),
-            public_url: parts.config.http.confirm_links_below(),
-            channels: Arc::clone(&parts.channels),
-            caps: Caps::new(Arc::clone(&parts.client), parts.keys.clone()),
-        };
-        let messenger = Messenger::new(messenger, waiting);
-        self.spawn_deliveries(tasks, &wakeups, waker_changes, messenger.consents());
-        tasks.spawn("messenger", messenger.run(stop.clone()));
+        self.spawn_counting(tasks, &new_alerts, worker_changes)?;
+        self.spawn_deliveries(tasks, &new_alerts, waker_changes);
         Ok(())
     }
 
     /// Reads the usage stream and commits.
-    fn spawn_counting(&self, tasks: &mut Tasks, wakeups: &Wakeups, changes: ChangeFeed) -> anyhow::Result<()> {
-        let SharedParts { config, keys, plans, endpoint, .. } = self.parts;
+    fn spawn_counting(&self, tasks: &mut Tasks, new_alerts: &Arc<Notify>, changes: ChangeFeed) -> anyhow::Result<()> {
+        let Parts { config, keys, plans, endpoint, .. } = self.parts;
         let host = nix::unistd::gethostname().context("ask for this machine's name")?;
         let worker = EventWorker::new(EventWorkerParts {
             target: endpoint.clone(),
@@ -86,21 +68,16 @@ impl Workers<'_> {
             plans: plans.clone(),
             cache_entries: config.subjects.cache_entries,
             changes,
-            raised: Arc::clone(&wakeups.new_alerts),
+            raised: Arc::clone(new_alerts),
         });
         tasks.spawn("worker", worker.run(self.stop.clone()));
         Ok(())
     }
 
     /// Turns alerts into deliveries, and sends those that are due.
-    fn spawn_deliveries(
-        &self,
-        tasks: &mut Tasks,
-        Wakeups { new_alerts, new_deliveries }: &Wakeups,
-        changes: ChangeFeed,
-        consents: Arc<dyn ConsentRequests>,
-    ) {
-        let SharedParts { config, keys, client, channels, .. } = self.parts;
+    fn spawn_deliveries(&self, tasks: &mut Tasks, new_alerts: &Arc<Notify>, changes: ChangeFeed) {
+        let Parts { config, keys, client, channels, new_deliveries, .. } = self.parts;
+        let consents: Arc<dyn ConsentRequests> = self.parts.verification.clone();
         let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
         let fan_out = {
             let (client, keys, contacts) = (Arc::clone(client), keys.clone(), Arc::clone(&contacts));

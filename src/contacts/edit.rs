@@ -7,10 +7,10 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::Contact;
 use super::element::ElementFields;
-use super::{Contact, Endpoint};
 use crate::types::alert::digest_of;
-use crate::types::{Channel, ContactId};
+use crate::types::{ContactId, Secret};
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;
@@ -72,12 +72,10 @@ impl ConsentId {
         &self.0
     }
 
-    fn of(endpoint: &Endpoint, nonce: &str) -> Self {
-        let endpoint = match endpoint {
-            Endpoint::Email { address } => digest_of(&[Channel::Email.as_str(), address]),
-            Endpoint::Webhook { url, secret } => digest_of(&[Channel::Webhook.as_str(), url, secret.reveal()]),
-        };
-        Self(format!("{endpoint}.{nonce}"))
+    fn of(contact: &Contact, nonce: &str) -> Self {
+        let mut endpoint = vec![contact.channel().as_str(), contact.address()];
+        endpoint.extend(contact.secret().map(Secret::reveal));
+        Self(format!("{}.{nonce}", digest_of(&endpoint)))
     }
 
     fn is_of_same_endpoint(&self, other: &Self) -> bool {
@@ -202,7 +200,7 @@ impl ContactArray {
         let read = |(position, element): (usize, &RawValue)| {
             let contact = Contact::of_element(element).ok()?;
             let fields = ElementFields::of(element)?;
-            let consent = ConsentId::of(&contact.endpoint, &fields.text(NONCE).unwrap_or_default());
+            let consent = ConsentId::of(&contact, &fields.text(NONCE).unwrap_or_default());
             let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
             Some(StoredContact { contact, origin, consent, position })
         };
@@ -224,7 +222,7 @@ impl ContactArray {
             .min_by_key(|stored| stored.contact.verified)
     }
 
-    /// Adds a contact, unverified whatever it says, and returns the id that it is stored under. The nonce is a new one for each call.
+    /// Adds a contact, unverified whatever it says, and returns it as it is stored. The nonce is a new one for each call.
     ///
     /// A webhook whose URL is there with another secret needs a consent for that secret: an unverified one takes it at once, beside a
     /// verified one it stands as a second element until its receiver has confirmed it, so that no alert is lost meanwhile.
@@ -232,16 +230,16 @@ impl ContactArray {
     /// # Errors
     ///
     /// [`AddContactError`]; nothing is changed then.
-    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<ContactId, AddContactError> {
+    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<StoredContact, AddContactError> {
         let mut same_address = self.contacts();
         same_address.retain(|other| has_same_address(&other.contact, contact));
-        if let Some(other) = same_address.iter().find(|other| has_same_secret(&other.contact, contact)) {
+        if let Some(other) = same_address.iter().find(|other| other.contact.secret() == contact.secret()) {
             return Err(AddContactError::Exists(Box::new(other.contact.clone())));
         }
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
             self.set_secret(other.position, contact);
             self.set(other.position, NONCE, &nonce);
-            return Ok(other.contact.id.clone());
+            return Ok(self.at(other.position));
         }
         if self.elements.len() >= CONTACTS_MAX {
             return Err(AddContactError::Full);
@@ -249,7 +247,12 @@ impl ContactArray {
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
-        Ok(unverified.id)
+        Ok(self.at(self.elements.len() - 1))
+    }
+
+    fn at(&self, position: usize) -> StoredContact {
+        let written = self.contacts().into_iter().find(|stored| stored.position == position);
+        written.expect("a contact that was just written can be read")
     }
 
     /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
@@ -332,7 +335,7 @@ impl ContactArray {
             named_positions.push(found.position);
             if *secret == SecretSource::Generated && can_sign(&found.contact) {
                 report.kept_secrets.push(found.contact.clone());
-            } else if !has_same_secret(&found.contact, contact) {
+            } else if found.contact.secret() != contact.secret() {
                 self.set_secret(found.position, contact);
             }
             if !found.contact.verified {
@@ -364,7 +367,7 @@ impl ContactArray {
     }
 
     fn set_secret(&mut self, position: usize, contact: &Contact) {
-        if let Endpoint::Webhook { secret, .. } = &contact.endpoint {
+        if let Some(secret) = contact.secret() {
             self.set(position, "secret", &secret.reveal());
         }
     }
@@ -402,18 +405,9 @@ fn has_same_address(one: &Contact, other: &Contact) -> bool {
     (one.channel(), one.place()) == (other.channel(), other.place())
 }
 
-/// Of two contacts of one address.
-fn has_same_secret(one: &Contact, other: &Contact) -> bool {
-    match (&one.endpoint, &other.endpoint) {
-        (Endpoint::Webhook { secret: one, .. }, Endpoint::Webhook { secret: other, .. }) => one == other,
-        _ => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Secret;
 
     fn email(address: &str) -> Contact {
         Contact { verified: false, ..Contact::email(address) }
@@ -692,10 +686,7 @@ mod tests {
     }
 
     fn secret_of(contact: &Contact) -> &str {
-        match &contact.endpoint {
-            Endpoint::Webhook { secret, .. } => secret.reveal(),
-            Endpoint::Email { .. } => "",
-        }
+        contact.secret().map_or("", Secret::reveal)
     }
 
     fn named(contact: Contact, secret: SecretSource) -> NamedContact {
