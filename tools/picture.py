@@ -22,11 +22,9 @@ BACKGROUND, FOREGROUND = "#0d1117", "#e6edf3"
 COLOURS = {"1": "#ffffff", "2": "#8b949e", "32": "#3fb950", "33": "#d29922", "36": "#39c5cf", "1;31": "#ff7b72"}
 # Sections of the final table that the picture shows; the others are named in one line.
 SECTIONS = ("units counted", "alerts and deliveries")
-REPLACED = (
-    (re.compile(r"/\S*/quotabell-demo-[0-9a-f]{8}"), "/tmp/quotabell-demo"),
-    (re.compile(r"pid \d+"), "pid 4242"),
-    (re.compile(r"(127\.0\.0\.1):\d+"), r"\1:8080"),
-)
+FOLDER = re.compile(r"/\S*/quotabell-demo-[0-9a-f]{8}")
+# What is numbered anew, in the order in which it appears, and the first number.
+NUMBERED = ((re.compile(r"(?<=pid )\d+"), 101), (re.compile(r"(?<=127\.0\.0\.1:)\d+"), 9001))
 SGR = re.compile(r"\x1b\[([0-9;]*)m")
 
 
@@ -50,6 +48,15 @@ def demo(program):
     if process.wait() != 0:
         sys.exit(f"error: {program} demo ended with exit {process.returncode}")
     return printed.decode().replace("\r\n", "\n").rstrip("\n").split("\n")
+
+
+def replaced(lines):
+    """The lines without what differs from run to run."""
+    lines = [FOLDER.sub("/tmp/quotabell-demo", line) for line in lines]
+    for pattern, first in NUMBERED:
+        known = {}
+        lines = [pattern.sub(lambda found: str(known.setdefault(found[0], first + len(known))), line) for line in lines]
+    return lines
 
 
 def plain(line):
@@ -103,7 +110,8 @@ def svg(lines):
         y = MARGIN + (number + 1) * LINE_HEIGHT - 5
         column, pieces = 0, []
         for fill, text in spans(line):
-            text = text[: COLUMNS_MAX - column]
+            if column + len(text) > COLUMNS_MAX:
+                text = text[: max(COLUMNS_MAX - column - 3, 0)] + "..."
             if text.strip():
                 # Each piece says where it begins and how wide it is, so that columns line up in any font.
                 x, length = MARGIN + column * CHAR_WIDTH, len(text) * CHAR_WIDTH
@@ -119,9 +127,7 @@ def svg(lines):
 
 def main():
     program, output = sys.argv[1:]
-    lines = demo(program)
-    for pattern, text in REPLACED:
-        lines = [pattern.sub(text, line) for line in lines]
+    lines = replaced(demo(program))
     command = "\x1b[2m$\x1b[0m quotabell demo --fast"
     with open(output, "w", encoding="utf-8") as file:
         file.write("\n".join(svg([command, *shortened(lines)])) + "\n")
