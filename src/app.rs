@@ -70,7 +70,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     // Before anything is bound or connected, so that a mistake in a setting is told as one.
-    let target = config.target()?;
+    let target = config.endpoint()?;
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     let mut signals = Signals::listen().context("listen to signals")?;
 

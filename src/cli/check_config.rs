@@ -12,7 +12,6 @@ use crate::sender::Sender;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, say};
 use crate::types::{Channel, Class};
-use crate::wire::RedisEndpoint;
 
 pub mod rights;
 mod server;
@@ -20,7 +19,7 @@ mod server;
 /// Arguments of `check-config`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names the first thing that is wrong with them; \
+    after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names everything that is wrong with them, each with its place; \
     exit 1 says that a connection failed or that the user of redis.url may not do what the daemon does, after all were \
     tried: run it as the daemon's user. Sends no mail, calls no webhook, writes nothing to Redis.
 
@@ -42,12 +41,10 @@ pub struct CheckConfigArgs {
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with the configuration or a template; else the connections that failed.
+/// Everything that is wrong with the configuration, a template or another file; else the connections that failed.
 pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<()> {
-    let config = context.config()?;
+    let config = context.config_with_files()?;
     let sender = config.sender()?;
-    // Reads the files that [redis] names.
-    let _: RedisEndpoint = config.target()?;
     let token = config.token()?;
     let mut output = Output::stdout();
     match args.format.format() {

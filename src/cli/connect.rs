@@ -27,7 +27,7 @@ pub struct Redis {
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let target = config.target()?;
+    let target = config.endpoint()?;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis {
         client: RedisClient::new(target.client()?),

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::Config;
+use super::settings::Config;
 use crate::contacts::{Contact, Endpoint};
 use crate::types::Secret;
 

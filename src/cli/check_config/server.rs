@@ -42,7 +42,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     }
     let keys = Keys::new(&config.stream.key);
     findings.note("the books", books(&redis, &keys, config).await);
-    let target = config.target()?;
+    let target = config.endpoint()?;
     let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());
     // A connection of its own: it is inside a transaction meanwhile.
     let rights = rights::check(&RedisClient::new(target.client()?), &keys, config.stream.trim).await;
