@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test check deny bench bench-limiters peers test-matrix test-openapi test-peers
+.PHONY: help setup demo run quick test check deny bench bench-limiters peers test-matrix test-openapi test-peers
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -21,6 +21,10 @@ demo: setup ## build and show the whole job in a minute; exit 1 if a number is w
 run: setup ## build and run the daemon with a Redis of its own on port 6399, data in ./data
 	$(CARGO) build --release --locked
 	@$(TARGET)/release/quotabell run
+
+# Left out are tests that wait for leases, restarts and deadlines, and the binaries kill, model and demo.
+quick: setup ## unit tests, the shape of the repository, and of `it` what waits for nothing: below a minute once built
+	@bash tools/test.sh --lib --test tidy --test it -- --skip e2e_ --skip wire_ --skip events_worker:: --skip transport_ --skip api_con
 
 test: setup ## build and run every test, on real servers
 	@bash tools/test.sh

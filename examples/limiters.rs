@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use quotabell::throttle::{
-    Added, Cooldown, Decision, ExpiringSet, FixedWindow, Gcra, Held, Lease, Passage, SlidingWindow, Verdict,
-    one_time_token,
+    Admission, Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
+    RateDecision, SlidingWindow, one_time_token,
 };
 use quotabell::types::{Rate, Units};
 use quotabell::wire::RedisClient;
@@ -59,14 +59,14 @@ async fn rates(client: &RedisClient, prefix: &str) -> anyhow::Result<()> {
 }
 
 /// What an HTTP server would put into `RateLimit` and `Retry-After`.
-fn told(decision: &Decision) -> String {
-    let Decision { verdict, limit, remaining, reset } = decision;
-    let verdict = match verdict {
-        Verdict::Admitted => "admitted".to_owned(),
-        Verdict::Rejected { retry_after: Some(wait) } => format!("rejected, retry after {:.1} s", wait.as_secs_f64()),
-        Verdict::Rejected { retry_after: None } => "rejected, it asks for more than the limit".to_owned(),
+fn told(decision: &RateDecision) -> String {
+    let RateDecision { admission, limit, remaining, reset } = decision;
+    let admission = match admission {
+        Admission::Admitted => "admitted".to_owned(),
+        Admission::Rejected { retry_after: Some(wait) } => format!("rejected, retry after {:.1} s", wait.as_secs_f64()),
+        Admission::Rejected { retry_after: None } => "rejected, it asks for more than the limit".to_owned(),
     };
-    format!("{verdict}; {remaining} of {limit} remain, all of them again in {:.1} s", reset.as_secs_f64())
+    format!("{admission}; {remaining} of {limit} remain, all of them again in {:.1} s", reset.as_secs_f64())
 }
 
 /// At most two passwords of a contact are valid at once; each runs out by itself.
@@ -74,8 +74,10 @@ async fn password(client: &RedisClient, key: &str) -> anyhow::Result<()> {
     let passwords = ExpiringSet::new(2)?;
     for (name, stays) in [("first", MINUTE / 2), ("second", MINUTE), ("third", MINUTE)] {
         match passwords.add(client, key, name, stays).await? {
-            Added::Alive { remaining } => println!("{name} password sent, {remaining} more could be"),
-            Added::Full { retry_after } => println!("no {name} password for {:.1} s", retry_after.as_secs_f64()),
+            ExpiringSetDecision::Added { remaining } => println!("{name} password sent, {remaining} more could be"),
+            ExpiringSetDecision::Full { retry_after } => {
+                println!("no {name} password for {:.1} s", retry_after.as_secs_f64())
+            }
         }
     }
     Ok(())
@@ -99,9 +101,11 @@ async fn confirm_link(client: &RedisClient, key: &str) -> anyhow::Result<()> {
 async fn button(client: &RedisClient, key: &str) -> anyhow::Result<()> {
     let resend = Cooldown::new(MINUTE);
     for press in 1..=2 {
-        match resend.pass(client, key).await? {
-            Passage::Through => println!("press {press}: sent"),
-            Passage::Cooling { retry_after } => println!("press {press}: wait {:.1} s", retry_after.as_secs_f64()),
+        match resend.try_start(client, key).await? {
+            CooldownDecision::Started => println!("press {press}: sent"),
+            CooldownDecision::Active { retry_after } => {
+                println!("press {press}: wait {:.1} s", retry_after.as_secs_f64())
+            }
         }
     }
     Ok(())
@@ -110,12 +114,12 @@ async fn button(client: &RedisClient, key: &str) -> anyhow::Result<()> {
 /// One of several programs does the work, and another takes over when it lets go or dies.
 async fn leader(client: &RedisClient, key: &str) -> anyhow::Result<()> {
     let (first, second) = (Lease::new("node-1", MINUTE), Lease::new("node-2", MINUTE));
-    ensure!(first.hold(client, key).await? == Held::Ours, "it was free");
-    if let Held::Others { left } = second.hold(client, key).await? {
-        println!("node-2 stands by: node-1 holds it for {:.1} s, unless it renews", left.as_secs_f64());
+    ensure!(first.acquire(client, key).await? == LeaseDecision::Acquired, "it was free");
+    if let LeaseDecision::HeldByOther { expires_in } = second.acquire(client, key).await? {
+        println!("node-2 stands by: node-1 holds it for {:.1} s, unless it renews", expires_in.as_secs_f64());
     }
     first.release(client, key).await?;
-    ensure!(second.hold(client, key).await? == Held::Ours, "it was released");
+    ensure!(second.acquire(client, key).await? == LeaseDecision::Acquired, "it was released");
     println!("node-2 took over");
     second.release(client, key).await?;
     Ok(())

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -15,18 +15,21 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api, Checker, Checks, Gauges, Readiness, Token};
+use crate::api::{self, ApiState, CheckService, Gauges, Readiness, Token};
+use crate::channels::{Caps, Channels};
 use crate::config::Config;
 use crate::contacts::book::ContactBook;
-use crate::events::worker::Parts;
-use crate::events::{PartitionLease, Worker};
-use crate::ledger::{Check, Committer};
-use crate::outbox::{Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError, Waker, slots};
-use crate::sender::{Sender, Throttle};
-use crate::subjects::watch::{Changes, Watch};
-use crate::subjects::{Lookup, Plans};
+use crate::events::worker::EventWorkerParts;
+use crate::events::{EventWorker, PartitionLease};
+use crate::ledger::{CheckScript, Committer};
+use crate::outbox::{
+    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, OutboxError,
+    Waker, slots,
+};
+use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::subjects::{Plans, SettingsLookup};
 use crate::types::{Keys, meters};
-use crate::verification::{Desk, DeskParts, Messenger, MessengerParts, Wanted};
+use crate::verification::{ContactRef, Messenger, MessengerParts, VerificationParts, VerificationService};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -60,8 +63,8 @@ pub struct EndedEarly;
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
 /// after a second signal.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let sender = config.sender()?;
-    for warning in sender.warnings() {
+    let channels = Arc::new(config.channels()?);
+    for warning in channels.warnings() {
         tracing::warn!("{warning}");
     }
     let plans = Plans::new(&config.plans, &config.default_plan)?;
@@ -82,17 +85,27 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let address = listener.local_addr().context("ask where http listens")?;
     tracing::info!(%address, "http listens");
     let keys = Keys::new(&config.stream.key);
-    let readiness = Arc::new(Readiness::default());
-    let link_slot = Arc::new(OnceLock::new());
-    let parts = DeskParts { client: Arc::clone(&link_slot), keys: keys.clone(), config: config.verification.clone() };
-    let (desk, waiting) = Desk::new(parts)?;
-    let api = Arc::new(Api {
+    // Clients connect when they are first used.
+    let client = Arc::new(RedisClient::new(target.client()?));
+    let readiness = Arc::new(Readiness::new(Arc::clone(&client)));
+    let parts =
+        VerificationParts { client: Arc::clone(&client), keys: keys.clone(), config: config.verification.clone() };
+    let (verification, waiting) = VerificationService::new(parts)?;
+    let for_checks = ChangeFeed::default();
+    let checks = Arc::new(CheckService::new(
+        config.check.clone(),
+        // Of its own, so that no check queues behind a commit.
+        Arc::new(RedisClient::new(target.client()?)),
+        SettingsLookup::new(plans.clone(), config.subjects.cache_entries, for_checks.clone()),
+        CheckScript::new(keys.clone()),
+    ));
+    let api = Arc::new(ApiState {
         readiness: Arc::clone(&readiness),
-        gauges: Gauges::new(keys.clone(), Arc::clone(&link_slot)),
+        gauges: Gauges::new(keys.clone(), Arc::clone(&client)),
         recorder: recorder.clone(),
         token,
-        checks: Checks::new(config.check.clone()),
-        contacts: desk,
+        checks: Arc::clone(&checks),
+        verification,
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
@@ -104,7 +117,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     });
 
-    let start = Start { config: &config, keys: &keys, plans: &plans, target: &target };
+    let start = Start { config: &config, keys: &keys, plans: &plans, target: &target, client: &client };
     let mut keeper = EmbeddedSupervisor::begin(&config.redis).await?;
     let reached = tokio::select! {
         reached = start.reach() => reached,
@@ -122,9 +135,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             return Err(cannot);
         }
     };
-    let _ = link_slot.set(Arc::clone(&ready.client));
-    let throttle = Throttle::new(Arc::clone(&ready.client), keys.clone(), &config.webhook, &config.email)?;
-    let sender = Arc::new(sender.throttled_by(throttle));
     let stop = CancellationToken::new();
     spawn_work(
         &mut tasks,
@@ -134,14 +144,16 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             ready: &ready,
             stop: &stop,
             address,
-            checks: &api.checks,
+            checks: &checks,
+            for_checks,
             serving: &serving,
         },
         plans,
-        Arc::clone(&sender),
+        Arc::clone(&channels),
         waiting,
     )?;
-    readiness.running(Arc::clone(&ready.client));
+    checks.check_connection().await;
+    readiness.set_running();
     notify_supervisor(sd_notify::NotifyState::Ready);
     tracing::info!(redis = %ready.target.describe(), stream = keys.stream(), "quotabell is ready");
 
@@ -150,7 +162,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         task = tasks.one_failed() => Some(anyhow::anyhow!("the task {task} ended unexpectedly")),
         lost = keeper.keep() => Some(lost.into()),
     };
-    readiness.draining();
+    readiness.set_draining();
     notify_supervisor(sd_notify::NotifyState::Stopping);
     tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal ends at once");
     stop.cancel();
@@ -163,7 +175,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     }
     // A mail server is told goodbye where one is connected; one that hangs is not waited for.
-    let _ = tokio::time::timeout(GOODBYE, sender.close()).await;
+    let _ = tokio::time::timeout(GOODBYE, channels.close()).await;
     keeper.end().await;
     match failed {
         Some(failed) => Err(failed),
@@ -182,7 +194,9 @@ struct Work<'a> {
     stop: &'a CancellationToken,
     /// Where this daemon listens, which tells it from others of its host.
     address: SocketAddr,
-    checks: &'a Checks,
+    checks: &'a Arc<CheckService>,
+    /// ChangeFeed of subjects that checks have to follow.
+    for_checks: ChangeFeed,
     /// Ends after the work, with the HTTP server.
     serving: &'a CancellationToken,
 }
@@ -191,36 +205,32 @@ fn spawn_work(
     tasks: &mut Tasks,
     work: &Work<'_>,
     plans: Plans,
-    sender: Arc<Sender>,
-    waiting: mpsc::Receiver<Wanted>,
+    channels: Arc<Channels>,
+    waiting: mpsc::Receiver<ContactRef>,
 ) -> anyhow::Result<()> {
-    let Work { config, keys, ready, stop, address, checks, serving } = *work;
+    let Work { config, keys, ready, stop, address, checks, ref for_checks, serving } = *work;
     let (client, keys) = (Arc::clone(&ready.client), keys.clone());
     let new_alerts = Arc::new(Notify::new());
     let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
-    let (for_worker, for_waker, for_checks) = (Changes::default(), Changes::default(), Changes::default());
+    let (for_worker, for_waker) = (ChangeFeed::default(), ChangeFeed::default());
 
     let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
-    let watch = Watch::new(ready.target.client_resp3()?, readers);
+    let watch = ChangeListener::new(ready.target.client_resp3()?, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
 
-    let lookup = Lookup::new(plans.clone(), config.subjects.cache_entries, for_checks);
-    // A link of its own, so that no check queues behind a commit.
-    let checker = Arc::new(Checker::new(RedisClient::new(ready.target.client()?), lookup, Check::new(keys.clone())));
-    checks.open(Arc::clone(&checker));
-    let token = serving.clone();
-    tasks.spawn("checks", async move { checker.look_after(token).await });
+    let (checks, token) = (Arc::clone(checks), serving.clone());
+    tasks.spawn("checks", async move { checks.watch_connection(token).await });
 
     let host = nix::unistd::gethostname().context("ask for this machine's name")?;
-    let worker = Worker::new(Parts {
+    let worker = EventWorker::new(EventWorkerParts {
         target: ready.target.clone(),
         // Of its own, so that commits never queue behind other calls.
         client: Arc::new(RedisClient::new(ready.target.client()?)),
         lease: Some(PartitionLease::new(&keys, &host.to_string_lossy(), address)),
         keys: keys.clone(),
         config: config.stream.clone(),
-        committer: Committer::new(keys.clone(), ready.terms.clone()),
+        committer: Committer::new(keys.clone(), ready.settings.clone()),
         plans,
         cache_entries: config.subjects.cache_entries,
         changes: for_worker,
@@ -249,9 +259,14 @@ fn spawn_work(
         keys: keys.clone(),
         config: config.verification.clone(),
         public_url: config.http.confirm_links_below(),
-        sender: Arc::clone(&sender),
+        channels: Arc::clone(&channels),
+        caps: Caps::new(Arc::clone(&client), keys.clone()),
     };
-    tasks.spawn("messenger", Messenger::new(messenger, waiting).run(stop.clone()));
+    let messenger = Messenger::new(messenger, waiting);
+    let consents: Arc<dyn ConsentRequests> = messenger.consents();
+    let caps = Caps::new(Arc::clone(&client), keys.clone());
+    let notifier = Arc::new(ChannelNotifier::new(channels, caps, config.retry.clone(), Arc::clone(&consents)));
+    tasks.spawn("messenger", messenger.run(stop.clone()));
 
     let slots = slots(&config.delivery);
     let dispatcher = {
@@ -261,7 +276,8 @@ fn spawn_work(
                 client: Arc::clone(&client),
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
-                sender: Arc::clone(&sender),
+                notifier: Arc::clone(&notifier),
+                consents: Arc::clone(&consents),
                 slots: Arc::clone(&slots),
                 new_deliveries: Arc::clone(&new_deliveries),
                 lease_margin: LEASE_MARGIN,

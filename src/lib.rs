@@ -20,6 +20,7 @@
 
 pub mod api;
 pub mod app;
+pub mod channels;
 pub mod cli;
 pub mod config;
 pub mod contacts;
@@ -27,11 +28,9 @@ pub mod demo;
 pub mod events;
 pub mod ledger;
 pub mod outbox;
-pub mod sender;
 pub mod subjects;
 pub mod terminal;
 pub mod throttle;
-pub mod transport;
 pub mod types;
 pub mod verification;
 pub mod wire;

@@ -133,7 +133,7 @@ fn add_one_unit(address: &str) {
 }
 
 /// What the line says that comes when the second daemon is ready.
-const TAKEN_OVER: &str = "adopts what lies in Redis";
+const TAKEN_OVER: &str = "continues with what is in Redis";
 
 /// A demonstration that is listened to while it runs. Ends when dropped.
 struct Running {

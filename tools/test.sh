@@ -7,15 +7,34 @@ cd "$(dirname "$0")/.."
 
 cargo=${CARGO:-cargo}
 log=target/test.log
+log_of_kill=target/test.kill.log
 mkdir -p target
+rm -f "$log" "$log_of_kill"
 [[ -t 1 ]] && export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-always}
 
 # What must never ask: a snapshot that differs is a failure, in a terminal too.
 export INSTA_UPDATE=no
+# Most tests wait for a server most of their time, so twice as many run at once as there are cores.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 failed=0
+beside=
 # --no-fail-fast: one run shows everything that is broken.
-"$cargo" test --locked --no-fail-fast "$@" 2>&1 | tee "$log" || failed=1
+if (($#)); then
+  "$cargo" test --locked --no-fail-fast "$@" 2>&1 | tee "$log" || failed=1
+else
+  "$cargo" test --locked --no-run 2>&1 | tee "$log"
+  # The tests that kill are two long ones: they run beside the others, and are shown at the end.
+  set -m
+  "$cargo" test --locked --no-fail-fast --test kill >"$log_of_kill" 2>&1 &
+  beside=$!
+  set +m
+  trap 'kill -- "-$beside" 2>/dev/null || true' EXIT
+  "$cargo" test --locked --no-fail-fast -- --skip kill:: 2>&1 | tee -a "$log" || failed=1
+  wait "$beside" || failed=1
+  trap - EXIT
+  tee -a "$log" <"$log_of_kill"
+fi
 
 awk '
   match($0, /[0-9]+ passed; [0-9]+ failed; [0-9]+ ignored/) {

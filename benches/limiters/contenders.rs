@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use anyhow::Context as _;
 use quotabell::throttle::{
-    Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, Lease, Passage, SlidingWindow, one_time_token,
+    Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
+    SlidingWindow, one_time_token,
 };
 use quotabell::types::Units;
 use quotabell::wire::{RedisClient, Script};
@@ -75,7 +76,7 @@ impl Contender {
         match self {
             Self::Incr | Self::OneLine | Self::OneLineCalled | Self::Lease => load.calls(),
             Self::Fixed | Self::Sliding | Self::Gcra | Self::ExpiringSet | Self::Peer(_) => load.keys * LIMIT,
-            // Created and consumed, and after that neither.
+            // TokenCreation and consumed, and after that neither.
             Self::Token => load.keys * 2,
             Self::Cooldown => load.keys,
         }
@@ -97,18 +98,18 @@ impl Contender {
             Self::Gcra => Gcra::new(rate()).take(client, &key, Units::ONE).await?.is_admitted(),
             Self::ExpiringSet => {
                 let set = ExpiringSet::new(LIMIT as u32)?;
-                matches!(set.add(client, &key, &number.to_string(), WINDOW).await?, Added::Alive { .. })
+                matches!(set.add(client, &key, &number.to_string(), WINDOW).await?, ExpiringSetDecision::Added { .. })
             }
             Self::Token if turn == 0 => {
-                one_time_token::create(client, &key, b"alice", WINDOW).await? == one_time_token::Created::New
+                one_time_token::create(client, &key, b"alice", WINDOW).await? == one_time_token::TokenCreation::Created
             }
             Self::Token => one_time_token::consume(client, &key, &turn.to_string()).await?.is_some(),
-            Self::Cooldown => Cooldown::new(WINDOW).pass(client, &key).await? == Passage::Through,
+            Self::Cooldown => Cooldown::new(WINDOW).try_start(client, &key).await? == CooldownDecision::Started,
             Self::Lease => {
                 let lease = Lease::new("bench", WINDOW);
                 // Another round of the keys each time, so that it is there to be released.
                 match turn % 2 {
-                    0 => lease.hold(client, &key).await? == Held::Ours,
+                    0 => lease.acquire(client, &key).await? == LeaseDecision::Acquired,
                     _ => lease.release(client, &key).await.map(|()| true)?,
                 }
             }

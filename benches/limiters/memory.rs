@@ -52,8 +52,8 @@ impl Limiter {
             Self::Set => drop(ExpiringSet::new(LIMIT)?.add(client, key, &format!("{number:016x}"), WINDOW).await?),
             Self::Token if number == 0 => drop(one_time_token::create(client, key, b"c_0123456789", WINDOW).await?),
             Self::Token => drop(one_time_token::consume(client, key, "0123456789abcdef").await?),
-            Self::Cooldown => drop(Cooldown::new(WINDOW).pass(client, key).await?),
-            Self::Lease => drop(Lease::new("node-1", WINDOW).hold(client, key).await?),
+            Self::Cooldown => drop(Cooldown::new(WINDOW).try_start(client, key).await?),
+            Self::Lease => drop(Lease::new("node-1", WINDOW).acquire(client, key).await?),
         }
         Ok(())
     }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use quotabell::config::Config;
-use quotabell::events::worker::{Parts, Worker};
+use quotabell::events::worker::{EventWorker, EventWorkerParts};
 use quotabell::ledger::Committer;
-use quotabell::ledger::commit::{Terms, Trimming};
+use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::subjects::Plans;
-use quotabell::subjects::watch::{Changes, Watch};
+use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
 use quotabell::types::Keys;
 use quotabell::types::StreamId;
 use quotabell::wire::{RedisClient, RedisEndpoint, StreamReader};
@@ -47,7 +47,7 @@ pub enum Contender {
     Seed,
     /// The same commands, those of a batch in one write.
     Pipelined,
-    /// `events::Worker` with `commit.lua`.
+    /// `events::EventWorker` with `commit.lua`.
     Quotabell,
     /// Reading and skipping: nothing that reads the stream can be faster.
     Ceiling,
@@ -245,24 +245,24 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let target = RedisEndpoint::local(order.port);
     let keys = Keys::new(STREAM);
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let terms = Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
+    let settings = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
     let stop = CancellationToken::new();
     let counted = CountedEvents::default();
     metrics::set_global_recorder(counted.clone()).context("install the recorder")?;
-    let changes = Changes::default();
-    let watch = tokio::spawn(Watch::new(target.client_resp3()?, vec![changes.clone()]).run(stop.clone()));
+    let changes = ChangeFeed::default();
+    let watch = tokio::spawn(ChangeListener::new(target.client_resp3()?, vec![changes.clone()]).run(stop.clone()));
     while !changes.is_live() {
         changes.arrived().await;
     }
     let mut stream = config.stream.clone();
     stream.batch_entries = order.batch_entries.unwrap_or(stream.batch_entries);
-    let worker = Worker::new(Parts {
+    let worker = EventWorker::new(EventWorkerParts {
         client: Arc::new(RedisClient::new(target.client()?)),
         target,
         lease: None,
         keys: keys.clone(),
         config: stream,
-        committer: Committer::new(keys, terms),
+        committer: Committer::new(keys, settings),
         plans,
         cache_entries: config.subjects.cache_entries,
         changes,

@@ -1,7 +1,7 @@
 //! `POST /v1/check`: may this request proceed?
 //!
-//! Reads the question, has it decided, and writes the answer with the fields that HTTP has for it. Decides nothing by itself. Read
-//! next: [`super::checker`].
+//! Reads the request, has it decided, and writes the response with the header fields that HTTP has for it. Decides nothing itself.
+//! Read next: [`super::check_service`].
 
 use std::sync::Arc;
 
@@ -12,89 +12,79 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::ledger::admission::{self, Written};
-use crate::ledger::{Judgement, Question};
-use crate::types::units::UNITS_MAX;
-use crate::types::{EventId, Units};
+use crate::ledger::decision::CheckResponse;
+use crate::ledger::{CheckDecision, CheckRequest};
+use crate::types::{EventId, Metric, Subject, Units};
 
-use super::body::{Given, Json};
-use super::checker::Decided;
+use super::body::{self, Json};
+use super::check_service::CheckOutcome;
 use super::problem::Problem;
 use super::rate_limit::{self, RateLimit};
-use super::routes::needs_token;
-use super::{Api, token::Token};
+use super::state::ApiState;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// The body of the request.
+/// The body of the request, with the rules of the usage event.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
-pub(super) struct Body {
+pub(super) struct CheckBody {
+    #[serde(deserialize_with = "body::text")]
+    subject: Subject,
+    #[serde(default, deserialize_with = "body::text")]
+    metric: Metric,
+    #[serde(default = "one_unit", deserialize_with = "body::units")]
+    units: Units,
     #[serde(default)]
-    subject: Given,
-    #[serde(default)]
-    metric: Given,
-    #[serde(default)]
-    units: Given,
-    #[serde(default)]
-    record: Given,
-    #[serde(default)]
-    id: Given,
+    record: bool,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    id: Option<EventId>,
 }
 
-impl Body {
-    /// Judges the fields by the rules of the usage event.
-    fn question(self, token: Option<&Token>) -> Result<Question, Problem> {
-        let Self { subject, metric, units, record, id } = self;
-        let subject = subject.required_text("subject")?;
-        let metric = metric.text("metric")?.unwrap_or_default();
-        let units = units.whole_number("units", format_args!("1 to {UNITS_MAX}"))?.unwrap_or(Units::ONE);
-        let record = record.truth("record")?.unwrap_or(false);
-        let id = id.text("id")?;
-        if record && token.is_none() {
-            return Err(needs_token("record"));
-        }
-        let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
-        Ok(Question { subject, metric, units, record })
-    }
+const fn one_unit() -> Units {
+    Units::ONE
 }
 
 /// `POST /v1/check`
-pub(super) async fn check(State(api): State<Arc<Api>>, Json(body): Json<Body>) -> Result<Response, Problem> {
-    let question = body.question(api.token.as_ref())?;
-    match api.checks.decide(&question).await {
-        Decided::Judged(judgement) if judgement.is_allowed() => {
-            let written = admission::written(&question, &judgement);
-            Ok((StatusCode::OK, fields(&judgement), json(&written)).into_response())
+pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<CheckBody>) -> Result<Response, Problem> {
+    let CheckBody { subject, metric, units, record, id } = body;
+    if record && api.token.is_none() {
+        return Err(Problem::needs_token("record"));
+    }
+    let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
+    let request = CheckRequest { subject, metric, units, record };
+    match api.checks.decide(&request).await {
+        CheckOutcome::Decided(decision) if decision.is_allowed() => {
+            let written = CheckResponse::new(&request, &decision);
+            Ok((StatusCode::OK, headers(&decision), json(&written)).into_response())
         }
-        Decided::Judged(judgement) => Err(refused(&question, &judgement)),
-        Decided::LetPass(recorded) => {
-            let written = admission::written(&question, &Judgement { recorded, ..Judgement::none() });
+        CheckOutcome::Decided(decision) => Err(quota_exceeded(&request, &decision)),
+        CheckOutcome::FailOpen(recorded) => {
+            let written = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::none() });
             Ok((StatusCode::OK, json(&written)).into_response())
         }
-        Decided::TurnedAway => Err(turned_away(&question)),
+        CheckOutcome::FailClosed => Err(fail_closed(&request)),
     }
 }
 
-fn json(written: &Written) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
+fn json(written: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
     let text = serde_json::to_vec(written).expect("strings and numbers are JSON");
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text)
 }
 
-fn fields(judgement: &Judgement) -> HeaderMap {
+fn headers(decision: &CheckDecision) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(RateLimit { limit, policy }) = rate_limit::fields(judgement) {
+    if let Some(RateLimit { limit, policy }) = rate_limit::fields(decision) {
         headers.insert(RATE_LIMIT, limit);
         headers.insert(RATE_LIMIT_POLICY, policy);
     }
     headers
 }
 
-fn refused(question: &Question, judgement: &Judgement) -> Problem {
-    let Question { subject, metric, units, .. } = question;
-    let violated: Vec<&str> = rate_limit::violated(judgement).collect();
-    let never = judgement.never_fits();
+fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
+    let CheckRequest { subject, metric, units, .. } = request;
+    let violated: Vec<&str> = rate_limit::violated(decision).collect();
+    let never = decision.never_fits();
     let detail = if never {
         format!("{subject} asks for {units} of {metric}, more than the whole limit ({})", violated.join(", "))
     } else {
@@ -102,22 +92,22 @@ fn refused(question: &Question, judgement: &Judgement) -> Problem {
     };
     let mut problem = Problem::quota_exceeded(detail)
         .member("violated-policies", violated)
-        .members(members(&admission::written(question, judgement)))
-        .header(RETRY_AFTER, rate_limit::retry_after(judgement));
-    for (name, value) in fields(judgement) {
+        .members(members(&CheckResponse::new(request, decision)))
+        .header(RETRY_AFTER, rate_limit::retry_after(decision));
+    for (name, value) in headers(decision) {
         problem = problem.header(name.expect("each name once"), value);
     }
     problem
 }
 
-fn turned_away(question: &Question) -> Problem {
-    let written = Written { allowed: false, ..admission::written(question, &Judgement::none()) };
+fn fail_closed(request: &CheckRequest) -> Problem {
+    let written = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::none()) };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nobody can judge now, and check.on_error is \"deny\"")
         .members(members(&written))
         .header(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
-fn members(written: &Written) -> serde_json::Map<String, Value> {
+fn members(written: &CheckResponse) -> serde_json::Map<String, Value> {
     match serde_json::to_value(written) {
         Ok(Value::Object(members)) => members,
         _ => unreachable!("a struct of strings and numbers is a JSON object"),

@@ -1,7 +1,7 @@
-//! `/confirm/{token}`: the page behind a confirm link.
+//! `/confirm/{token}`: the page of a confirm link.
 //!
-//! Mail software opens links by itself, so opening shows a page and changes nothing; its button posts. The token is the secret: the
-//! page needs no other. It loads nothing, is stored nowhere, and tells no other site where its reader came from.
+//! Mail software opens links by itself, so opening shows a page and changes nothing; its button posts. The token is the only secret
+//! that is needed. The page loads nothing, is not cached, and sends no referrer.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,9 +15,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use minijinja::{Environment, UndefinedBehavior, context};
 
-use super::Api;
+use super::state::ApiState;
 use crate::types::nonce;
-use crate::verification::Confirmed;
+use crate::verification::ConfirmOutcome;
 
 const TEMPLATE: &str = "confirm.html";
 
@@ -29,63 +29,64 @@ static PAGES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     pages
 });
 
-/// What the page says.
+/// The states of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Page {
+enum ConfirmPage {
     /// A button.
     Ask,
-    /// Done, for this subject.
+    /// The contact of this subject is verified.
     Confirmed(String),
-    /// Done a moment ago, for this subject.
-    Before(String),
-    /// Used up, run out, or never there.
-    Gone,
-    /// Redis is away.
-    Away,
+    /// It was verified before.
+    AlreadyConfirmed(String),
+    /// The link was used, has expired, or never existed.
+    Invalid,
+    /// Redis does not answer.
+    Unavailable,
 }
 
-/// `GET /confirm/{token}`. The same for every token: whoever tries tokens learns nothing here.
-pub(super) async fn ask() -> Response {
-    Page::Ask.into_response()
+/// `GET /confirm/{token}`. The same page for every token, so that it tells nothing about tokens.
+pub(super) async fn show() -> Response {
+    ConfirmPage::Ask.into_response()
 }
 
 /// `POST /confirm/{token}`
-pub(super) async fn confirm(State(api): State<Arc<Api>>, token: Result<Path<String>, PathRejection>) -> Response {
-    let Ok(Path(token)) = token else { return Page::Gone.into_response() };
-    let page = match api.contacts.confirm(&token).await {
-        Ok(Confirmed::Verified(subject)) => Page::Confirmed(subject.to_string()),
-        Ok(Confirmed::Before(subject)) => Page::Before(subject.to_string()),
-        Ok(Confirmed::Gone) => Page::Gone,
+pub(super) async fn confirm(State(api): State<Arc<ApiState>>, token: Result<Path<String>, PathRejection>) -> Response {
+    let Ok(Path(token)) = token else { return ConfirmPage::Invalid.into_response() };
+    let page = match api.verification.confirm(&token).await {
+        Ok(ConfirmOutcome::Verified(subject)) => ConfirmPage::Confirmed(subject.to_string()),
+        Ok(ConfirmOutcome::AlreadyVerified(subject)) => ConfirmPage::AlreadyConfirmed(subject.to_string()),
+        Ok(ConfirmOutcome::Invalid) => ConfirmPage::Invalid,
         Err(error) => {
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             tracing::warn!(%error, source, "a confirm link could not be used");
-            Page::Away
+            ConfirmPage::Unavailable
         }
     };
     page.into_response()
 }
 
-impl Page {
+impl ConfirmPage {
     const fn state(&self) -> &'static str {
         match self {
             Self::Ask => "ask",
             Self::Confirmed(_) => "confirmed",
-            Self::Before(_) => "before",
-            Self::Gone => "gone",
-            Self::Away => "away",
+            Self::AlreadyConfirmed(_) => "before",
+            Self::Invalid => "gone",
+            Self::Unavailable => "away",
         }
     }
 
     const fn status(&self) -> StatusCode {
         match self {
-            Self::Ask | Self::Confirmed(_) | Self::Before(_) => StatusCode::OK,
-            Self::Gone => StatusCode::GONE,
-            Self::Away => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Ask | Self::Confirmed(_) | Self::AlreadyConfirmed(_) => StatusCode::OK,
+            Self::Invalid => StatusCode::GONE,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     fn render(&self, nonce: &str) -> String {
-        let subject = if let Self::Confirmed(subject) | Self::Before(subject) = self { Some(subject) } else { None };
+        let subject =
+            if let Self::Confirmed(subject) | Self::AlreadyConfirmed(subject) = self { Some(subject) } else { None };
         let page = PAGES
             .get_template(TEMPLATE)
             .and_then(|page| page.render(context! { state => self.state(), subject => subject, nonce => nonce }));
@@ -93,7 +94,7 @@ impl Page {
     }
 }
 
-impl IntoResponse for Page {
+impl IntoResponse for ConfirmPage {
     fn into_response(self) -> Response {
         let nonce = nonce();
         (self.status(), headers(&nonce), self.render(&nonce)).into_response()
@@ -125,8 +126,9 @@ mod tests {
     #[test]
     fn every_page_renders_and_only_two_have_a_button() {
         let alice = || "alice".to_owned();
-        let done = [Page::Confirmed(alice()), Page::Before(alice()), Page::Gone].map(|page| (page, false));
-        for (page, button) in [(Page::Ask, true), (Page::Away, true)].into_iter().chain(done) {
+        let done = [ConfirmPage::Confirmed(alice()), ConfirmPage::AlreadyConfirmed(alice()), ConfirmPage::Invalid]
+            .map(|page| (page, false));
+        for (page, button) in [(ConfirmPage::Ask, true), (ConfirmPage::Unavailable, true)].into_iter().chain(done) {
             let html = page.render("0123");
             assert_eq!(html.contains("<form method=\"post\">"), button, "{html}");
             assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<style nonce=\"0123\">"), "{html}");
@@ -137,7 +139,7 @@ mod tests {
     /// A subject is whatever somebody named it.
     #[test]
     fn a_subject_is_text_and_not_part_of_the_page() {
-        let html = Page::Confirmed("<script>alert('x')</script>\"&".to_owned()).render("0123");
+        let html = ConfirmPage::Confirmed("<script>alert('x')</script>\"&".to_owned()).render("0123");
         assert!(!html.contains("<script>") && html.contains("&lt;script&gt;"), "{html}");
     }
 }

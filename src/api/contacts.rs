@@ -1,7 +1,9 @@
-//! `/v1/subjects/{id}/contacts`: contacts that a subject's own side adds and takes away, and their verification.
+//! `/v1/subjects/{id}/contacts`: list, add and remove contacts, and verify them.
 //!
-//! Judges what was sent; everything else is the [`super::verification::Desk`]'s. What is answered depends on the request and on how often it came, never on
-//! whether there is such a subject or contact.
+//! Judges what was sent and writes the response; [`VerificationService`] does the rest. The callers have the platform's token, so
+//! they may know which contacts there are: 404 and 409 are answered plainly.
+//!
+//! [`VerificationService`]: crate::verification::VerificationService
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,144 +15,174 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
-use super::Api;
-use super::body::{Given, Json};
+use super::body::{self, Json};
 use super::problem::Problem;
-use crate::contacts::Contact;
-use crate::contacts::check::{self, ContactFault};
-use crate::transport::secret;
+use super::state::ApiState;
+use crate::channels::{InvalidContact, check_contact, email::address, webhook::secret};
+use crate::contacts::edit::AddContactError;
+use crate::contacts::{Contact, Endpoint};
 use crate::types::{Channel, ContactId, Secret, Subject};
-use crate::verification::{CONTACTS_MAX, Candidate, DeskError, Guessed, PASSWORD_DIGITS};
+use crate::verification::{CODE_DIGITS, ContactRef, VerificationError};
 use crate::wire::{ErrorKind, error_kind};
 
 /// RFC 5321 4.5.3.1.3: a path has 256 bytes with its brackets.
 const ADDRESS_BYTES_MAX: usize = 254;
-/// Longer ones are refused by proxies and servers on the way.
+/// Longer URLs are refused by proxies and servers on the way.
 const URL_BYTES_MAX: usize = 2048;
-/// The longest contact id. Those that are made here have 18 bytes.
+/// The longest contact id. Generated ids have 18 bytes.
 const ID_BYTES_MAX: usize = 256;
 
-/// A contact as it is sent.
+/// The body of a contact that is added.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
-pub(super) struct NewContact {
-    #[serde(default)]
-    channel: Given,
-    #[serde(default)]
-    address: Given,
-    #[serde(default)]
-    url: Given,
-    #[serde(default)]
-    secret: Given,
+pub(super) struct NewContactBody {
+    channel: String,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    address: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    url: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    secret: Option<String>,
 }
 
-/// A password as it is sent.
+/// The body of a verification by code.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
-pub(super) struct ShownPassword {
-    #[serde(default)]
-    code: Given,
+pub(super) struct CodeBody {
+    #[serde(deserialize_with = "body::text")]
+    code: CodeText,
 }
 
-/// What may be a password: six digits, with the white space round them that comes along when they are copied.
+/// Text that may be a code: six digits. White space around them comes along when they are copied.
 #[derive(Debug)]
-struct Code(String);
+struct CodeText(String);
 
-/// What is shown is no password, so it costs no guess.
 #[derive(Debug, thiserror::Error)]
 #[error("must be six digits")]
-struct NoCode;
+struct NotACode;
 
-/// A contact that was judged, and its secret, if that was made here: its only chance to be seen.
-#[derive(Debug)]
-struct Judged {
-    contact: Contact,
-    made: Option<Secret>,
+impl FromStr for CodeText {
+    type Err = NotACode;
+
+    fn from_str(text: &str) -> Result<Self, NotACode> {
+        let code = text.trim();
+        let is_code = code.len() == CODE_DIGITS && code.bytes().all(|byte| byte.is_ascii_digit());
+        if is_code { Ok(Self(code.to_owned())) } else { Err(NotACode) }
+    }
 }
 
-/// What is answered.
+/// The contacts of a subject.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
-    id: &'a str,
+struct ContactsResponse<'a> {
+    contacts: Vec<ContactResponse<'a>>,
+}
+
+/// A contact as it is listed; a secret serializes as `***`.
+#[derive(Debug, Serialize)]
+struct ContactResponse<'a> {
+    id: &'a ContactId,
+    channel: Channel,
     #[serde(skip_serializing_if = "Option::is_none")]
-    channel: Option<Channel>,
+    address: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<&'a Secret>,
+    muted: bool,
+    verified: bool,
+}
+
+/// A contact that was added. A secret that was generated is shown here and nowhere else.
+#[derive(Debug, Serialize)]
+struct AddedContactResponse<'a> {
+    id: &'a ContactId,
+    channel: Channel,
     verified: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     secret: Option<&'a str>,
 }
 
+/// A contact that is verified.
+#[derive(Debug, Serialize)]
+struct VerifiedContactResponse<'a> {
+    id: &'a ContactId,
+    verified: bool,
+}
+
+/// `GET /v1/subjects/{id}/contacts`
+pub(super) async fn list(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let stored = api.verification.list(&subject_path(path)?).await.map_err(problem)?;
+    let contacts = stored.iter().map(|stored| ContactResponse::of(&stored.contact)).collect();
+    Ok(json(StatusCode::OK, &ContactsResponse { contacts }))
+}
+
 /// `POST /v1/subjects/{id}/contacts`
 pub(super) async fn add(
-    State(api): State<Arc<Api>>,
+    State(api): State<Arc<ApiState>>,
     path: Result<Path<String>, PathRejection>,
-    Json(new): Json<NewContact>,
+    Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
-    let Path(subject) = path.map_err(|rejection| broken_path(&rejection))?;
-    let subject = subject_of(&subject)?;
-    let Judged { contact, made } = new.judge()?;
-    let (id, channel) = (contact.id.clone(), contact.channel());
-    api.contacts.add(subject, contact).await.map_err(problem)?;
-    let secret = made.as_ref().map(Secret::reveal);
-    // Not whether it is verified: what is there already is answered in the same way.
-    let shown = Shown { id: id.as_str(), channel: Some(channel), verified: false, secret };
-    Ok(shown.answer(StatusCode::ACCEPTED))
+    let subject = subject_path(path)?;
+    let NewContact { contact, generated } = body.judge()?;
+    let id = api.verification.add(subject, &contact).await.map_err(problem)?;
+    let secret = generated.as_ref().map(Secret::reveal);
+    let added = AddedContactResponse { id: &id, channel: contact.channel(), verified: false, secret };
+    Ok(json(StatusCode::ACCEPTED, &added))
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}`
 pub(super) async fn remove(
-    State(api): State<Arc<Api>>,
+    State(api): State<Arc<ApiState>>,
     path: Result<Path<ContactPath>, PathRejection>,
 ) -> Result<StatusCode, Problem> {
-    api.contacts.remove(&candidate(path)?).await.map_err(problem)?;
+    api.verification.remove(&contact_path(path)?).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/verification`
-pub(super) async fn resend(
-    State(api): State<Arc<Api>>,
+pub(super) async fn request_verification(
+    State(api): State<Arc<ApiState>>,
     path: Result<Path<ContactPath>, PathRejection>,
-) -> Result<Response, Problem> {
-    let candidate = candidate(path)?;
-    api.contacts.resend(candidate).await.map_err(problem)?;
-    Ok(StatusCode::ACCEPTED.into_response())
+) -> Result<StatusCode, Problem> {
+    api.verification.request(contact_path(path)?).await.map_err(problem)?;
+    Ok(StatusCode::ACCEPTED)
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/verify`
 pub(super) async fn verify(
-    State(api): State<Arc<Api>>,
+    State(api): State<Arc<ApiState>>,
     path: Result<Path<ContactPath>, PathRejection>,
-    Json(ShownPassword { code }): Json<ShownPassword>,
+    Json(CodeBody { code: CodeText(code) }): Json<CodeBody>,
 ) -> Result<Response, Problem> {
-    let candidate = candidate(path)?;
-    let Code(code) = code.required_text("code")?;
-    match api.contacts.verify(&candidate, &code).await.map_err(problem)? {
-        Guessed::Verified => {
-            let shown = Shown { id: candidate.contact.as_str(), channel: None, verified: true, secret: None };
-            Ok(shown.answer(StatusCode::OK))
-        }
-        Guessed::Refused => Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "the code is not the one that was sent last, was used, has run out, or too many were tried: ask for another",
-        )),
-    }
+    let contact = contact_path(path)?;
+    api.verification.verify(&contact, &code).await.map_err(problem)?;
+    Ok(json(StatusCode::OK, &VerifiedContactResponse { id: &contact.contact, verified: true }))
 }
 
-/// The parts of a contact's path.
+/// The variable parts of a contact's path.
 #[derive(Debug, Deserialize)]
 pub(super) struct ContactPath {
     id: String,
     contact: String,
 }
 
-fn candidate(path: Result<Path<ContactPath>, PathRejection>) -> Result<Candidate, Problem> {
+fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<ContactRef, Problem> {
     let Path(ContactPath { id, contact }) = path.map_err(|rejection| broken_path(&rejection))?;
     if contact.len() > ID_BYTES_MAX {
         return Err(Problem::bad_request(format!("contact: has more than {ID_BYTES_MAX} bytes")));
     }
-    Ok(Candidate { subject: subject_of(&id)?, contact: ContactId::from_stored(&contact) })
+    Ok(ContactRef { subject: subject(&id)?, contact: ContactId::from_stored(&contact) })
 }
 
-fn subject_of(id: &str) -> Result<Subject, Problem> {
+fn subject_path(path: Result<Path<String>, PathRejection>) -> Result<Subject, Problem> {
+    let Path(id) = path.map_err(|rejection| broken_path(&rejection))?;
+    subject(&id)
+}
+
+fn subject(id: &str) -> Result<Subject, Problem> {
     Subject::parse(id.as_bytes()).map_err(|error| Problem::bad_request(format!("id: {error}")))
 }
 
@@ -158,109 +190,134 @@ fn broken_path(rejection: &PathRejection) -> Problem {
     Problem::bad_request(format!("the path: {}", rejection.body_text()))
 }
 
-impl FromStr for Code {
-    type Err = NoCode;
+/// No cache on the way may keep contacts, or a secret that is shown once.
+fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+    (status, headers, serde_json::to_vec(body).expect("strings and booleans are JSON")).into_response()
+}
 
-    fn from_str(text: &str) -> Result<Self, NoCode> {
-        let code = text.trim();
-        let is_code = code.len() == PASSWORD_DIGITS && code.bytes().all(|byte| byte.is_ascii_digit());
-        if is_code { Ok(Self(code.to_owned())) } else { Err(NoCode) }
+impl<'a> ContactResponse<'a> {
+    fn of(contact: &'a Contact) -> Self {
+        let (address, url, secret) = match &contact.endpoint {
+            Endpoint::Email { address } => (Some(address.as_str()), None, None),
+            Endpoint::Webhook { url, secret } => (None, Some(url.as_str()), Some(secret)),
+        };
+        let Contact { id, muted, verified, .. } = contact;
+        Self { id, channel: contact.channel(), address, url, secret, muted: *muted, verified: *verified }
     }
 }
 
-impl Shown<'_> {
-    /// With a secret that is shown once: nobody on the way may keep it.
-    fn answer(&self, status: StatusCode) -> Response {
-        let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-        (status, headers, serde_json::to_vec(self).expect("text is JSON")).into_response()
-    }
+/// A contact whose form is legal, and its secret where it was generated.
+#[derive(Debug)]
+struct NewContact {
+    contact: Contact,
+    generated: Option<Secret>,
 }
 
-impl NewContact {
-    fn judge(self) -> Result<Judged, Problem> {
+impl NewContactBody {
+    fn judge(self) -> Result<NewContact, Problem> {
         let Self { channel, address, url, secret } = self;
-        let channel: String = channel.required_text("channel")?;
-        let judged = match channel.as_str() {
+        let new = match channel.as_str() {
             "email" => {
-                let address = bounded("address", address.required_text("address")?, ADDRESS_BYTES_MAX)?;
-                none_of(&channel, [("url", url), ("secret", secret)])?;
-                Judged { contact: email(&address)?, made: None }
+                let address = required("address", address, ADDRESS_BYTES_MAX)?;
+                not_given(&channel, [("url", url), ("secret", secret)])?;
+                NewContact { contact: email(&address)?, generated: None }
             }
             "webhook" => {
-                let url = bounded("url", url.required_text("url")?, URL_BYTES_MAX)?;
-                none_of(&channel, [("address", address)])?;
-                match secret.text::<String>("secret")? {
-                    Some(named) => Judged { contact: Contact::webhook(&url, Secret::new(named)), made: None },
+                let url = required("url", url, URL_BYTES_MAX)?;
+                not_given(&channel, [("address", address)])?;
+                match secret {
+                    Some(secret) => {
+                        NewContact { contact: Contact::webhook(&url, Secret::new(secret)), generated: None }
+                    }
                     None => {
-                        let made = secret::generate();
-                        Judged { contact: Contact::webhook(&url, made.clone()), made: Some(made) }
+                        let secret = secret::generate();
+                        NewContact { contact: Contact::webhook(&url, secret.clone()), generated: Some(secret) }
                     }
                 }
             }
             _ => {
-                return Err(Problem::bad_request(format!(
-                    "channel: is {channel:?}, it must be \"email\" or \"webhook\""
-                )));
+                let detail = format!("channel: is {channel:?}, it must be \"email\" or \"webhook\"");
+                return Err(Problem::bad_request(detail));
             }
         };
-        check::check(&judged.contact).map_err(|fault| in_field(&fault))?;
-        Ok(judged)
+        check_contact(&new.contact).map_err(|invalid| in_field(&invalid))?;
+        Ok(new)
     }
 }
 
-/// A mailbox under the one spelling of its domain that every server knows: under others it would be other contacts, each of which is
-/// asked as often as may be.
+/// A mailbox with the one spelling of its domain that every server knows.
 fn email(address: &str) -> Result<Contact, Problem> {
-    check::check_plain_address(address).map_err(|fault| in_field(&fault))?;
-    let place = Contact::email(address).place().into_owned();
-    Ok(Contact::email(&bounded("address", place, ADDRESS_BYTES_MAX)?))
+    address::check_public(address).map_err(|invalid| in_field(&invalid))?;
+    let normal = Contact::email(address).place().into_owned();
+    Ok(Contact::email(&bounded("address", normal, ADDRESS_BYTES_MAX)?))
 }
 
-fn in_field(fault: &ContactFault) -> Problem {
-    Problem::bad_request(format!("{}: {fault}", fault.field()))
+fn in_field(invalid: &InvalidContact) -> Problem {
+    Problem::bad_request(format!("{}: {invalid}", invalid.field))
 }
 
-fn bounded(field: &'static str, text: String, bytes_max: usize) -> Result<String, Problem> {
+fn required(field: &str, value: Option<String>, bytes_max: usize) -> Result<String, Problem> {
+    let value = value.ok_or_else(|| Problem::bad_request(format!("{field}: is missing, it must be a string")))?;
+    bounded(field, value, bytes_max)
+}
+
+fn bounded(field: &str, text: String, bytes_max: usize) -> Result<String, Problem> {
     if text.len() > bytes_max {
-        return Err(Problem::bad_request(format!(
-            "{field}: has {} bytes, at most {bytes_max} are allowed",
-            text.len()
-        )));
+        let detail = format!("{field}: has {} bytes, at most {bytes_max} are allowed", text.len());
+        return Err(Problem::bad_request(detail));
     }
     Ok(text)
 }
 
-/// A field of the other channel is a mistake, and which of the two was meant can't be told.
-fn none_of<const N: usize>(channel: &str, others: [(&'static str, Given); N]) -> Result<(), Problem> {
-    match others.into_iter().find(|(_, given)| *given != Given::default()) {
+/// A field of the other channel is a mistake, and which of the two was meant is unknown.
+fn not_given<const N: usize>(channel: &str, fields: [(&str, Option<String>); N]) -> Result<(), Problem> {
+    match fields.into_iter().find(|(_, value)| value.is_some()) {
         Some((field, _)) => Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}"))),
         None => Ok(()),
     }
 }
 
-/// What a caller is told about what was not done.
-fn problem(error: DeskError) -> Problem {
-    let seconds = |after: std::time::Duration| HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64);
+fn problem(error: VerificationError) -> Problem {
+    let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     let unavailable = |detail: &str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
     match error {
-        DeskError::Throttled { retry_after } => {
-            Problem::quota_exceeded("a verification was asked for too often: see Retry-After")
-                .header(RETRY_AFTER, seconds(retry_after))
+        VerificationError::NotFound => Problem::new(StatusCode::NOT_FOUND, "the subject has no such contact"),
+        VerificationError::NotAdded(AddContactError::Exists(contact)) => {
+            let detail = if contact.verified {
+                "the subject has this contact already, and it is verified"
+            } else {
+                "the subject has this contact already, and it waits for its verification: POST its `verification` to ask again"
+            };
+            conflict(detail.to_owned()).member("contact", contact.id.as_str())
         }
-        DeskError::Busy { retry_after } => {
-            unavailable("too many verifications wait to be sent").header(RETRY_AFTER, seconds(retry_after))
+        VerificationError::NotAdded(full @ AddContactError::Full) => {
+            conflict(format!("{full}: remove one to add another"))
         }
-        DeskError::Full => {
-            let detail = format!("the subject has {CONTACTS_MAX} contacts, no more can be added");
-            Problem::new(StatusCode::CONFLICT, detail)
+        VerificationError::AlreadyVerified => conflict(error.to_string()),
+        VerificationError::OperatorsOwn => {
+            conflict("the operator wrote this contact: only the operator can remove it".to_owned())
         }
-        DeskError::Unreadable => Problem::new(
-            StatusCode::CONFLICT,
-            "what is stored for the subject can't be read: the operator has to mend it (`quotabell subject show`)",
+        VerificationError::Unreadable => conflict(
+            "what is stored for the subject can't be read: the operator has to repair it (`quotabell subject show`)"
+                .to_owned(),
         ),
-        DeskError::Contended => unavailable("others change the subject's contacts all the time: try again"),
-        DeskError::Away => unavailable("Redis does not answer: try again"),
-        DeskError::Redis(error) => {
+        VerificationError::WrongCode => Problem::new(
+            StatusCode::FORBIDDEN,
+            "the code is not the one that was sent last, has expired, or too many were tried: ask for another",
+        ),
+        VerificationError::TooManyRequests { retry_after } => {
+            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
+            let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
+            Problem::quota_exceeded("a verification of this address was requested too often: see Retry-After")
+                .header(RETRY_AFTER, seconds)
+        }
+        VerificationError::Busy => {
+            unavailable("too many verifications wait to be sent").header(RETRY_AFTER, HeaderValue::from(10))
+        }
+        VerificationError::Contended => unavailable("others change the subject's contacts all the time: try again"),
+        VerificationError::Unreachable => unavailable("Redis does not answer: try again"),
+        VerificationError::Redis(error) => {
             tracing::warn!(%error, "contacts: Redis failed");
             match error_kind(&error) {
                 ErrorKind::Full => {

@@ -1,6 +1,6 @@
-//! Gauges that are read from Redis when somebody asks for metrics, so that nothing is counted twice or grows stale.
+//! Gauges that are read from Redis at each scrape, so that nothing is counted twice or becomes stale.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
@@ -12,20 +12,20 @@ use crate::wire::RedisClient;
 
 use super::ready::Readiness;
 
-/// A scrape must not hang where Redis does.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// A scrape must not hang when Redis does.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads gauges from Redis.
 #[derive(Debug)]
 pub struct Gauges {
     keys: Keys,
-    client: Arc<OnceLock<Arc<RedisClient>>>,
+    client: Arc<RedisClient>,
 }
 
 impl Gauges {
-    /// Gauges of the partition with these keys; `link` is filled when Redis has been reached.
+    /// Gauges of the partition with these keys.
     #[must_use]
-    pub const fn new(keys: Keys, client: Arc<OnceLock<Arc<RedisClient>>>) -> Self {
+    pub const fn new(keys: Keys, client: Arc<RedisClient>) -> Self {
         Self { keys, client }
     }
 
@@ -33,13 +33,13 @@ impl Gauges {
     pub async fn refresh(&self, readiness: &Readiness) {
         let ready = readiness.check().await.is_ok();
         gauge!(meters::READY).set(if ready { 1.0 } else { 0.0 });
-        let Some(client) = self.client.get() else { return };
-        if tokio::time::timeout(DEADLINE, self.read(client)).await.is_err() {
+        if tokio::time::timeout(TIMEOUT, self.read()).await.is_err() {
             tracing::debug!("metrics: Redis did not answer in time");
         }
     }
 
-    async fn read(&self, client: &RedisClient) {
+    async fn read(&self) {
+        let client = &self.client;
         if let Ok(entries) = lag(client, &self.keys).await {
             gauge!(meters::LAG).set(entries as f64);
         }

@@ -1,8 +1,8 @@
-//! HTTP: health, readiness, metrics, the routes for API nodes, and contacts with their verification.
+//! HTTP: health, readiness, metrics, `/v1/check`, and contacts with their verification.
 //!
-//! Owns the routes, and in [`verification`] the contacts that are added through them; nothing else stands behind a route: what is
-//! asked about subjects is answered by `ledger` and `subjects`. Every error is a problem of RFC 9457. Read next: [`routes`], the
-//! table of all of them; [`serving`], how many callers there may be; [`ready`], which says what ready means.
+//! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects` and `verification`.
+//! Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them; [`server`], the limits on connections;
+//! [`ready`], what readiness means.
 
 use std::sync::Arc;
 
@@ -11,49 +11,33 @@ use tokio_util::sync::CancellationToken;
 
 pub mod body;
 mod check;
-pub mod checker;
+pub mod check_service;
 pub mod config;
 mod confirm;
 mod contacts;
 pub mod gauges;
 pub mod openapi;
-mod pages;
-pub mod patience;
+mod probes;
 pub mod problem;
 pub mod rate_limit;
 pub mod ready;
 pub mod recorder;
 pub mod routes;
-pub mod serving;
+pub mod server;
+pub mod state;
+pub mod timeouts;
 pub mod token;
 
-pub use checker::{Checker, Checks};
+pub use check_service::CheckService;
 pub use gauges::Gauges;
 pub use problem::Problem;
 pub use ready::Readiness;
+pub use state::ApiState;
 pub use token::Token;
 
-use crate::verification::Desk;
-use serving::Bounds;
-
-/// What the routes look at.
-#[derive(Debug)]
-pub struct Api {
-    /// Whether the daemon is ready.
-    pub readiness: Arc<Readiness>,
-    /// What is read from Redis when somebody asks for metrics.
-    pub gauges: Gauges,
-    /// The counters of this process.
-    pub recorder: metrics_exporter_prometheus::PrometheusHandle,
-    /// What callers must show, where the operator has set it.
-    pub token: Option<Token>,
-    /// What API nodes ask.
-    pub checks: Checks,
-    /// Contacts that a subject's own side adds.
-    pub contacts: Desk,
-}
+use server::ServerLimits;
 
 /// Serves the routes on a listener that is bound already, until stopped.
-pub async fn serve(api: Arc<Api>, listener: TcpListener, stop: CancellationToken) {
-    serving::serve(routes::router(api), listener, Bounds::DAEMON, stop).await;
+pub async fn serve(state: Arc<ApiState>, listener: TcpListener, stop: CancellationToken) {
+    server::serve(routes::router(state), listener, ServerLimits::DAEMON, stop).await;
 }

@@ -1,4 +1,4 @@
-//! The OpenAPI document of the routes, written by hand and held against them by `tests/it/api_openapi.rs`.
+//! The OpenAPI document of the routes, written by hand; `tests/it/api_openapi.rs` compares it with the routes.
 
 use axum::http::header;
 use axum::response::IntoResponse;

@@ -1,6 +1,6 @@
-//! What every error of the API answers: a problem of RFC 9457.
+//! Errors of the API: problems of RFC 9457.
 //!
-//! Built where the error is found, as a type; turned into an answer here alone, so that all of them look the same.
+//! A problem is built where the error is found and turned into a response here alone, so that all of them look the same.
 
 use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
@@ -11,20 +11,20 @@ use serde_json::{Map, Value};
 /// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// Nothing more is to be known about the kind of problem than its status says.
+/// The status says all about the kind of the problem.
 const BLANK: &str = "about:blank";
 
-/// The kind of problem of a refusal, and its title (draft-ietf-httpapi-ratelimit-headers-11).
+/// The kind of a problem about quotas, and its title (draft-ietf-httpapi-ratelimit-headers-11).
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
 
 /// An error as the caller sees it.
 #[derive(Debug, Clone)]
-pub struct Problem(Box<Parts>);
+pub struct Problem(Box<ProblemParts>);
 
-/// Apart, so that a result with a problem in it stays small.
+/// Boxed, so that a result with a problem in it stays small.
 #[derive(Debug, Clone)]
-struct Parts {
+struct ProblemParts {
     status: StatusCode,
     headers: HeaderMap,
     body: Body,
@@ -42,12 +42,12 @@ struct Body {
 }
 
 impl Problem {
-    /// A problem of no kind of its own: its title is that of the status. The detail says what is wrong and what is allowed.
+    /// A problem without a kind of its own: its title is that of the status. The detail says what is wrong and what is allowed.
     #[must_use]
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         let body = Body { kind: BLANK, title, status: status.as_u16(), detail: detail.into(), members: Map::new() };
-        Self(Box::new(Parts { status, headers: HeaderMap::new(), body }))
+        Self(Box::new(ProblemParts { status, headers: HeaderMap::new(), body }))
     }
 
     /// The request itself is wrong (400).
@@ -62,13 +62,20 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, detail).header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
     }
 
-    /// More was asked for than may be, or more often (429).
+    /// A route is off until the operator sets a token (403).
+    #[must_use]
+    pub fn needs_token(what: &str) -> Self {
+        let detail = format!("{what} is off until the operator sets a token: set http.token or http.token_file");
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// A quota or a rate limit is exceeded (429).
     #[must_use]
     pub fn quota_exceeded(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail).of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
     }
 
-    /// Of a kind that has a name (a URI) and a title of its own, the same each time.
+    /// Sets the kind, a URI, and its title, which is the same each time.
     #[must_use]
     pub fn of_kind(mut self, kind: &'static str, title: &'static str) -> Self {
         self.0.body.kind = kind;
@@ -76,21 +83,21 @@ impl Problem {
         self
     }
 
-    /// With a member beside the standard ones, whose names (`type`, `title`, `status`, `detail`) it must not have.
+    /// Adds a member. Its name must not be one of the standard ones (`type`, `title`, `status`, `detail`).
     #[must_use]
     pub fn member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.0.body.members.insert(name.to_owned(), value.into());
         self
     }
 
-    /// With several of them.
+    /// Adds several members.
     #[must_use]
     pub fn members(mut self, members: Map<String, Value>) -> Self {
         self.0.body.members.extend(members);
         self
     }
 
-    /// With a header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.insert(name, value);
@@ -106,7 +113,7 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Parts { status, mut headers, body } = *self.0;
+        let ProblemParts { status, mut headers, body } = *self.0;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
         let text = serde_json::to_vec(&body).expect("strings and numbers are JSON");
         (status, headers, text).into_response()

@@ -1,33 +1,33 @@
 //! Readiness: Redis answers and is fit, the scripts are loaded, nothing drains. SMTP and receivers never decide it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::wire::server::{ServerRole, UnsupportedServer, inspect};
 use crate::wire::{RedisClient, ServerInfo};
 
-/// A probe of readiness must not wait longer than what asks for it.
-const DEADLINE: Duration = Duration::from_secs(1);
+/// Shorter than the timeouts of usual readiness probes.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 const STARTING: u8 = 0;
 const RUNNING: u8 = 1;
 const DRAINING: u8 = 2;
 
 /// Whether the daemon can do its work.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Readiness {
     phase: AtomicU8,
-    client: OnceLock<Arc<RedisClient>>,
+    client: Arc<RedisClient>,
 }
 
 /// Why it is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
-    /// Still starting: Redis was not reached yet.
+    /// Redis was not reached yet.
     #[error("starting, Redis has not been reached yet")]
     Starting,
-    /// On its way out.
+    /// The daemon is ending.
     #[error("draining")]
     Draining,
     /// Redis does not answer.
@@ -36,24 +36,29 @@ pub enum NotReady {
     /// Redis is a replica now.
     #[error("Redis is a replica")]
     Replica,
-    /// Redis is not one that can be relied on.
+    /// The server lacks what quotabell needs.
     #[error(transparent)]
     UnsupportedServer(#[from] UnsupportedServer),
 }
 
 impl Readiness {
-    /// Start is over: Redis was reached, judged, and the scripts run.
-    pub fn running(&self, client: Arc<RedisClient>) {
-        let _ = self.client.set(client);
+    /// Of a daemon that starts and works on this Redis.
+    #[must_use]
+    pub const fn new(client: Arc<RedisClient>) -> Self {
+        Self { phase: AtomicU8::new(STARTING), client }
+    }
+
+    /// Redis was reached and is fit, and the scripts run.
+    pub fn set_running(&self) {
         self.phase.store(RUNNING, Ordering::Release);
     }
 
     /// The drain has begun.
-    pub fn draining(&self) {
+    pub fn set_draining(&self) {
         self.phase.store(DRAINING, Ordering::Release);
     }
 
-    /// Looks whether the daemon is ready, now.
+    /// Whether the daemon is ready now.
     ///
     /// # Errors
     ///
@@ -64,8 +69,7 @@ impl Readiness {
             DRAINING => return Err(NotReady::Draining),
             _ => {}
         }
-        let client = self.client.get().ok_or(NotReady::Starting)?;
-        let info: ServerInfo = tokio::time::timeout(DEADLINE, inspect(client))
+        let info: ServerInfo = tokio::time::timeout(TIMEOUT, inspect(&self.client))
             .await
             .map_err(|_| NotReady::Away)?
             .map_err(|_| NotReady::Away)?;

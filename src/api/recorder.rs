@@ -3,10 +3,10 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::types::{Channel, Reason, meters};
-use crate::verification::Event;
+use crate::types::{Channel, RefusalReason, meters};
+use crate::verification::VerificationEvent;
 
-use super::checker::Decided;
+use super::check_service::CheckOutcome;
 
 /// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
 const COMMIT_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
@@ -34,25 +34,25 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
 fn describe() {
     for meter in meters::ALL {
         match meter.kind {
-            meters::Kind::Counter => describe_counter!(meter.name, meter.help),
-            meters::Kind::Gauge => describe_gauge!(meter.name, meter.help),
-            meters::Kind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
+            meters::MeterKind::Counter => describe_counter!(meter.name, meter.help),
+            meters::MeterKind::Gauge => describe_gauge!(meter.name, meter.help),
+            meters::MeterKind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
         }
     }
     // A rate over a counter that appears with its first event misses that event: start from zero.
     counter!(meters::COUNTED).absolute(0);
     counter!(meters::DUPLICATES).absolute(0);
     counter!(meters::GAP).absolute(0);
-    for channel in [Channel::Email, Channel::Webhook] {
+    for channel in Channel::SENDING {
         counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
     }
-    for decision in Decided::WORDS {
+    for decision in CheckOutcome::LABELS {
         counter!(meters::CHECKS, "decision" => decision).absolute(0);
     }
-    for event in Event::ALL {
+    for event in VerificationEvent::ALL {
         counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
     }
-    for reason in Reason::ALL {
+    for reason in RefusalReason::ALL {
         counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
     }
 }

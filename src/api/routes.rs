@@ -1,6 +1,6 @@
-//! The table of routes: what there is, who may call it, and what answers.
+//! The table of routes: method, path, who may call them, handler.
 //!
-//! One list, which the router is built from and `tests/it/api_openapi.rs` holds against the OpenAPI document.
+//! The router is built from this table, and `tests/it/api_openapi.rs` compares it with the OpenAPI document.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 
-use super::Api;
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
-use super::token::Shown;
-use super::{check, confirm, contacts, openapi, pages};
+use super::state::ApiState;
+use super::token::TokenCheck;
+use super::{check, confirm, contacts, openapi, probes};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everybody who reaches the port.
     Open,
-    /// Everybody, unless a token is set: then only who shows it.
-    Token,
-    /// Only who shows the token; nobody where none is set.
-    Write,
+    /// Everybody, unless a token is set: then only callers with the token.
+    TokenIfSet,
+    /// Only callers with the token; nobody where none is set.
+    RequiredToken,
 }
 
 /// A route.
@@ -37,46 +37,57 @@ pub struct Route {
     pub path: &'static str,
     /// Who may call it.
     pub access: Access,
-    serve: fn() -> MethodRouter<Arc<Api>>,
+    handler: fn() -> MethodRouter<Arc<ApiState>>,
 }
 
 /// Every route.
 pub const ROUTES: &[Route] = &[
-    Route { method: "GET", path: "/healthz", access: Access::Open, serve: || get(pages::healthz) },
-    Route { method: "GET", path: "/readyz", access: Access::Open, serve: || get(pages::readyz) },
-    Route { method: "GET", path: "/metrics", access: Access::Open, serve: || get(pages::metrics) },
-    Route { method: "GET", path: "/openapi.json", access: Access::Open, serve: || get(openapi::document) },
-    Route { method: "POST", path: "/v1/check", access: Access::Token, serve: || post(check::check) },
-    Route { method: "POST", path: "/v1/subjects/{id}/contacts", access: Access::Write, serve: || post(contacts::add) },
+    Route { method: "GET", path: "/healthz", access: Access::Open, handler: || get(probes::healthz) },
+    Route { method: "GET", path: "/readyz", access: Access::Open, handler: || get(probes::readyz) },
+    Route { method: "GET", path: "/metrics", access: Access::Open, handler: || get(probes::metrics) },
+    Route { method: "GET", path: "/openapi.json", access: Access::Open, handler: || get(openapi::document) },
+    Route { method: "POST", path: "/v1/check", access: Access::TokenIfSet, handler: || post(check::check) },
+    Route {
+        method: "GET",
+        path: "/v1/subjects/{id}/contacts",
+        access: Access::RequiredToken,
+        handler: || get(contacts::list),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/subjects/{id}/contacts",
+        access: Access::RequiredToken,
+        handler: || post(contacts::add),
+    },
     Route {
         method: "DELETE",
         path: "/v1/subjects/{id}/contacts/{contact}",
-        access: Access::Write,
-        serve: || delete(contacts::remove),
+        access: Access::RequiredToken,
+        handler: || delete(contacts::remove),
     },
     Route {
         method: "POST",
         path: "/v1/subjects/{id}/contacts/{contact}/verification",
-        access: Access::Write,
-        serve: || post(contacts::resend),
+        access: Access::RequiredToken,
+        handler: || post(contacts::request_verification),
     },
     Route {
         method: "POST",
         path: "/v1/subjects/{id}/contacts/{contact}/verify",
-        access: Access::Write,
-        serve: || post(contacts::verify),
+        access: Access::RequiredToken,
+        handler: || post(contacts::verify),
     },
-    // The token in the path is what they ask for.
-    Route { method: "GET", path: "/confirm/{token}", access: Access::Open, serve: || get(confirm::ask) },
-    Route { method: "POST", path: "/confirm/{token}", access: Access::Open, serve: || post(confirm::confirm) },
+    // The token in the path is the secret that these need.
+    Route { method: "GET", path: "/confirm/{token}", access: Access::Open, handler: || get(confirm::show) },
+    Route { method: "POST", path: "/confirm/{token}", access: Access::Open, handler: || post(confirm::confirm) },
 ];
 
-/// The router of every route. What is in no route answers a problem too.
-pub fn router(api: Arc<Api>) -> Router {
+/// The router of every route. Other paths and methods answer a problem, too.
+pub fn router(api: Arc<ApiState>) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
-        let guard = Guard { api: Arc::clone(&api), access: route.access };
-        router = router.route(route.path, (route.serve)().route_layer(from_fn_with_state(guard, judge)));
+        let guard = Authorization { api: Arc::clone(&api), access: route.access };
+        router = router.route(route.path, (route.handler)().route_layer(from_fn_with_state(guard, authorize)));
     }
     router
         .fallback(not_found)
@@ -85,37 +96,35 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// What stands before a route.
+/// The state of the middleware that checks the token.
 #[derive(Debug, Clone)]
-struct Guard {
-    api: Arc<Api>,
+struct Authorization {
+    api: Arc<ApiState>,
     access: Access,
 }
 
-/// RFC 6750: what a caller without token is told to show, and one with a wrong one.
+/// The challenges of RFC 6750 to a caller without a token and to one with a wrong one.
 const CHALLENGE: &str = r#"Bearer realm="quotabell""#;
-const CHALLENGE_AGAIN: &str = r#"Bearer realm="quotabell", error="invalid_token""#;
+const CHALLENGE_INVALID: &str = r#"Bearer realm="quotabell", error="invalid_token""#;
 
-async fn judge(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+async fn authorize(State(guard): State<Authorization>, request: Request, next: Next) -> Response {
     let refused = match (guard.access, &guard.api.token) {
-        (Access::Open, _) | (Access::Token, None) => None,
-        (Access::Write, None) => Some(needs_token("this route")),
-        (Access::Token | Access::Write, Some(token)) => match token.shown_in(request.headers()) {
-            Shown::Right => None,
-            Shown::Nothing => Some(Problem::unauthorized("send the token as `Authorization: Bearer TOKEN`", CHALLENGE)),
-            Shown::Wrong => Some(Problem::unauthorized("the token is not the one of http.token", CHALLENGE_AGAIN)),
+        (Access::Open, _) | (Access::TokenIfSet, None) => None,
+        (Access::RequiredToken, None) => Some(Problem::needs_token("this route")),
+        (Access::TokenIfSet | Access::RequiredToken, Some(token)) => match token.check(request.headers()) {
+            TokenCheck::Valid => None,
+            TokenCheck::Missing => {
+                Some(Problem::unauthorized("send the token as `Authorization: Bearer TOKEN`", CHALLENGE))
+            }
+            TokenCheck::Invalid => {
+                Some(Problem::unauthorized("the token is not the one of http.token", CHALLENGE_INVALID))
+            }
         },
     };
     match refused {
         Some(problem) => problem.into_response(),
         None => next.run(request).await,
     }
-}
-
-/// Nobody may do this before the operator has set a token (403).
-pub(super) fn needs_token(what: &str) -> Problem {
-    let detail = format!("{what} is off until the operator sets a token: set http.token or http.token_file");
-    Problem::new(StatusCode::FORBIDDEN, detail)
 }
 
 async fn not_found(uri: Uri) -> Problem {

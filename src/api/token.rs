@@ -1,6 +1,6 @@
-//! The bearer token of the API (RFC 6750): what `[http]` says it is, and whether a caller has shown it.
+//! The bearer token of the API (RFC 6750), configured in `[http]`.
 //!
-//! Only a digest is kept. Digests are compared in constant time, so that how long an answer takes says nothing about the token.
+//! Only a digest is kept. Digests are compared in constant time, so that the time of an answer tells nothing about the token.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use crate::types::secret::same_digest;
 
 /// The longest token. A header line of more would be refused by proxies on the way.
 const BYTES_MAX: usize = 1024;
-/// Below this a token can be guessed through the network.
-const BYTES_WISE: usize = 16;
+/// A shorter token can be guessed through the network.
+const BYTES_ADVISED: usize = 16;
 
-/// The token, as far as it must be known to recognise it.
+/// The token's digest, which is all that is needed to recognise it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     digest: [u8; 32],
-    strength: Strength,
+    strength: TokenStrength,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Strength {
+enum TokenStrength {
     Guessable,
-    Enough,
+    Sufficient,
 }
 
 impl fmt::Debug for Token {
@@ -36,7 +36,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What is wrong with the token. Never holds any part of it.
+/// What is wrong with the token. Never contains any part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file can't be read.
@@ -47,10 +47,10 @@ pub enum TokenError {
         /// Why.
         source: std::io::Error,
     },
-    /// It can't stand in a header.
+    /// It can't be sent in a header.
     #[error("{origin} is not a token: 1 to {BYTES_MAX} visible ASCII characters without spaces are allowed")]
     Form {
-        /// Where it was given.
+        /// Where it was set.
         origin: String,
         /// The setting.
         setting: &'static str,
@@ -71,15 +71,15 @@ impl TokenError {
     }
 }
 
-/// What a caller has shown.
+/// Whether a request carries the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    /// No token at all.
-    Nothing,
-    /// Not the token.
-    Wrong,
-    /// The token.
-    Right,
+pub enum TokenCheck {
+    /// There is no `Authorization`.
+    Missing,
+    /// It is another token, another scheme, or there are several.
+    Invalid,
+    /// It is the token.
+    Valid,
 }
 
 impl Token {
@@ -87,7 +87,7 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// A file that can't be read, or text that can't stand in a header.
+    /// A file that can't be read, or text that can't be sent in a header.
     pub fn from_config(config: &HttpConfig) -> Result<Option<Self>, TokenError> {
         match (&config.token_file, &config.token) {
             (Some(path), _) => {
@@ -104,26 +104,26 @@ impl Token {
         if !legal {
             return Err(TokenError::Form { origin: origin(), setting });
         }
-        let strength = if text.len() < BYTES_WISE { Strength::Guessable } else { Strength::Enough };
+        let strength = if text.len() < BYTES_ADVISED { TokenStrength::Guessable } else { TokenStrength::Sufficient };
         Ok(Self { digest: digest(text.as_bytes()), strength })
     }
 
-    /// What an operator should know about a token that is allowed but unwise.
+    /// What to tell the operator about a token that is allowed but weak.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
-        let guessable = self.strength == Strength::Guessable;
-        guessable.then(|| format!("http.token has fewer than {BYTES_WISE} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
+        let guessable = self.strength == TokenStrength::Guessable;
+        guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
     }
 
-    /// Judges the `Authorization` of a request.
+    /// Checks the `Authorization` of a request.
     #[must_use]
-    pub fn shown_in(&self, headers: &HeaderMap) -> Shown {
-        let mut given = headers.get_all(AUTHORIZATION).iter();
-        match (given.next(), given.next()) {
-            (None, _) => Shown::Nothing,
-            (Some(given), None) if self.is_in(given.as_bytes()) => Shown::Right,
-            // Of several a proxy may have judged another one than we would.
-            _ => Shown::Wrong,
+    pub fn check(&self, headers: &HeaderMap) -> TokenCheck {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        match (values.next(), values.next()) {
+            (None, _) => TokenCheck::Missing,
+            (Some(value), None) if self.is_in(value.as_bytes()) => TokenCheck::Valid,
+            // Of several, a proxy in front may have checked another one than we would.
+            _ => TokenCheck::Invalid,
         }
     }
 
@@ -132,7 +132,7 @@ impl Token {
     }
 }
 
-/// What stands behind `Bearer`; the scheme in any case, as RFC 9110 says.
+/// The text after `Bearer`, which may be in any case (RFC 9110).
 fn bearer(header: &[u8]) -> Option<&[u8]> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, token) = header.split_at_checked(SCHEME.len())?;
@@ -158,20 +158,20 @@ mod tests {
         Token::from_config(&HttpConfig { listen: "127.0.0.1:0".into(), token, token_file: None, public_url: None })
     }
 
-    fn shown(header: Option<&str>) -> Shown {
+    fn check(header: Option<&str>) -> TokenCheck {
         let mut headers = HeaderMap::new();
         if let Some(header) = header {
             headers.insert(AUTHORIZATION, header.parse().expect("a header"));
         }
-        token("0123456789abcdef").expect("legal").expect("set").shown_in(&headers)
+        token("0123456789abcdef").expect("legal").expect("set").check(&headers)
     }
 
     /// Whatever is nearly the token is not the token.
     #[test]
     fn only_the_token_itself_is_right() {
-        assert_eq!(shown(None), Shown::Nothing);
+        assert_eq!(check(None), TokenCheck::Missing);
         for right in ["Bearer 0123456789abcdef", "bearer 0123456789abcdef", "BEARER  0123456789abcdef "] {
-            assert_eq!(shown(Some(right)), Shown::Right, "{right}");
+            assert_eq!(check(Some(right)), TokenCheck::Valid, "{right}");
         }
         for wrong in [
             "",
@@ -183,7 +183,7 @@ mod tests {
             "0123456789abcdef",
             "Bearer 0123456789ABCDEF",
         ] {
-            assert_eq!(shown(Some(wrong)), Shown::Wrong, "{wrong}");
+            assert_eq!(check(Some(wrong)), TokenCheck::Invalid, "{wrong}");
         }
     }
 
@@ -194,9 +194,9 @@ mod tests {
         for other in ["Bearer 0123456789abcdef", "Bearer x", "Basic x"] {
             let mut headers = HeaderMap::new();
             headers.append(AUTHORIZATION, "Bearer 0123456789abcdef".parse().expect("a header"));
-            assert_eq!(token.shown_in(&headers), Shown::Right);
+            assert_eq!(token.check(&headers), TokenCheck::Valid);
             headers.append(AUTHORIZATION, other.parse().expect("a header"));
-            assert_eq!(token.shown_in(&headers), Shown::Wrong, "{other}");
+            assert_eq!(token.check(&headers), TokenCheck::Invalid, "{other}");
         }
     }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::events::config::Trim;
-use crate::ledger::commit::{FORMAT, Terms, Trimming};
-use crate::ledger::probe::{self, Misplaced, ProbeError, Stored};
+use crate::ledger::commit_settings::{CommitSettings, FORMAT};
+use crate::ledger::probe::{self, ProbeError, StoredCheckpoint, WrongKeyType};
 use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::Keys;
@@ -28,6 +27,8 @@ pub struct Start<'a> {
     pub plans: &'a Plans,
     /// Where Redis is.
     pub target: &'a RedisEndpoint,
+    /// The shared connection.
+    pub client: &'a Arc<RedisClient>,
 }
 
 /// Redis has been reached and found fit.
@@ -38,7 +39,7 @@ pub struct Ready {
     /// The shared connection.
     pub client: Arc<RedisClient>,
     /// What every commit has in common.
-    pub terms: Terms,
+    pub settings: CommitSettings,
 }
 
 /// A failure that waiting can't mend, with what to do about it.
@@ -66,15 +67,14 @@ impl Start<'_> {
     /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<Ready> {
         let target = self.target;
-        let client = Arc::new(RedisClient::new(target.client()?));
-        let terms = terms(self.config, self.plans);
+        let settings = commit_settings(self.config, self.plans);
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let mut said = String::new();
         loop {
-            match self.examine(&client, &terms).await {
+            match self.examine(self.client, &settings).await {
                 Ok(server) => {
                     warn_about(&server);
-                    return Ok(Ready { target: target.clone(), client, terms });
+                    return Ok(Ready { target: target.clone(), client: Arc::clone(self.client), settings });
                 }
                 Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
                 Err(Trouble::Passing(reason)) => {
@@ -88,7 +88,7 @@ impl Start<'_> {
         }
     }
 
-    async fn examine(&self, client: &RedisClient, terms: &Terms) -> Result<ServerInfo, Trouble> {
+    async fn examine(&self, client: &RedisClient, settings: &CommitSettings) -> Result<ServerInfo, Trouble> {
         let info = inspect(client).await.map_err(|error| match &error {
             InspectError::Redis(source) => self.trouble_of(source, &error),
             _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
@@ -100,14 +100,14 @@ impl Start<'_> {
         }
         let reading = || format!("read {}", self.keys.checkpoint());
         let stored = probe::stored(client, self.keys).await.map_err(|error| self.trouble_of(&error, &reading()))?;
-        compare(self.keys, &stored, terms.partitions).map_err(Trouble::Lasting)?;
-        if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != terms.fingerprint) {
+        compare(self.keys, &stored, settings.partitions).map_err(Trouble::Lasting)?;
+        if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != settings.fingerprint) {
             tracing::info!(
                 "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
             );
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
-        probe::rehearse(client, self.keys, terms, &nonce).await.map_err(|error| match &error {
+        probe::rehearse(client, self.keys, settings, &nonce).await.map_err(|error| match &error {
             ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.trouble_of(source, &error),
             ProbeError::Refused { .. } => lasting(
                 &error,
@@ -168,8 +168,8 @@ pub fn fit(info: &ServerInfo) -> Result<(), CannotStart> {
 /// # Errors
 ///
 /// What differs, and what to do about it.
-pub fn compare(keys: &Keys, stored: &Stored, partitions: u32) -> Result<(), CannotStart> {
-    if let Some(Misplaced { key, found, wanted }) = &stored.misplaced {
+pub fn compare(keys: &Keys, stored: &StoredCheckpoint, partitions: u32) -> Result<(), CannotStart> {
+    if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
         return Err(CannotStart {
             problem: format!("{key} is a {found}, it is to be a {wanted}"),
             hint:
@@ -203,15 +203,8 @@ fn warn_about(server: &ServerInfo) {
 
 /// What every commit of this configuration has in common.
 #[must_use]
-pub fn terms(config: &Config, plans: &Plans) -> Terms {
-    Terms {
-        trim: match config.stream.trim {
-            Trim::Consumed => Trimming::Consumed,
-            Trim::Never => Trimming::Never,
-        },
-        partitions: config.stream.partitions,
-        fingerprint: plans.fingerprint(),
-    }
+pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
+    CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, fingerprint: plans.fingerprint() }
 }
 
 fn lasting(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> Trouble {

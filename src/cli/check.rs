@@ -5,8 +5,8 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::usage::RawField;
-use crate::ledger::admission::{self, Figures, Written, whole_seconds};
-use crate::ledger::{Check, CheckError, Judgement, Question};
+use crate::ledger::decision::{CheckResponse, LimitFigures, whole_seconds};
+use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::{Plans, Profile};
 use crate::terminal::hint::failed;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
@@ -72,15 +72,16 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
         ));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
-    let question = Question { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let judged = Check::new(Keys::new(&config.stream.key)).judge(redis.client(), &question, &profile).await;
+    let question =
+        CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
+    let judged = CheckScript::new(Keys::new(&config.stream.key)).judge(redis.client(), &question, &profile).await;
     let judgement = match judged {
         Err(CheckError::Redis(error)) => {
             redis.judged(format_args!("check {} of {}", question.metric, question.subject), Err(error))?
         }
         judged => judged?,
     };
-    let written = admission::written(&question, &judgement);
+    let written = CheckResponse::new(&question, &judgement);
     let mut output = Output::stdout();
     match format.format() {
         Format::Json => output.json(&written)?,
@@ -90,8 +91,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     if written.allowed { Ok(()) } else { Err(refused(&question, &judgement)) }
 }
 
-fn refused(question: &Question, judgement: &Judgement) -> anyhow::Error {
-    let Question { subject, metric, units, .. } = question;
+fn refused(question: &CheckRequest, judgement: &CheckDecision) -> anyhow::Error {
+    let CheckRequest { subject, metric, units, .. } = question;
     if judgement.never_fits() {
         let message = format_args!("{subject} asks for {units} of {metric}, more than the whole limit");
         return failed(message, "ask for less, or raise the limit (subject set --limit) or the plan's rate");
@@ -103,7 +104,7 @@ fn refused(question: &Question, judgement: &Judgement) -> anyhow::Error {
     )
 }
 
-fn print(written: &Written, output: &mut Output) -> anyhow::Result<()> {
+fn print(written: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
     let mut pairs = vec![
         ("subject", written.subject.clone()),
         ("metric", written.metric.clone()),
@@ -115,7 +116,7 @@ fn print(written: &Written, output: &mut Output) -> anyhow::Result<()> {
     }
     output.pairs(&pairs)?;
     output.line("")?;
-    let row = |name: &str, figures: Option<Figures>| {
+    let row = |name: &str, figures: Option<LimitFigures>| {
         vec![
             name.to_owned(),
             or_dash(figures.map(|figures| figures.limit)),

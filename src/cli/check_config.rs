@@ -6,9 +6,9 @@
 use clap::Args;
 
 use super::context::CliContext;
+use crate::channels::{Channels, ServerProbe};
 use crate::config::{Config, masked_url};
 use crate::contacts::Contact;
-use crate::sender::Sender;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, say};
 use crate::types::{Channel, Class};
@@ -44,7 +44,7 @@ pub struct CheckConfigArgs {
 /// Everything that is wrong with the configuration, a template or another file; else the connections that failed.
 pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config_with_files()?;
-    let sender = config.sender()?;
+    let channels = config.channels()?;
     let token = config.token()?;
     let mut output = Output::stdout();
     match args.format.format() {
@@ -53,12 +53,12 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     }
     output.finish()?;
     let mut findings = Findings::default();
-    sender.warnings().iter().for_each(|warning| findings.warn(warning));
+    channels.warnings().for_each(|warning| findings.warn(warning));
     token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     if !args.offline {
         server::check(&config, &mut findings).await?;
-        check_mail_server(&sender, &config, &mut findings).await?;
+        check_mail_server(&channels, &config, &mut findings).await?;
     }
     findings.judge()
 }
@@ -110,9 +110,9 @@ impl Findings {
 }
 
 /// Logs in to the mail server and sends nothing. Where nobody has named one, its absence is no failure: many send only webhooks.
-async fn check_mail_server(sender: &Sender, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let outcome = sender.check_mail_server().await;
-    sender.close().await;
+async fn check_mail_server(channels: &Channels, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let Some(ServerProbe { outcome, .. }) = channels.probe(Channel::Email).await else { return Ok(()) };
+    channels.close().await;
     let shown = match &config.email.smtp_url_file {
         Some(path) => format!("the one of {}", path.display()),
         None => masked_url(&config.email.smtp_url),

@@ -9,11 +9,12 @@ use anyhow::Context as _;
 use chrono::{DateTime, Local, SecondsFormat};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use standardwebhooks::Webhook;
 
-use super::CliContext;
-use crate::contacts::{Contact, Endpoint, check};
+use super::context::CliContext;
+use crate::channels::webhook;
+use crate::contacts::{Contact, Endpoint};
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::terminal::hint::{self, Hint as _};
@@ -135,7 +136,7 @@ impl SignatureVerifier {
         for text in named.iter().map(String::as_str).chain(of_fallback) {
             // The text of a refused secret is not shown: it may be one that was mistyped.
             let bad = |error: String| hint::usage(error, "`quotabell subject set` prints the secret of a new webhook");
-            check::check_secret(text).map_err(|error| bad(error.to_string()))?;
+            webhook::secret::check(text).map_err(|error| bad(error.to_string()))?;
             for secret in text.split_whitespace() {
                 secrets.push(Webhook::new(secret).map_err(|error| bad(error.to_string()))?);
             }
@@ -206,13 +207,14 @@ struct ReceivedWebhook {
     signature: SignatureCheck,
     /// What it was answered.
     status: u16,
-    /// The JSON; text where it is none.
-    body: Value,
+    /// The JSON as it was sent; a string where it is none.
+    body: Box<RawValue>,
 }
 
 impl ReceivedWebhook {
     fn of(caught: &CaughtRequest, verifier: &SignatureVerifier, at: DateTime<Local>) -> Self {
-        let as_text = |_| Value::String(String::from_utf8_lossy(&caught.body).into_owned());
+        let text = String::from_utf8_lossy(&caught.body).into_owned();
+        let as_string = |_| to_raw_value(&text).expect("text is JSON");
         let webhook_id = caught.headers.get("webhook-id").and_then(|id| id.to_str().ok());
         Self {
             channel: "webhook",
@@ -222,7 +224,7 @@ impl ReceivedWebhook {
             webhook_id: webhook_id.map(str::to_owned),
             signature: verifier.check(caught),
             status: caught.status,
-            body: serde_json::from_slice(&caught.body).unwrap_or_else(as_text),
+            body: serde_json::from_slice(&caught.body).unwrap_or_else(as_string),
         }
     }
 
@@ -243,11 +245,7 @@ impl ReceivedWebhook {
                     ("signature", signature),
                     ("answered", self.status.to_string()),
                 ])?;
-                let body = match &self.body {
-                    Value::String(text) => text.clone(),
-                    body => serde_json::to_string_pretty(body).context("write JSON")?,
-                };
-                print_indented(&mut output, &body)?;
+                print_indented(&mut output, self.body.get())?;
             }
         }
         output.finish()

@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum};
 
 use super::context::CliContext;
-use crate::sender::Sample;
-use crate::sender::render::SAMPLE_AT;
+use crate::channels::Sample;
+use crate::channels::sample::SAMPLE_AT;
 use crate::terminal::output::Output;
 use crate::types::{Alert, Metric, Percent, Subject, Units};
 
@@ -64,17 +64,9 @@ pub enum Part {
 /// A bad configuration or template, or stdout.
 pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let part = args.part;
-    let rendered = config.preview(&sample(args))?;
-    let text = match part {
-        Part::Subject => rendered.mail.subject_line,
-        Part::Text => rendered.mail.text,
-        Part::Html => rendered.mail.html,
-        Part::Webhook => rendered.webhook_json,
-        Part::VerifySubject => rendered.verification.subject_line,
-        Part::VerifyText => rendered.verification.text,
-        Part::VerifyHtml => rendered.verification.html,
-    };
+    let part = args.part.to_possible_value().expect("every part has a name").get_name().to_owned();
+    let previews = config.preview(&sample(args))?;
+    let text = previews.into_iter().find(|preview| preview.part.name == part).expect("every part is rendered").text;
     let mut output = Output::stdout();
     output.line(text.strip_suffix('\n').unwrap_or(&text))?;
     output.finish()

@@ -12,7 +12,7 @@ use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say_e
 use crate::types::{Keys, StreamId};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
-const PAGE: usize = 500;
+const LIST_PAGE_SIZE: usize = 500;
 
 /// Arguments of `refused`.
 #[derive(Debug, Args)]
@@ -80,12 +80,12 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     };
     loop {
         let mut command = redis::cmd("XRANGE");
-        command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(PAGE);
+        command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(LIST_PAGE_SIZE);
         let page: Vec<RawEntry> = redis.query(format_args!("read {key}"), &command).await?;
         printer.print(&page)?;
         match page.last() {
             // An exclusive start: the next page begins after the last entry of this one.
-            Some((last, _)) if page.len() == PAGE => from = format!("({last}"),
+            Some((last, _)) if page.len() == LIST_PAGE_SIZE => from = format!("({last}"),
             _ => return printer.finish(),
         }
     }
@@ -98,7 +98,7 @@ async fn oldest_of_newest(redis: &Redis, key: &str, limit: u64) -> anyhow::Resul
     let mut oldest = None;
     let mut wanted = limit;
     while wanted > 0 {
-        let count = wanted.min(PAGE as u64);
+        let count = wanted.min(LIST_PAGE_SIZE as u64);
         let mut command = redis::cmd("XREVRANGE");
         command.arg(key).arg(&to).arg("-").arg("COUNT").arg(count);
         let page: Vec<RawEntry> = redis.query(format_args!("read {key}"), &command).await?;

@@ -10,14 +10,14 @@ use super::connect::{self, Redis};
 use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use super::usage::{RawField, Settings};
+use crate::channels::{self, Sample};
 use crate::config::{Config, masked_url};
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
 use crate::contacts::{Contact, Endpoint};
-use crate::sender::Sample;
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
-use crate::throttle::{Cooldown, Passage};
+use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, keys};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
@@ -82,19 +82,19 @@ struct Shown<'a> {
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let format = args.format.format();
     let config = context.config()?;
-    let sender = config.sender()?;
+    let channels = config.channels()?;
     let Addressee { contact, secret, sample, now, redis } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => named(&args)?,
     };
-    if contact.channel() == Channel::Email {
-        sender.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    if let Some(channel) = channels.get(contact.channel()) {
+        channel.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     if let Some(redis) = &redis {
         cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
     }
-    let outcome = sender.send_test(&contact, &sample, now).await;
-    sender.close().await;
+    let outcome = channels.send_test(&contact, &sample, now).await;
+    channels.close().await;
     print(&Shown::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
     judge(&outcome, &contact)
 }
@@ -118,7 +118,7 @@ fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
     let judged = change::contacts(&emails, webhooks.collect())
         .map_err(|fault| hint::usage(fault, "`quotabell send-test --help` shows examples"))?;
     let NamedContacts { contacts, generated } = judged;
-    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL");
+    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL").contact;
     let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
     Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
 }
@@ -165,10 +165,10 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
 /// subjects may share one mailbox, or the ids of two.
 async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
-    let passage = Cooldown::new(COOLDOWN).pass(redis.client(), &key).await;
+    let passage = Cooldown::new(COOLDOWN).try_start(redis.client(), &key).await;
     match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
-        Passage::Through => Ok(()),
-        Passage::Cooling { retry_after } => {
+        CooldownDecision::Started => Ok(()),
+        CooldownDecision::Active { retry_after } => {
             let left_s = retry_after.as_millis().div_ceil(1000).max(1);
             Err(hint::failed(
                 format_args!(
@@ -290,19 +290,11 @@ fn print(shown: &Shown<'_>, contact: &Contact, format: Format) -> anyhow::Result
 
 /// Says what to do about a message that did not arrive.
 fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
-    let hint = match (outcome.class, contact.channel()) {
-        (Class::Delivered, _) => return Ok(()),
-        (Class::Permanent, Channel::Email) => {
-            "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once"
-        }
-        (Class::Permanent, _) => {
-            "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
-             be dead at once"
-        }
-        (Class::Transient, Channel::Email) => {
-            "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again"
-        }
-        (Class::Transient, _) => "check the receiver, its certificate and its secret; an alert would be tried again",
+    let hints = channels::definition(contact.channel()).expect("every contact has a channel of the registry").hints;
+    let hint = match outcome.class {
+        Class::Delivered => return Ok(()),
+        Class::Permanent => outcome.hint.unwrap_or(hints.permanent),
+        Class::Transient => outcome.hint.unwrap_or(hints.transient),
     };
     let what = outcome.error.as_deref().unwrap_or("no reason given");
     Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))

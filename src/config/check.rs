@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::error::Mistake;
 use super::settings::Config;
 use super::tree::Node;
-use crate::contacts::check;
+use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::throttle::MEMBERS_MAX;
-use crate::types::duration::Written;
+use crate::types::duration::HumanDuration;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
@@ -19,11 +19,6 @@ const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 const STREAM_KEY_BYTES_MAX: usize = 128;
 /// The most entries that one commit script may hold the server for.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
-/// The longest deadline of a webhook attempt: a lease is as long, and a dead worker's deliveries wait for it.
-const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// The longest deadline of an e-mail attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
-const EMAIL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
-
 /// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
@@ -48,7 +43,7 @@ struct Violations(Vec<Violation>);
 /// Checks every relation. Those of keys that are wrong already are left out: a default stands in their place.
 pub(super) fn check(config: &Config, tree: &Node, mistakes: &mut Vec<Mistake>) {
     let mut violations = Violations::default();
-    for part in [redis, stream, plans, fallback, retry, timeouts, caps, verification, rest] {
+    for part in [redis, stream, plans, fallback, retry, channel_sections, verification, rest] {
         part(config, &mut violations);
     }
     let wrong: Vec<Vec<String>> = mistakes.iter().map(|mistake| mistake.path().to_vec()).collect();
@@ -113,7 +108,7 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.unless(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long);
     let partitions = format!("{} partitions are not supported yet", stream.partitions);
     violations.unless(stream.partitions == 1, &["stream", "partitions"], partitions);
-    let late = format!("{} is longer than {}", Written(stream.late_max), Written(LATE_MAX));
+    let late = format!("{} is longer than {}", HumanDuration(stream.late_max), HumanDuration(LATE_MAX));
     violations.unless(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
     violations.unless((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
@@ -146,7 +141,7 @@ fn fallback(config: &Config, violations: &mut Violations) {
     for (index, contact) in config.fallback.contacts.iter().enumerate() {
         let index = format!("[{index}]");
         let path = ["fallback", "contacts", &index];
-        if let Err(error) = check::check(contact) {
+        if let Err(error) = channels::check_contact(contact) {
             violations.unless(false, &path, error);
         }
         violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
@@ -158,8 +153,11 @@ fn fallback(config: &Config, violations: &mut Violations) {
 fn retry(config: &Config, violations: &mut Violations) {
     let retry = &config.retry;
     violations.unless(!retry.first.is_zero(), &["retry", "first"], "is 0");
-    let order =
-        format!("retry.first = {} is above retry.max_interval = {}", Written(retry.first), Written(retry.max_interval));
+    let order = format!(
+        "retry.first = {} is above retry.max_interval = {}",
+        HumanDuration(retry.first),
+        HumanDuration(retry.max_interval)
+    );
     let ordered = retry.first <= retry.max_interval;
     violations.unless_beside(ordered, &["retry", "max_interval"], Some(&["retry", "first"]), order);
     let factor = format!("{} is not a number of 1 or more", retry.factor);
@@ -167,21 +165,12 @@ fn retry(config: &Config, violations: &mut Violations) {
     violations.unless(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0");
 }
 
-fn timeouts(config: &Config, violations: &mut Violations) {
-    let limits =
-        [("webhook", config.webhook.timeout, WEBHOOK_TIMEOUT_MAX), ("email", config.email.timeout, EMAIL_TIMEOUT_MAX)];
-    for (section, timeout, max) in limits {
-        let path = [section, "timeout"];
-        violations.unless(!timeout.is_zero(), &path, "is 0");
-        violations.unless(timeout <= max, &path, format!("{} is longer than {}", Written(timeout), Written(max)));
+fn channel_sections(config: &Config, violations: &mut Violations) {
+    for definition in REGISTRY {
+        if let Err(InvalidSetting { key, problem }) = (definition.check_settings)(config.channel_settings()) {
+            violations.unless(false, &[definition.channel.as_str(), key], problem);
+        }
     }
-}
-
-/// The sliding window holds a member for each attempt, so it is bounded; the fixed window of `email.per_minute` counts in one number.
-fn caps(config: &Config, violations: &mut Violations) {
-    let Some(rate) = config.webhook.per_destination else { return };
-    let problem = format!("{rate} is more than {MEMBERS_MAX} attempts in a window");
-    violations.unless(rate.limit().get() <= MEMBERS_MAX, &["webhook", "per_destination"], problem);
 }
 
 fn verification(config: &Config, violations: &mut Violations) {
@@ -189,7 +178,12 @@ fn verification(config: &Config, violations: &mut Violations) {
     let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
     violations.unless(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many);
     let lifetime = config.verification.lifetime;
-    let range = format!("{} is not between {} and {}", Written(lifetime), Written(LIFETIME_MIN), Written(LIFETIME_MAX));
+    let range = format!(
+        "{} is not between {} and {}",
+        HumanDuration(lifetime),
+        HumanDuration(LIFETIME_MIN),
+        HumanDuration(LIFETIME_MAX)
+    );
     violations.unless((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range);
     let legal = config.http.public_url.is_none() || config.http.confirm_links_below().is_some();
     violations.unless(
@@ -204,12 +198,10 @@ fn rest(config: &Config, violations: &mut Violations) {
     violations.unless(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
     let path = ["check", "timeout"];
     violations.unless(!config.check.timeout.is_zero(), &path, "is 0");
-    let timeout = format!("{} is longer than {}", Written(config.check.timeout), Written(CHECK_TIMEOUT_MAX));
+    let timeout =
+        format!("{} is longer than {}", HumanDuration(config.check.timeout), HumanDuration(CHECK_TIMEOUT_MAX));
     violations.unless(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout);
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
     violations.unless(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem);
-    let from = config.email.from.as_str();
-    let problem = format!("{from:?} is not a mailbox");
-    violations.unless(from.parse::<lettre::message::Mailbox>().is_ok(), &["email", "from"], problem);
 }

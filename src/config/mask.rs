@@ -3,8 +3,7 @@
 use url::Url;
 
 use super::settings::Config;
-use crate::contacts::{Contact, Endpoint};
-use crate::types::Secret;
+use crate::contacts::Contact;
 
 /// What stands in place of a secret.
 const MASK: &str = "***";
@@ -24,12 +23,10 @@ impl Config {
 /// A contact whose secret is `***`, for output; never to be stored.
 #[must_use]
 pub fn masked_contact(contact: &Contact) -> Contact {
-    let mut shown = contact.clone();
-    if let Endpoint::Webhook { url, secret } = &mut shown.endpoint {
-        *url = masked_url(url);
-        *secret = Secret::new(MASK.to_owned());
+    match contact.secret() {
+        Some(_) => contact.clone().shown_as(&masked_url(contact.address()), MASK),
+        None => contact.clone(),
     }
-    shown
 }
 
 /// A URL whose password, also the one that `redis+unix` takes as a parameter, is `***`. Text that is no URL but could hold a

@@ -8,18 +8,24 @@ use std::error::Error;
 use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
-use crate::sender::{Preview, Sender, SenderError, preview};
+use crate::channels::{self, ChannelError, ChannelSettings, Channels, Preview};
 use crate::types::Alert;
 use crate::wire::RedisEndpoint;
 
 impl Config {
-    /// The sender of these settings. Loads and checks the templates, reads the files of `[webhook]` and `[email]`.
+    /// The sections that belong to channels.
+    #[must_use]
+    pub const fn channel_settings(&self) -> ChannelSettings<'_> {
+        ChannelSettings { email: &self.email, webhook: &self.webhook }
+    }
+
+    /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.
     ///
     /// # Errors
     ///
     /// [`ConfigError`]
-    pub fn sender(&self) -> Result<Sender, ConfigError> {
-        Sender::new(&self.webhook, &self.email, self.retry.clone()).map_err(|error| self.refused_by_sender(error))
+    pub fn channels(&self) -> Result<Channels, ConfigError> {
+        Channels::new(self.channel_settings()).map_err(|error| self.refused_by_channel(error))
     }
 
     /// What would be sent about an alert. Reads the templates, contacts nobody.
@@ -27,8 +33,8 @@ impl Config {
     /// # Errors
     ///
     /// [`ConfigError`]
-    pub fn preview(&self, alert: &Alert) -> Result<Preview, ConfigError> {
-        preview(&self.email, alert).map_err(|error| self.refused_by_sender(error.into()))
+    pub fn preview(&self, alert: &Alert) -> Result<Vec<Preview>, ConfigError> {
+        channels::preview(self.channel_settings(), alert).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.
@@ -51,15 +57,13 @@ impl Config {
 
     /// What the parts say to their settings, each of them, and the files that these name.
     pub(super) fn mistakes_of_parts(&self) -> Vec<Mistake> {
-        let refused = [self.sender().err(), self.token().err(), self.endpoint().err()];
+        let refused = [self.channels().err(), self.token().err(), self.endpoint().err()];
         refused.into_iter().flatten().flat_map(ConfigError::into_mistakes).collect()
     }
 
-    fn refused_by_sender(&self, error: SenderError) -> ConfigError {
-        let hint = error.is_of_a_template().then_some(
-            "mend the template (`quotabell preview text` renders it), or leave email.templates out for the embedded ones",
-        );
-        self.refused(error.setting(), error, hint)
+    fn refused_by_channel(&self, error: ChannelError) -> ConfigError {
+        let (setting, hint) = (error.setting, error.hint);
+        self.refused(setting, error, hint)
     }
 
     fn refused(

@@ -6,12 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::config::{CheckConfig, HttpConfig};
+use crate::channels::{EmailConfig, WebhookConfig};
 use crate::contacts::FallbackConfig;
 use crate::events::config::StreamConfig;
-use crate::outbox::config::DeliveryConfig;
-use crate::sender::config::RetryConfig;
+use crate::outbox::{DeliveryConfig, RetryConfig};
 use crate::subjects::config::{PlanConfig, SubjectsConfig};
-use crate::transport::config::{EmailConfig, WebhookConfig};
 use crate::types::duration;
 use crate::verification::VerificationConfig;
 use crate::wire::RedisConfig;

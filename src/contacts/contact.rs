@@ -91,6 +91,39 @@ impl Contact {
         }
     }
 
+    /// What signs messages to it; `None` where the channel has no secrets.
+    #[must_use]
+    pub const fn secret(&self) -> Option<&Secret> {
+        match &self.endpoint {
+            Endpoint::Email { .. } => None,
+            Endpoint::Webhook { secret, .. } => Some(secret),
+        }
+    }
+
+    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent through, and where a
+    /// secret is needed and none was given.
+    #[must_use]
+    pub fn of_channel(channel: Channel, address: &str, secret: Option<Secret>) -> Option<Self> {
+        match channel {
+            Channel::Email => Some(Self::email(address)),
+            Channel::Webhook => secret.map(|secret| Self::webhook(address, secret)),
+            Channel::None => None,
+        }
+    }
+
+    /// The same contact at another address, with another secret where it has one: for output, never to be stored.
+    #[must_use]
+    pub fn shown_as(mut self, address: &str, secret_text: &str) -> Self {
+        match &mut self.endpoint {
+            Endpoint::Email { address: shown } => address.clone_into(shown),
+            Endpoint::Webhook { url, secret } => {
+                address.clone_into(url);
+                *secret = Secret::new(secret_text.to_owned());
+            }
+        }
+        self
+    }
+
     /// What is reached there, however it is spelled: contacts of one channel and place are one. The domain of a mailbox is the same in
     /// upper and lower case and in its ASCII form; who is meant by what stands before it is for its own mail server to say.
     #[must_use]

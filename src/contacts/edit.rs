@@ -2,7 +2,7 @@
 //!
 //! [`ContactArray`] keeps each element of the stored JSON array as text and writes only the fields that an edit changes: the platform
 //! may keep notes of its own beside them, and an element that can't be read stays as it is. Every writer of contacts (the HTTP API,
-//! the command line) edits through this file and stores the result with [`super::store::change_contacts`].
+//! the command line) edits through this file and stores the result with [`super::store::edit_contacts`].
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -26,6 +26,7 @@ const MUTED: &str = "muted";
 #[derive(Debug)]
 pub struct ContactArray {
     elements: Vec<Box<RawValue>>,
+    is_changed: bool,
 }
 
 /// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
@@ -126,7 +127,7 @@ pub enum MuteState {
     Unmuted,
 }
 
-/// A contact that the operator names in a list of all that should be there.
+/// A contact that the operator names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedContact {
     /// The contact. Its id, mute and consent apply only where its address is new.
@@ -144,13 +145,26 @@ pub enum SecretSource {
     Generated,
 }
 
-/// What happens to contacts that the operator does not name and that the subject's side added.
+/// What a merge does with stored contacts that are not named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnnamedContacts {
-    /// They stay.
-    KeepSubjects,
-    /// They are removed with all others.
+    /// All of them stay.
+    KeepAll,
+    /// Those that the operator wrote are removed. Those that the subject's side added stay, and elements that can't be read.
+    RemoveOperators,
+    /// All of them are removed.
     RemoveAll,
+}
+
+/// What a merge kept, beside the contacts that were named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MergeReport {
+    /// Stored webhooks whose secret was kept in the place of a generated one.
+    pub kept_secrets: Vec<Contact>,
+    /// Contacts that the subject's side added and that were not named.
+    pub kept_of_subject: Vec<Contact>,
+    /// How many elements were kept that can't be read.
+    pub kept_unreadable: usize,
 }
 
 impl ContactArray {
@@ -161,9 +175,16 @@ impl ContactArray {
     /// [`NotAnArray`].
     pub fn parse(stored: &[u8]) -> Result<Self, NotAnArray> {
         if stored.is_empty() {
-            return Ok(Self { elements: Vec::new() });
+            return Ok(Self { elements: Vec::new(), is_changed: false });
         }
-        serde_json::from_slice(stored).map(|elements| Self { elements }).map_err(|_| NotAnArray)
+        let elements = serde_json::from_slice(stored).map_err(|_| NotAnArray)?;
+        Ok(Self { elements, is_changed: false })
+    }
+
+    /// Whether an edit has changed anything.
+    #[must_use]
+    pub const fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// The field's new value; empty where no element is left.
@@ -188,6 +209,12 @@ impl ContactArray {
         self.elements.iter().map(AsRef::as_ref).enumerate().filter_map(read).collect()
     }
 
+    /// How many elements can't be read.
+    #[must_use]
+    pub fn unreadable(&self) -> usize {
+        self.elements.len() - self.contacts().len()
+    }
+
     /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id, the unverified one.
     #[must_use]
     pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
@@ -197,7 +224,7 @@ impl ContactArray {
             .min_by_key(|stored| stored.contact.verified)
     }
 
-    /// Adds a contact, unverified whatever it says. The nonce is a new one for each call.
+    /// Adds a contact, unverified whatever it says, and returns the id that it is stored under. The nonce is a new one for each call.
     ///
     /// A webhook whose URL is there with another secret needs a consent for that secret: an unverified one takes it at once, beside a
     /// verified one it stands as a second element until its receiver has confirmed it, so that no alert is lost meanwhile.
@@ -205,7 +232,7 @@ impl ContactArray {
     /// # Errors
     ///
     /// [`AddContactError`]; nothing is changed then.
-    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<(), AddContactError> {
+    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<ContactId, AddContactError> {
         let mut same_address = self.contacts();
         same_address.retain(|other| has_same_address(&other.contact, contact));
         if let Some(other) = same_address.iter().find(|other| has_same_secret(&other.contact, contact)) {
@@ -214,7 +241,7 @@ impl ContactArray {
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
             self.set_secret(other.position, contact);
             self.set(other.position, NONCE, &nonce);
-            return Ok(());
+            return Ok(other.contact.id.clone());
         }
         if self.elements.len() >= CONTACTS_MAX {
             return Err(AddContactError::Full);
@@ -222,7 +249,7 @@ impl ContactArray {
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
-        Ok(())
+        Ok(unverified.id)
     }
 
     /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
@@ -240,7 +267,7 @@ impl ContactArray {
         match contacts.iter().find(is_replaced) {
             Some(replaced) => {
                 self.set_secret(replaced.position, &asked.contact);
-                self.elements.remove(asked.position);
+                self.remove_element(asked.position);
             }
             None => self.set(asked.position, VERIFIED, &true),
         }
@@ -266,7 +293,7 @@ impl ContactArray {
         }
         // From the end, so that the positions before stay valid.
         for stored in removed.iter().rev() {
-            self.elements.remove(stored.position);
+            self.remove_element(stored.position);
         }
         RemoveOutcome::Removed(removed.into_iter().map(|stored| stored.contact.clone()).collect())
     }
@@ -281,29 +308,30 @@ impl ContactArray {
         with_id.len()
     }
 
-    /// Makes the operator's contacts those that are named. One whose address is there keeps its id, mute and consent, and its secret
-    /// unless another was named; one that waits for a consent becomes verified, since the operator vouches for it. Elements that can't
-    /// be read are removed, but for those of the subject's side. `can_sign` says whether a stored secret is worth keeping. Returns the
-    /// stored contacts whose secret was kept in the place of a generated one.
+    /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps its id, mute,
+    /// consent and further fields, and its secret unless another was named; one that waits for a consent becomes verified, since the
+    /// operator vouches for it. `can_sign` says whether a stored secret is worth keeping.
     pub fn merge(
         &mut self,
         named: &[NamedContact],
         unnamed: UnnamedContacts,
         can_sign: impl Fn(&Contact) -> bool,
-    ) -> Vec<Contact> {
+    ) -> MergeReport {
         let stored = self.contacts();
-        let mut keeps_secret = Vec::new();
-        let mut kept: Vec<usize> = Vec::new();
+        let mut report = MergeReport::default();
+        let mut named_positions = Vec::new();
         let mut added = Vec::new();
         for NamedContact { contact, secret } in named {
             let of_address = stored.iter().filter(|other| has_same_address(&other.contact, contact));
-            let Some(found) = of_address.min_by_key(|other| !other.contact.verified) else {
+            // Among several of one address, the one that signs alerts today.
+            let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !can_sign(&other.contact)))
+            else {
                 added.push(contact);
                 continue;
             };
-            kept.push(found.position);
+            named_positions.push(found.position);
             if *secret == SecretSource::Generated && can_sign(&found.contact) {
-                keeps_secret.push(found.contact.clone());
+                report.kept_secrets.push(found.contact.clone());
             } else if !has_same_secret(&found.contact, contact) {
                 self.set_secret(found.position, contact);
             }
@@ -311,20 +339,28 @@ impl ContactArray {
                 self.set(found.position, VERIFIED, &true);
             }
         }
-        let is_subjects = |element: &RawValue| ElementFields::of(element).is_some_and(|fields| fields.has(VERIFIED));
+        let before = self.elements.len();
         let mut position = 0;
-        self.elements.retain(|element| {
-            let is_named = kept.contains(&position);
+        self.elements.retain(|_| {
+            let is_named = named_positions.contains(&position);
+            let readable = stored.iter().find(|stored| stored.position == position);
             position += 1;
-            is_named || (unnamed == UnnamedContacts::KeepSubjects && is_subjects(element))
+            is_named || report.keeps(readable, unnamed)
         });
+        self.is_changed |= self.elements.len() != before;
         added.into_iter().for_each(|contact| self.push(contact));
-        keeps_secret
+        report
     }
 
     fn push(&mut self, contact: &Contact) {
         let text = serde_json::to_string(contact).expect("a contact is strings and booleans");
         self.elements.push(RawValue::from_string(text).expect("serde_json writes JSON"));
+        self.is_changed = true;
+    }
+
+    fn remove_element(&mut self, position: usize) {
+        self.elements.remove(position);
+        self.is_changed = true;
     }
 
     fn set_secret(&mut self, position: usize, contact: &Contact) {
@@ -336,7 +372,29 @@ impl ContactArray {
     fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
         let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
         fields.set(name, value);
-        self.elements[position] = fields.to_json();
+        let element = fields.to_json();
+        self.is_changed |= element.get() != self.elements[position].get();
+        self.elements[position] = element;
+    }
+}
+
+impl MergeReport {
+    /// Whether an element that is not named stays; `None` for one that can't be read. Notes what stays.
+    fn keeps(&mut self, element: Option<&StoredContact>, unnamed: UnnamedContacts) -> bool {
+        let origin = element.map(|stored| stored.origin);
+        let stays = match unnamed {
+            UnnamedContacts::KeepAll => true,
+            UnnamedContacts::RemoveOperators => origin != Some(ContactOrigin::Operator),
+            UnnamedContacts::RemoveAll => false,
+        };
+        match element {
+            Some(stored) if stays && stored.origin == ContactOrigin::Subject => {
+                self.kept_of_subject.push(stored.contact.clone());
+            }
+            None if stays => self.kept_unreadable += 1,
+            _ => {}
+        }
+        stays
     }
 }
 
@@ -371,7 +429,7 @@ mod tests {
 
     fn add_with_nonce(stored: &str, contact: &Contact, nonce: &str) -> Result<String, AddContactError> {
         let mut array = array(stored);
-        array.add(contact, nonce).map(|()| array.to_stored())
+        array.add(contact, nonce).map(|_| array.to_stored())
     }
 
     /// Most tests add a contact once, so one nonce will do.
@@ -633,6 +691,13 @@ mod tests {
         array.to_stored()
     }
 
+    fn secret_of(contact: &Contact) -> &str {
+        match &contact.endpoint {
+            Endpoint::Webhook { secret, .. } => secret.reveal(),
+            Endpoint::Email { .. } => "",
+        }
+    }
+
     fn named(contact: Contact, secret: SecretSource) -> NamedContact {
         NamedContact { contact, secret }
     }
@@ -645,10 +710,14 @@ mod tests {
         let pending = r#"{"channel":"email","address":"new@b.test","verified":false}"#;
         let stored = format!(r#"[{main},{{"channel":"email","address":"old@b.test"}},7,{confirmed},{pending}]"#);
         let again = [named(Contact::email("a@b.test"), SecretSource::Named)];
-        let kept = merged(&stored, &again, UnnamedContacts::KeepSubjects);
-        assert_eq!(kept, format!("[{main},{confirmed},{pending}]"));
-        assert_eq!(merged(&kept, &again, UnnamedContacts::KeepSubjects), kept, "once more changes nothing");
+        let kept = merged(&stored, &again, UnnamedContacts::RemoveOperators);
+        assert_eq!(kept, format!("[{main},7,{confirmed},{pending}]"));
+        assert_eq!(merged(&kept, &again, UnnamedContacts::RemoveOperators), kept, "once more changes nothing");
         assert_eq!(merged(&stored, &again, UnnamedContacts::RemoveAll), format!("[{main}]"));
+        assert_eq!(merged(&stored, &again, UnnamedContacts::KeepAll), stored);
+        let report = array(&stored).merge(&again, UnnamedContacts::RemoveOperators, |_| true);
+        let kept: Vec<&str> = report.kept_of_subject.iter().map(Contact::address).collect();
+        assert_eq!((kept, report.kept_unreadable), (vec!["own@b.test", "new@b.test"], 1));
         // The operator vouches for what was not confirmed.
         let both = [Contact::email("new@b.test"), Contact::email("first@b.test")];
         let both = both.map(|contact| named(contact, SecretSource::Named));
@@ -666,13 +735,19 @@ mod tests {
         let stored = format!("[{},{}]", of(good, "old"), of(broken, "old"));
         let generated = [good, broken].map(|url| named(hook(url, "made"), SecretSource::Generated));
         let expected = format!("[{},{}]", of(good, "old"), of(broken, "made"));
-        assert_eq!(merged(&stored, &generated, UnnamedContacts::KeepSubjects), expected);
+        assert_eq!(merged(&stored, &generated, UnnamedContacts::RemoveOperators), expected);
         let explicit = [good, broken].map(|url| named(hook(url, "mine"), SecretSource::Named));
         let expected = format!("[{},{}]", of(good, "mine"), of(broken, "mine"));
-        assert_eq!(merged(&stored, &explicit, UnnamedContacts::KeepSubjects), expected);
+        assert_eq!(merged(&stored, &explicit, UnnamedContacts::RemoveOperators), expected);
+        // Of two contacts of one URL, the one that signs alerts keeps its secret.
+        let twice = format!("[{},{}]", of(good, "cut off"), of(good, "old"));
+        let mut array = array(&twice);
+        let signs = |contact: &Contact| secret_of(contact) == "old";
+        array.merge(&generated[..1], UnnamedContacts::RemoveOperators, signs);
+        assert_eq!(array.to_stored(), format!("[{}]", of(good, "old")));
         // A secret that somebody proposed through the API is not the one that the receiver checks with.
         let proposed = r#"{"channel":"webhook","url":"https://x.test/","secret":"new","verified":false}"#;
         let beside = format!("[{proposed},{}]", of(good, "old"));
-        assert_eq!(merged(&beside, &generated[..1], UnnamedContacts::KeepSubjects), beside);
+        assert_eq!(merged(&beside, &generated[..1], UnnamedContacts::RemoveOperators), beside);
     }
 }

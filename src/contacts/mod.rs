@@ -3,7 +3,6 @@
 //! Read next: [`contact`], the model; [`book`], which finds the contacts of a subject; [`edit`], what may be changed.
 
 pub mod book;
-pub mod check;
 pub mod config;
 pub mod contact;
 pub mod edit;

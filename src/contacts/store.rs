@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use redis::{Pipeline, RedisError, RedisResult};
 
+use super::edit::{ContactArray, NotAnArray};
 use super::stored;
 use crate::types::{Subject, keys};
 use crate::wire::{RedisClient, Script};
@@ -17,24 +18,27 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("sto
 /// writes without end.
 pub const TRIES_MAX: u32 = 10;
 
-/// The fields of a change: those with a value, and those that are removed.
-#[derive(Debug, Default)]
-pub struct Fields {
-    /// Each with its value.
+/// The fields of a subject's hash that a change writes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldChanges {
+    /// Fields that are set, each with its value.
     pub set: Vec<(String, String)>,
-    /// Their names.
+    /// Fields that are removed.
     pub cleared: Vec<String>,
 }
 
-/// How a change of the contacts ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
-    /// They are as the change made them.
-    Written,
-    /// The change wanted nothing else than what is there: nothing was written.
-    Kept,
-    /// Others changed them each time: nothing is written.
-    Changed,
+/// Why the contacts of a subject could not be edited.
+#[derive(Debug, thiserror::Error)]
+pub enum EditContactsError {
+    /// Redis failed. Where the reply was lost, the edit may have been written.
+    #[error("redis")]
+    Redis(#[from] RedisError),
+    /// What is stored is not an array.
+    #[error(transparent)]
+    NotAnArray(#[from] NotAnArray),
+    /// Others changed the contacts at each try: nothing was written.
+    #[error("others change the subject's contacts all the time")]
+    Contended,
 }
 
 /// Adds the command that makes the script known: a transaction can't load one that the server does not know.
@@ -44,7 +48,7 @@ pub fn load(pipeline: &mut Pipeline) {
 
 /// Adds the command that writes `fields` if the contacts are still those that were `read` (empty for none). It answers `written` or
 /// `changed`.
-pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields: &Fields) {
+pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields: &FieldChanges) {
     let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys::subject(subject));
     command.arg(read).arg(fields.set.len());
     for (name, value) in &fields.set {
@@ -53,45 +57,49 @@ pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields:
     command.arg(&fields.cleared);
 }
 
-/// Reads the field of contacts; empty where there is none.
+/// Reads the contacts of a subject.
 ///
 /// # Errors
 ///
-/// As [`RedisClient::query`].
-pub async fn read_contacts(client: &RedisClient, subject: &Subject) -> RedisResult<Vec<u8>> {
+/// [`EditContactsError`]
+pub async fn read_contacts(client: &RedisClient, subject: &Subject) -> Result<ContactArray, EditContactsError> {
+    Ok(ContactArray::parse(&read_field(client, subject).await?)?)
+}
+
+/// Reads the contacts of a subject, lets `edit` change them, and writes them if nobody else changed them meanwhile; otherwise reads
+/// them again. Nothing is written when `edit` changes nothing or fails.
+///
+/// # Errors
+///
+/// What `edit` returns, and [`EditContactsError`].
+pub async fn edit_contacts<T, E: From<EditContactsError>>(
+    client: &RedisClient,
+    subject: &Subject,
+    mut edit: impl FnMut(&mut ContactArray) -> Result<T, E>,
+) -> Result<T, E> {
+    for _ in 0..TRIES_MAX {
+        let read = read_field(client, subject).await.map_err(EditContactsError::from)?;
+        let mut array = ContactArray::parse(&read).map_err(EditContactsError::from)?;
+        let edited = edit(&mut array)?;
+        if !array.is_changed() {
+            return Ok(edited);
+        }
+        let call = SCRIPT.call().key(keys::subject(subject)).arg(read);
+        let call = match array.to_stored() {
+            // A subject that has nothing else is then unknown again.
+            nothing if nothing.is_empty() => call.arg(0).arg(stored::CONTACTS),
+            contacts => call.arg(1).arg(stored::CONTACTS).arg(contacts),
+        };
+        let answer: String = call.run(client).await.map_err(EditContactsError::from)?;
+        if answer == "written" {
+            return Ok(edited);
+        }
+    }
+    Err(EditContactsError::Contended.into())
+}
+
+async fn read_field(client: &RedisClient, subject: &Subject) -> RedisResult<Vec<u8>> {
     let mut command = redis::cmd("HGET");
     command.arg(keys::subject(subject)).arg(stored::CONTACTS);
     Ok(client.query::<Option<Vec<u8>>>(&command).await?.unwrap_or_default())
-}
-
-/// Reads the field of contacts, has `change` make the new one of it (`None`: it stays; empty: it is removed), and writes that if nobody
-/// was quicker; else again from the start. Where the reply is lost the change may have been written: the next call finds it there.
-///
-/// Makes the same calls for a change that wants nothing. Where Redis waits for its disk before it answers (`appendfsync always`) one
-/// that is written takes longer all the same.
-///
-/// # Errors
-///
-/// What `change` says, and what Redis or the connection said.
-pub async fn change_contacts<E: From<RedisError>>(
-    client: &RedisClient,
-    subject: &Subject,
-    mut change: impl FnMut(&[u8]) -> Result<Option<String>, E>,
-) -> Result<Stored, E> {
-    for _ in 0..TRIES_MAX {
-        let read = read_contacts(client, subject).await?;
-        let changed = change(&read)?;
-        let call = SCRIPT.call().key(keys::subject(subject)).arg(read);
-        let (call, stored) = match changed {
-            None => (call.arg(0), Stored::Kept),
-            // A subject that has nothing else is then unknown again.
-            Some(nothing) if nothing.is_empty() => (call.arg(0).arg(stored::CONTACTS), Stored::Written),
-            Some(changed) => (call.arg(1).arg(stored::CONTACTS).arg(changed), Stored::Written),
-        };
-        let answer: String = call.run(client).await?;
-        if answer == "written" {
-            return Ok(stored);
-        }
-    }
-    Ok(Stored::Changed)
 }

@@ -1,4 +1,4 @@
-//! Expected against seen: every number of the demonstration, judged. Pure; this is the part that can say no.
+//! ExpectedRun against seen: every number of the demonstration, judged. Pure. What differs makes the demonstration fail.
 
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::books::LastPage;
-use super::cast::Actor;
-use super::inbox::{Arrival, FAILURES, Facts};
+use super::number_format::grouped;
+use super::received::{AlertNumbers, FAILURES, ReceivedAttempt};
+use super::redis_state::FinalState;
+use super::scenario::SimulatedSubject;
 use super::traffic::Traffic;
-use super::words::grouped;
 use crate::contacts::Contact;
 use crate::types::alert::used_percent;
-use crate::types::{AlertId, Percent, Reason};
+use crate::types::{AlertId, Percent, RefusalReason};
 
 /// One number that was expected and one that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Check {
+pub(super) struct Comparison {
     /// What it belongs to.
     pub(super) section: &'static str,
     /// What was looked at.
@@ -30,38 +30,38 @@ pub(super) struct Check {
     pub(super) note: String,
     /// Whether they agree.
     #[serde(rename = "ok", serialize_with = "as_bool")]
-    pub(super) verdict: Verdict,
+    pub(super) result: ComparisonResult,
 }
 
 /// Whether expected and seen agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ComparisonResult {
     /// They do.
     Right,
     /// They don't.
     Wrong,
 }
 
-fn as_bool<S: serde::Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bool(*verdict == Verdict::Right)
+fn as_bool<S: serde::Serializer>(result: &ComparisonResult, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(*result == ComparisonResult::Right)
 }
 
 /// What the demonstration did, from which everything else follows.
 #[derive(Debug)]
-pub(super) struct Expected<'a> {
-    /// Who used what.
-    pub(super) cast: &'a [Actor],
+pub(super) struct ExpectedRun<'a> {
+    /// The subjects and what they used.
+    pub(super) subjects: &'a [SimulatedSubject],
     /// What was sent.
     pub(super) traffic: &'a Traffic,
 }
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ObservedRun {
     /// What Redis holds at the end.
-    pub(super) books: LastPage,
+    pub(super) state: FinalState,
     /// Everything that arrived, in order.
-    pub(super) arrivals: Vec<Arrival>,
+    pub(super) arrivals: Vec<ReceivedAttempt>,
     /// When the daemon that took over was ready; `None`: none did.
     pub(super) taken_over: Option<Instant>,
     /// How the last daemon ended, as [`ended`] says it.
@@ -77,7 +77,7 @@ pub(super) fn ended(status: ExitStatus) -> String {
 }
 
 /// Judges every number, in the order in which a reader wants them.
-pub(super) fn compare(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
+pub(super) fn compare(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
     let mut checks = counts(expected, seen);
     checks.extend(alerts(expected, seen));
     checks.extend(refusals(expected, seen));
@@ -87,62 +87,62 @@ pub(super) fn compare(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
 }
 
 /// How many checks failed.
-pub(super) fn wrong(checks: &[Check]) -> usize {
-    checks.iter().filter(|check| check.verdict == Verdict::Wrong).count()
+pub(super) fn wrong(checks: &[Comparison]) -> usize {
+    checks.iter().filter(|check| check.result == ComparisonResult::Wrong).count()
 }
 
 /// A check of two numbers.
-fn number(section: &'static str, what: impl Into<String>, expected: u64, seen: u64) -> Check {
+fn number(section: &'static str, what: impl Into<String>, expected: u64, seen: u64) -> Comparison {
     text(section, what, grouped(expected), grouped(seen))
 }
 
-fn text(section: &'static str, what: impl Into<String>, expected: String, seen: String) -> Check {
-    let verdict = if expected == seen { Verdict::Right } else { Verdict::Wrong };
-    Check { section, what: what.into(), expected, seen, note: String::new(), verdict }
+fn text(section: &'static str, what: impl Into<String>, expected: String, seen: String) -> Comparison {
+    let result = if expected == seen { ComparisonResult::Right } else { ComparisonResult::Wrong };
+    Comparison { section, what: what.into(), expected, seen, note: String::new(), result }
 }
 
-fn counts(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
-    let of = |(index, actor): (usize, &Actor)| {
-        let counted = seen.books.counts.get(index).copied().unwrap_or(0);
-        let what = format!("{}, {}", actor.subject, actor.metric);
-        let mut check = number("units counted", what, actor.total_units(), counted);
-        check.note = actor
+fn counts(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
+    let of = |(index, simulated): (usize, &SimulatedSubject)| {
+        let counted = seen.state.counts.get(index).copied().unwrap_or(0);
+        let what = format!("{}, {}", simulated.subject, simulated.metric);
+        let mut check = number("units counted", what, simulated.total_units(), counted);
+        check.note = simulated
             .limit
             .map_or_else(|| "no limit".to_owned(), |limit| format!("{:.1} %", used_percent(counted, limit.get())));
         check
     };
-    expected.cast.iter().enumerate().map(of).collect()
+    expected.subjects.iter().enumerate().map(of).collect()
 }
 
 /// What one alert came to.
-struct Fate<'a> {
-    actor: &'a Actor,
+struct ExpectedAlert<'a> {
+    simulated: &'a SimulatedSubject,
     percent: Percent,
     id: AlertId,
 }
 
-fn alerts(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
+fn alerts(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
     const SECTION: &str = "alerts and deliveries";
-    let fates: Vec<Fate<'_>> = expected
-        .cast
+    let expected_alerts: Vec<ExpectedAlert<'_>> = expected
+        .subjects
         .iter()
-        .flat_map(|actor| actor.reached().into_iter().map(move |percent| (actor, percent)))
-        .map(|(actor, percent)| Fate { actor, percent, id: actor.alert_id(percent) })
+        .flat_map(|simulated| simulated.reached().into_iter().map(move |percent| (simulated, percent)))
+        .map(|(simulated, percent)| ExpectedAlert { simulated, percent, id: simulated.alert_id(percent) })
         .collect();
-    let mut checks: Vec<Check> = fates.iter().map(|fate| one_alert(SECTION, fate, seen)).collect();
-    let is_ours = |id: &AlertId| fates.iter().any(|fate| fate.id == *id);
-    let unexpected = seen.books.raised.iter().filter(|alert| !is_ours(&alert.id)).count()
+    let mut checks: Vec<Comparison> = expected_alerts.iter().map(|alert| one_alert(SECTION, alert, seen)).collect();
+    let is_ours = |id: &AlertId| expected_alerts.iter().any(|alert| alert.id == *id);
+    let unexpected = seen.state.raised.iter().filter(|alert| !is_ours(&alert.id)).count()
         + seen.arrivals.iter().filter(|arrival| !is_ours(&arrival.alert)).count();
     checks.push(number(SECTION, "any other", 0, unexpected as u64));
     checks
 }
 
-fn one_alert(section: &'static str, fate: &Fate<'_>, seen: &Seen) -> Check {
-    let contacts = &fate.actor.contacts;
-    let raised = seen.books.raised.iter().filter(|alert| alert.id == fate.id).count();
-    let reached: Vec<Reached> = contacts.iter().map(|contact| reached(&fate.id, contact, seen)).collect();
+fn one_alert(section: &'static str, alert: &ExpectedAlert<'_>, seen: &ObservedRun) -> Comparison {
+    let contacts = &alert.simulated.contacts;
+    let raised = seen.state.raised.iter().filter(|alert| alert.id == alert.id).count();
+    let reached: Vec<DeliveryResult> = contacts.iter().map(|contact| reached(&alert.id, contact, seen)).collect();
     let delivered = reached.iter().filter(|reached| reached.accepted > 0).count();
-    let what = format!("{} {} %, {}", fate.actor.subject, fate.percent, channels(contacts));
+    let what = format!("{} {} %, {}", alert.simulated.subject, alert.percent, channels(contacts));
     let mut check = text(section, what, came_to(1, contacts.len()), came_to(raised, delivered));
     let mut notes = Vec::new();
     if let Some(attempt) = reached.iter().filter_map(|reached| reached.first_accepted).find(|attempt| *attempt > 1) {
@@ -153,9 +153,9 @@ fn one_alert(section: &'static str, fate: &Fate<'_>, seen: &Seen) -> Check {
         notes.push(format!("{resent} sent again"));
     }
     // At-least-once: what the killed daemon could not settle is sent again, with the same id. Nothing else may be.
-    if reached.iter().any(|reached| reached.doubled == Doubled::WithoutExcuse) {
+    if reached.iter().any(|reached| reached.doubled == Repetition::WithoutExcuse) {
         notes.push("although no kill came between".to_owned());
-        check.verdict = Verdict::Wrong;
+        check.result = ComparisonResult::Wrong;
     } else if resent > 0 {
         notes.push("after the kill, same id".to_owned());
     }
@@ -172,57 +172,58 @@ fn channels(contacts: &[Contact]) -> String {
 }
 
 /// How one delivery arrived.
-struct Reached {
+struct DeliveryResult {
     /// How often it was taken.
     accepted: usize,
     /// At which attempt first; attempts are counted from 1.
     first_accepted: Option<usize>,
-    doubled: Doubled,
+    doubled: Repetition,
 }
 
 #[derive(PartialEq, Eq)]
-enum Doubled {
+enum Repetition {
     No,
     ByTheKill,
     WithoutExcuse,
 }
 
-fn reached(alert: &AlertId, contact: &Contact, seen: &Seen) -> Reached {
-    let attempts: Vec<&Arrival> =
+fn reached(alert: &AlertId, contact: &Contact, seen: &ObservedRun) -> DeliveryResult {
+    let attempts: Vec<&ReceivedAttempt> =
         seen.arrivals.iter().filter(|one| one.alert == *alert && one.contact.as_ref() == Some(&contact.id)).collect();
-    let accepted: Vec<&Arrival> = attempts.iter().copied().filter(|arrival| arrival.is_accepted()).collect();
-    let excused = |first: &Arrival| seen.taken_over.is_some_and(|taken_over| first.at <= taken_over);
+    let accepted: Vec<&ReceivedAttempt> = attempts.iter().copied().filter(|arrival| arrival.is_accepted()).collect();
+    let excused = |first: &ReceivedAttempt| seen.taken_over.is_some_and(|taken_over| first.at <= taken_over);
     let doubled = match accepted.as_slice() {
-        [] | [_] => Doubled::No,
-        [first, second] if excused(first) && !excused(second) => Doubled::ByTheKill,
-        _ => Doubled::WithoutExcuse,
+        [] | [_] => Repetition::No,
+        [first, second] if excused(first) && !excused(second) => Repetition::ByTheKill,
+        _ => Repetition::WithoutExcuse,
     };
     let first_accepted = attempts.iter().position(|arrival| arrival.is_accepted()).map(|index| index + 1);
-    Reached { accepted: accepted.len(), first_accepted, doubled }
+    DeliveryResult { accepted: accepted.len(), first_accepted, doubled }
 }
 
-fn refusals(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
+fn refusals(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
     const SECTION: &str = "events refused";
-    let of = |(reason, count): (&Reason, &u64)| {
-        let seen = seen.books.refused.get(reason.as_str()).copied().unwrap_or(0);
+    let of = |(reason, count): (&RefusalReason, &u64)| {
+        let seen = seen.state.refused.get(reason.as_str()).copied().unwrap_or(0);
         number(SECTION, reason.as_str(), *count, seen)
     };
-    let mut checks: Vec<Check> = expected.traffic.refused.iter().map(of).collect();
+    let mut checks: Vec<Comparison> = expected.traffic.refused.iter().map(of).collect();
     let known = |reason: &str| expected.traffic.refused.keys().any(|known| known.as_str() == reason);
-    let unexpected: BTreeMap<_, _> = seen.books.refused.iter().filter(|(reason, _)| !known(reason)).collect();
+    let unexpected: BTreeMap<_, _> = seen.state.refused.iter().filter(|(reason, _)| !known(reason)).collect();
     for (reason, count) in unexpected {
         checks.push(number(SECTION, reason.as_str(), 0, *count));
     }
     checks
 }
 
-fn totals(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
-    const SECTION: &str = "the daemon's own books";
-    let totals = &seen.books.totals;
-    let counted: u64 = expected.cast.iter().map(|actor| u64::from(actor.events)).sum();
-    let reached = |actor: &Actor| actor.reached().len() as u64;
-    let raised: u64 = expected.cast.iter().map(reached).sum();
-    let made: u64 = expected.cast.iter().map(|actor| reached(actor) * actor.contacts.len() as u64).sum();
+fn totals(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
+    const SECTION: &str = "the daemon's own state";
+    let totals = &seen.state.totals;
+    let counted: u64 = expected.subjects.iter().map(|simulated| u64::from(simulated.events)).sum();
+    let reached = |simulated: &SimulatedSubject| simulated.reached().len() as u64;
+    let raised: u64 = expected.subjects.iter().map(reached).sum();
+    let made: u64 =
+        expected.subjects.iter().map(|simulated| reached(simulated) * simulated.contacts.len() as u64).sum();
     let balance = totals.delivered + totals.dead + totals.muted + totals.expired + totals.cancelled + totals.pending;
     let mut repeated = number(SECTION, "ids seen before", expected.traffic.repeated, totals.duplicates);
     repeated.note = "not counted again".to_owned();
@@ -230,7 +231,7 @@ fn totals(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
         number(SECTION, "events counted", counted, totals.counted),
         repeated,
         number(SECTION, "events refused", expected.traffic.refused.values().sum(), totals.refused),
-        number(SECTION, "events left unread", 0, seen.books.unread),
+        number(SECTION, "events left unread", 0, seen.state.unread),
         number(SECTION, "alerts raised", raised, totals.raised),
         number(SECTION, "deliveries made", made, totals.made),
         number(SECTION, "deliveries delivered", made, totals.delivered),
@@ -241,15 +242,15 @@ fn totals(expected: &Expected<'_>, seen: &Seen) -> Vec<Check> {
 }
 
 /// What the receivers say about what they got.
-fn messages(seen: &Seen) -> Vec<Check> {
+fn messages(seen: &ObservedRun) -> Vec<Comparison> {
     const SECTION: &str = "what the receivers say";
     let arrivals = &seen.arrivals;
     let sound = arrivals.iter().filter(|arrival| arrival.trouble.is_none()).count();
     let mut signed = number(SECTION, "signatures and mails in order", arrivals.len() as u64, sound as u64);
     signed.note = arrivals.iter().find_map(|arrival| arrival.trouble.clone()).unwrap_or_default();
-    let agrees = |arrival: &&Arrival| {
-        let record = seen.books.raised.iter().find(|alert| alert.id == arrival.alert);
-        let facts = record.map(|alert| Facts {
+    let agrees = |arrival: &&ReceivedAttempt| {
+        let record = seen.state.raised.iter().find(|alert| alert.id == arrival.alert);
+        let facts = record.map(|alert| AlertNumbers {
             percent: u64::from(alert.threshold_percent.get()),
             used: alert.used,
             limit: alert.limit,
@@ -267,8 +268,8 @@ fn messages(seen: &Seen) -> Vec<Check> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::cast::{Receivers, cast};
-    use super::super::inbox::FAILURE;
+    use super::super::received::FAILURE;
+    use super::super::scenario::{ReceiverUrls, subjects};
     use super::*;
     use crate::outbox::Totals;
     use crate::types::{Alert, UnixMs};
@@ -276,38 +277,38 @@ mod tests {
     const NOW: UnixMs = UnixMs(1_795_250_000_000);
 
     struct Script {
-        cast: Vec<Actor>,
+        subjects: Vec<SimulatedSubject>,
         traffic: Traffic,
         began: Instant,
     }
 
     impl Script {
         fn new() -> Self {
-            let receivers = Receivers { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
-            let cast = cast(NOW, receivers).expect("a cast");
-            Self { traffic: Traffic::plan(&cast), cast, began: Instant::now() }
+            let receivers = ReceiverUrls { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
+            let subjects = subjects(NOW, receivers).expect("a scenario");
+            Self { traffic: Traffic::plan(&subjects), subjects, began: Instant::now() }
         }
 
-        fn checks(&self, seen: &Seen) -> Vec<Check> {
-            compare(&Expected { cast: &self.cast, traffic: &self.traffic }, seen)
+        fn checks(&self, seen: &ObservedRun) -> Vec<Comparison> {
+            compare(&ExpectedRun { subjects: &self.subjects, traffic: &self.traffic }, seen)
         }
 
         /// What is wrong, by name.
-        fn wrong(&self, seen: &Seen) -> Vec<String> {
+        fn wrong(&self, seen: &ObservedRun) -> Vec<String> {
             let checks = self.checks(seen).into_iter();
-            checks.filter(|check| check.verdict == Verdict::Wrong).map(|check| check.what).collect()
+            checks.filter(|check| check.result == ComparisonResult::Wrong).map(|check| check.what).collect()
         }
 
-        fn alert(actor: &Actor, percent: Percent) -> Alert {
-            let limit = actor.limit.expect("only limits alert");
+        fn alert(simulated: &SimulatedSubject, percent: Percent) -> Alert {
+            let limit = simulated.limit.expect("only limits alert");
             Alert {
-                id: actor.alert_id(percent),
-                subject: actor.subject.clone(),
-                metric: actor.metric.clone(),
+                id: simulated.alert_id(percent),
+                subject: simulated.subject.clone(),
+                metric: simulated.metric.clone(),
                 threshold_percent: percent,
                 limit: limit.get(),
                 plan: "free".to_owned(),
-                day: actor.day,
+                day: simulated.day,
                 timezone: "UTC".to_owned(),
                 resets_at_ms: NOW,
                 used: u64::try_from(percent.threshold_units(limit)).expect("small"),
@@ -315,56 +316,57 @@ mod tests {
             }
         }
 
-        fn arrival(&self, alert: &Alert, contact: &Contact, second: u64) -> Arrival {
+        fn arrival(&self, alert: &Alert, contact: &Contact, second: u64) -> ReceivedAttempt {
             let percent = u64::from(alert.threshold_percent.get());
-            Arrival {
+            ReceivedAttempt {
                 channel: contact.channel(),
                 contact: Some(contact.id.clone()),
                 alert: alert.id.clone(),
                 status: 204,
-                facts: Some(Facts { percent, used: alert.used, limit: alert.limit }),
+                facts: Some(AlertNumbers { percent, used: alert.used, limit: alert.limit }),
                 trouble: None,
                 at: self.began + Duration::from_secs(second),
             }
         }
 
         /// A demonstration in which everything is right; the daemon was replaced at second 5, everything arrived at second 2.
-        fn right(&self) -> Seen {
-            let mut seen = Seen {
+        fn right(&self) -> ObservedRun {
+            let mut seen = ObservedRun {
                 taken_over: Some(self.began + Duration::from_secs(5)),
                 ended: ENDED_WELL.to_owned(),
-                ..Seen::default()
+                ..ObservedRun::default()
             };
-            let books = &mut seen.books;
-            books.counts = self.cast.iter().map(Actor::total_units).collect();
-            books.refused = self.traffic.refused.iter().map(|(reason, n)| (reason.to_string(), *n)).collect();
-            for actor in &self.cast {
-                for alert in actor.reached().into_iter().map(|percent| Self::alert(actor, percent)) {
-                    for contact in &actor.contacts {
+            let state = &mut seen.state;
+            state.counts = self.subjects.iter().map(SimulatedSubject::total_units).collect();
+            state.refused = self.traffic.refused.iter().map(|(reason, n)| (reason.to_string(), *n)).collect();
+            for simulated in &self.subjects {
+                for alert in simulated.reached().into_iter().map(|percent| Self::alert(simulated, percent)) {
+                    for contact in &simulated.contacts {
                         let arrival = self.arrival(&alert, contact, 2);
                         if contact.address().ends_with("/frank") {
-                            seen.arrivals.extend(vec![Arrival { status: FAILURE, ..arrival.clone() }; FAILURES]);
+                            seen.arrivals
+                                .extend(vec![ReceivedAttempt { status: FAILURE, ..arrival.clone() }; FAILURES]);
                         }
                         seen.arrivals.push(arrival);
-                        books.totals.made += 1;
+                        state.totals.made += 1;
                     }
-                    books.raised.push(alert);
+                    state.raised.push(alert);
                 }
             }
-            books.totals = Totals {
-                counted: self.cast.iter().map(|actor| u64::from(actor.events)).sum(),
+            state.totals = Totals {
+                counted: self.subjects.iter().map(|simulated| u64::from(simulated.events)).sum(),
                 refused: self.traffic.refused.values().sum(),
                 duplicates: self.traffic.repeated,
-                raised: books.raised.len() as u64,
-                delivered: books.totals.made,
-                ..books.totals.clone()
+                raised: state.raised.len() as u64,
+                delivered: state.totals.made,
+                ..state.totals.clone()
             };
             seen
         }
 
         /// One more copy of the first arrival, at this second.
-        fn again(&self, seen: &mut Seen, second: u64) {
-            let copy = Arrival { at: self.began + Duration::from_secs(second), ..seen.arrivals[0].clone() };
+        fn again(&self, seen: &mut ObservedRun, second: u64) {
+            let copy = ReceivedAttempt { at: self.began + Duration::from_secs(second), ..seen.arrivals[0].clone() };
             seen.arrivals.push(copy);
         }
     }
@@ -383,7 +385,7 @@ mod tests {
         let script = Script::new();
         for off in [-1, 1] {
             let mut seen = script.right();
-            seen.books.counts[0] = seen.books.counts[0].saturating_add_signed(off);
+            seen.state.counts[0] = seen.state.counts[0].saturating_add_signed(off);
             assert_eq!(script.wrong(&seen), ["alice, requests"]);
         }
     }
@@ -393,10 +395,10 @@ mod tests {
     fn an_alert_that_is_missing_is_wrong() {
         let script = Script::new();
         let mut unraised = script.right();
-        unraised.books.raised.remove(0);
+        unraised.state.raised.remove(0);
         assert!(script.wrong(&unraised).contains(&"alice 80 %, email".to_owned()));
         let mut undelivered = script.right();
-        let carol = script.cast.iter().find(|actor| actor.contacts.len() == 2).expect("two contacts");
+        let carol = script.subjects.iter().find(|simulated| simulated.contacts.len() == 2).expect("two contacts");
         let lost = &carol.contacts[1].id;
         undelivered.arrivals.retain(|arrival| arrival.contact.as_ref() != Some(lost));
         assert_eq!(script.wrong(&undelivered), ["carol 80 %, email + webhook", "carol 100 %, email + webhook"]);
@@ -424,7 +426,7 @@ mod tests {
         let script = Script::new();
         let mut seen = script.right();
         let stranger = AlertId::from_stored("alert_0");
-        seen.books.raised[0].id = stranger.clone();
+        seen.state.raised[0].id = stranger.clone();
         seen.arrivals[0].alert = stranger;
         assert_eq!(script.wrong(&seen), ["alice 80 %, email", "any other"]);
     }
@@ -433,22 +435,22 @@ mod tests {
     #[test]
     fn each_other_number_can_be_wrong() {
         let script = Script::new();
-        let wrong = |spoil: fn(&mut Seen)| {
+        let wrong = |spoil: fn(&mut ObservedRun)| {
             let mut seen = script.right();
             spoil(&mut seen);
             script.wrong(&seen)
         };
-        assert_eq!(wrong(|seen| seen.books.refused = BTreeMap::new()).len(), script.traffic.refused.len());
+        assert_eq!(wrong(|seen| seen.state.refused = BTreeMap::new()).len(), script.traffic.refused.len());
         assert_eq!(
-            wrong(|seen| *seen.books.refused.entry("wrong_partition".to_owned()).or_default() += 1),
+            wrong(|seen| *seen.state.refused.entry("wrong_partition".to_owned()).or_default() += 1),
             ["wrong_partition"]
         );
-        assert_eq!(wrong(|seen| seen.books.totals.counted += 1), ["events counted"]);
-        assert_eq!(wrong(|seen| seen.books.totals.duplicates -= 1), ["ids seen before"]);
-        assert_eq!(wrong(|seen| seen.books.totals.refused += 1), ["events refused"]);
-        assert_eq!(wrong(|seen| seen.books.unread = 1), ["events left unread"]);
-        assert_eq!(wrong(|seen| seen.books.totals.raised += 1), ["alerts raised"]);
-        assert_eq!(wrong(|seen| seen.books.totals.pending += 1), ["delivered + dead + ... + pending"]);
+        assert_eq!(wrong(|seen| seen.state.totals.counted += 1), ["events counted"]);
+        assert_eq!(wrong(|seen| seen.state.totals.duplicates -= 1), ["ids seen before"]);
+        assert_eq!(wrong(|seen| seen.state.totals.refused += 1), ["events refused"]);
+        assert_eq!(wrong(|seen| seen.state.unread = 1), ["events left unread"]);
+        assert_eq!(wrong(|seen| seen.state.totals.raised += 1), ["alerts raised"]);
+        assert_eq!(wrong(|seen| seen.state.totals.pending += 1), ["delivered + dead + ... + pending"]);
         assert_eq!(wrong(|seen| seen.taken_over = None), ["kills survived"]);
         assert_eq!(wrong(|seen| seen.ended = "signal: 9 (SIGKILL)".to_owned()), ["end after SIGTERM"]);
         assert_eq!(

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{interval, timeout};
 
-use super::cast::{FALLBACK_ADDRESS, FREE_LIMIT, PLAN_THRESHOLDS, PRO_LIMIT};
+use super::scenario::{FALLBACK_ADDRESS, FREE_LIMIT, PLAN_THRESHOLDS, PRO_LIMIT};
 use crate::terminal::hint;
 
 /// How long it may take until it is ready.
@@ -26,13 +26,13 @@ const READY_MAX: Duration = Duration::from_secs(20);
 /// How long it may take to drain. Longer than an attempt's deadline.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Between two looks at a daemon that is not ready yet.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 /// How many lines of its log an error shows.
 const LAST_LINES: usize = 3;
 
 /// Where the parts are that the daemon is told about.
 #[derive(Debug)]
-pub(super) struct Wiring<'a> {
+pub(super) struct DaemonEndpoints<'a> {
     /// The embedded server's port.
     pub(super) redis_port: u16,
     /// The catcher of mail.
@@ -40,14 +40,14 @@ pub(super) struct Wiring<'a> {
 }
 
 /// Writes the configuration and tells where it is.
-pub(super) fn configure(folder: &Path, wiring: &Wiring<'_>) -> anyhow::Result<PathBuf> {
+pub(super) fn configure(folder: &Path, endpoints: &DaemonEndpoints<'_>) -> anyhow::Result<PathBuf> {
     let path = folder.join("demo.toml");
-    fs::write(&path, configuration(wiring)).with_context(|| format!("write {}", path.display()))?;
+    fs::write(&path, configuration(endpoints)).with_context(|| format!("write {}", path.display()))?;
     Ok(path)
 }
 
 /// Deadlines are short, because a delivery whose daemon was killed waits until its lease (deadline + 5 s) has run out.
-fn configuration(Wiring { redis_port, smtp_url }: &Wiring<'_>) -> String {
+fn configuration(DaemonEndpoints { redis_port, smtp_url }: &DaemonEndpoints<'_>) -> String {
     let thresholds = PLAN_THRESHOLDS;
     format!(
         r#"default_plan = "free"
@@ -127,7 +127,7 @@ impl Daemon {
     /// Waits until `/readyz` says 200; where it serves.
     pub(super) async fn ready(&mut self) -> anyhow::Result<SocketAddr> {
         let waiting = async {
-            let mut looks = interval(LOOK_EVERY);
+            let mut looks = interval(POLL_EVERY);
             loop {
                 looks.tick().await;
                 if let Some(status) = self.child.try_wait().context("look at the daemon")? {
@@ -143,7 +143,7 @@ impl Daemon {
         match timeout(READY_MAX, waiting).await {
             Ok(ready) => ready,
             Err(_) => Err(hint::failed(
-                format_args!("the daemon was not ready within {} s{}", READY_MAX.as_secs(), last_words(&self.log)),
+                format_args!("the daemon was not ready within {} s{}", READY_MAX.as_secs(), log_tail(&self.log)),
                 HINT,
             )),
         }
@@ -180,7 +180,7 @@ impl Daemon {
     }
 
     fn ended_with(&self, status: ExitStatus) -> anyhow::Error {
-        hint::failed(format_args!("the daemon ended by itself ({status}){}", last_words(&self.log)), HINT)
+        hint::failed(format_args!("the daemon ended by itself ({status}){}", log_tail(&self.log)), HINT)
     }
 }
 
@@ -206,7 +206,7 @@ async fn is_ready(address: SocketAddr) -> io::Result<bool> {
 }
 
 /// The end of its log, for an error.
-fn last_words(log: &Path) -> String {
+fn log_tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let mut words = String::new();
@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn the_configuration_is_one() {
         let folder = tempfile::tempdir().expect("a folder");
-        let wiring = Wiring { redis_port: 6399, smtp_url: "smtp://127.0.0.1:2525" };
-        let path = configure(folder.path(), &wiring).expect("written");
+        let endpoints = DaemonEndpoints { redis_port: 6399, smtp_url: "smtp://127.0.0.1:2525" };
+        let path = configure(folder.path(), &endpoints).expect("written");
         let config = Config::load(Some(&path), []).expect("valid");
         assert_eq!(config.plans["pro"].limits.len(), 1);
         assert_eq!(config.fallback.contacts.len(), 1);

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 /// What the demonstration wants to know of a mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReadMail {
+pub(super) struct ParsedMail {
     /// `X-Quotabell-Alert`.
     pub(super) alert: String,
     /// `Message-ID`, without brackets.
@@ -16,7 +16,7 @@ pub(super) struct ReadMail {
 
 /// Why a mail can't be shown to anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BrokenMail {
+pub(super) enum MailError {
     /// A header that must be there once.
     #[error("the mail has no header {0}")]
     Header(&'static str),
@@ -29,15 +29,15 @@ pub(super) enum BrokenMail {
 }
 
 /// Takes a mail apart: its ids and its text. Both a text and an HTML part must be there.
-pub(super) fn read(raw: &str) -> Result<ReadMail, BrokenMail> {
-    let (head, body) = raw.split_once("\r\n\r\n").ok_or(BrokenMail::Parts)?;
-    let header = |name| value_of(head, name).ok_or(BrokenMail::Header(name));
-    let parts = parts_of(&header("Content-Type")?, body).ok_or(BrokenMail::Parts)?;
-    part_of(&parts, "text/html").ok_or(BrokenMail::Part("text/html"))?;
-    Ok(ReadMail {
+pub(super) fn read(raw: &str) -> Result<ParsedMail, MailError> {
+    let (head, body) = raw.split_once("\r\n\r\n").ok_or(MailError::Parts)?;
+    let header = |name| value_of(head, name).ok_or(MailError::Header(name));
+    let parts = parts_of(&header("Content-Type")?, body).ok_or(MailError::Parts)?;
+    part_of(&parts, "text/html").ok_or(MailError::Part("text/html"))?;
+    Ok(ParsedMail {
         alert: header("X-Quotabell-Alert")?,
         message_id: header("Message-ID")?.trim_matches(['<', '>']).to_owned(),
-        text: part_of(&parts, "text/plain").ok_or(BrokenMail::Part("text/plain"))?,
+        text: part_of(&parts, "text/plain").ok_or(MailError::Part("text/plain"))?,
     })
 }
 
@@ -156,8 +156,8 @@ mod tests {
     /// A mail without its HTML part, or without the alert's id, must not pass for a good one.
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(read(&MAIL.replace("text/html", "text/css")), Err(BrokenMail::Part("text/html")));
-        assert_eq!(read(&MAIL.replace("X-Quotabell", "X-Other")), Err(BrokenMail::Header("X-Quotabell-Alert")));
-        assert_eq!(read("hello"), Err(BrokenMail::Parts));
+        assert_eq!(read(&MAIL.replace("text/html", "text/css")), Err(MailError::Part("text/html")));
+        assert_eq!(read(&MAIL.replace("X-Quotabell", "X-Other")), Err(MailError::Header("X-Quotabell-Alert")));
+        assert_eq!(read("hello"), Err(MailError::Parts));
     }
 }

@@ -1,7 +1,7 @@
 //! What people see: lines as things happen, and on a terminal bars that grow below them.
 //!
 //! Lines go to stdout (to stderr with `--json`), bars to stderr. Where there is no terminal, lines say now and then how far the
-//! counts are, and nothing is coloured. Read next: `gauges`, the bars.
+//! counts are, and nothing is coloured. Read next: `progress`, the bars.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 
-use super::words::clock;
+use super::number_format::clock;
 use crate::terminal::output::{Format, printable};
 
 /// The width of the label of a line, so that most lines fit into 80 columns.
 const LABEL_WIDTH: usize = 7;
 /// The same while the scene is set.
-const SCENE_LABEL_WIDTH: usize = 8;
+const SETUP_LABEL_WIDTH: usize = 8;
 
-/// What a line is about; it decides label and colour.
+/// What a line is kind; it decides label and colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum LineKind {
     /// The scene is set.
-    Scene(&'static str),
+    Setup(&'static str),
     /// An alert was taken by its receiver.
     Alert,
     /// A receiver failed.
@@ -67,10 +67,10 @@ impl Colour {
     }
 }
 
-impl About {
+impl LineKind {
     const fn label(self) -> &'static str {
         match self {
-            Self::Scene(label) => label,
+            Self::Setup(label) => label,
             Self::Alert => "alert",
             Self::Failed => "failed",
             Self::Refused => "refused",
@@ -82,7 +82,7 @@ impl About {
 
     const fn colour(self) -> Colour {
         match self {
-            Self::Scene(_) | Self::Daemon => Colour::Cyan,
+            Self::Setup(_) | Self::Daemon => Colour::Cyan,
             Self::Alert => Colour::Green,
             Self::Failed | Self::Refused => Colour::Yellow,
             Self::Kill => Colour::Red,
@@ -93,7 +93,7 @@ impl About {
 
 /// Where lines go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Voice {
+enum OutputStream {
     Stdout,
     /// Stdout belongs to the JSON.
     Stderr,
@@ -101,7 +101,7 @@ enum Voice {
 
 /// Whether lines are coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paint {
+pub(super) enum ColourMode {
     /// They are.
     Coloured,
     /// They are not.
@@ -111,8 +111,8 @@ pub(super) enum Paint {
 /// The screen.
 #[derive(Debug)]
 pub(super) struct Screen {
-    voice: Voice,
-    paint: Paint,
+    stream: OutputStream,
+    colours: ColourMode,
     started: Instant,
     multi: Option<MultiProgress>,
 }
@@ -120,17 +120,17 @@ pub(super) struct Screen {
 impl Screen {
     /// The screen of this process; the clock of its lines starts now.
     pub(super) fn new(format: Format) -> Self {
-        let voice = if format == Format::Json { Voice::Stderr } else { Voice::Stdout };
+        let stream = if format == Format::Json { OutputStream::Stderr } else { OutputStream::Stdout };
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let terminal = match voice {
-            Voice::Stdout => io::stdout().is_terminal(),
-            Voice::Stderr => io::stderr().is_terminal(),
+        let terminal = match stream {
+            OutputStream::Stdout => io::stdout().is_terminal(),
+            OutputStream::Stderr => io::stderr().is_terminal(),
         };
-        let paint = if terminal && !no_color && !dumb { Paint::Coloured } else { Paint::Plain };
+        let colours = if terminal && !no_color && !dumb { ColourMode::Coloured } else { ColourMode::Plain };
         let bars = io::stderr().is_terminal() && !dumb;
         let multi = bars.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
-        Self { voice, paint, started: Instant::now(), multi }
+        Self { stream, colours, started: Instant::now(), multi }
     }
 
     /// How long it has been.
@@ -140,18 +140,18 @@ impl Screen {
 
     /// Text in a colour, where there are colours.
     pub(super) fn paint(&self, colour: Colour, text: impl fmt::Display) -> String {
-        match self.paint {
-            Paint::Coloured => format!("\x1b[{}m{text}\x1b[0m", colour.code()),
-            Paint::Plain => text.to_string(),
+        match self.colours {
+            ColourMode::Coloured => format!("\x1b[{}m{text}\x1b[0m", colour.code()),
+            ColourMode::Plain => text.to_string(),
         }
     }
 
     /// Prints a line as it is.
     pub(super) fn line(&self, line: impl fmt::Display) -> anyhow::Result<()> {
-        let write = || match self.voice {
-            Voice::Stdout => writeln!(io::stdout().lock(), "{line}"),
+        let write = || match self.stream {
+            OutputStream::Stdout => writeln!(io::stdout().lock(), "{line}"),
             // Nobody listens any more: the JSON is still wanted.
-            Voice::Stderr => writeln!(io::stderr().lock(), "{line}").or(Ok(())),
+            OutputStream::Stderr => writeln!(io::stderr().lock(), "{line}").or(Ok(())),
         };
         let written = match &self.multi {
             Some(multi) => multi.suspend(write),
@@ -161,23 +161,23 @@ impl Screen {
     }
 
     /// Says what has happened, and when.
-    pub(super) fn say(&self, about: About, what: impl fmt::Display) -> anyhow::Result<()> {
-        let width = if matches!(about, About::Scene(_)) { SCENE_LABEL_WIDTH } else { LABEL_WIDTH };
-        let label = self.paint(about.colour(), format_args!("{:width$}", about.label()));
+    pub(super) fn say(&self, kind: LineKind, what: impl fmt::Display) -> anyhow::Result<()> {
+        let width = if matches!(kind, LineKind::Setup(_)) { SETUP_LABEL_WIDTH } else { LABEL_WIDTH };
+        let label = self.paint(kind.colour(), format_args!("{:width$}", kind.label()));
         let what = printable(&what.to_string());
-        let what = if about == About::Usage { self.paint(Colour::Dim, what) } else { what };
-        let time = match about {
-            About::Scene(_) => String::new(),
+        let what = if kind == LineKind::Usage { self.paint(Colour::Dim, what) } else { what };
+        let time = match kind {
+            LineKind::Setup(_) => String::new(),
             _ => format!("{}  ", clock(self.elapsed())),
         };
         self.line(format_args!("{}{label}  {what}", self.paint(Colour::Dim, time)))
     }
 
     /// The same, with an explanation where there is room for it: lines of a terminal would wrap.
-    pub(super) fn say_more(&self, about: About, what: impl fmt::Display, why: &str) -> anyhow::Result<()> {
+    pub(super) fn say_with_reason(&self, kind: LineKind, what: impl fmt::Display, why: &str) -> anyhow::Result<()> {
         match self.multi {
-            Some(_) => self.say(about, what),
-            None => self.say(about, format_args!("{what}: {why}")),
+            Some(_) => self.say(kind, what),
+            None => self.say(kind, format_args!("{what}: {why}")),
         }
     }
 
@@ -187,7 +187,7 @@ impl Screen {
     }
 
     /// Whether there are colours.
-    pub(super) const fn paints(&self) -> Paint {
-        self.paint
+    pub(super) const fn colour_mode(&self) -> ColourMode {
+        self.colours
     }
 }

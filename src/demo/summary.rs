@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::compare::{Check, Verdict, wrong};
+use super::compare::{Comparison, ComparisonResult, wrong};
 use super::screen::{Colour, Screen};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, Output};
@@ -12,11 +12,11 @@ use crate::terminal::output::{Format, Output};
 struct Summary<'a> {
     ok: bool,
     seconds: f64,
-    checks: &'a [Check],
+    checks: &'a [Comparison],
 }
 
 /// Shows the checks; a failure when one of them is wrong.
-pub(super) fn show(screen: &Screen, format: Format, checks: &[Check]) -> anyhow::Result<()> {
+pub(super) fn show(screen: &Screen, format: Format, checks: &[Comparison]) -> anyhow::Result<()> {
     let seconds = screen.elapsed().as_secs_f64();
     match format {
         Format::Json => {
@@ -26,14 +26,14 @@ pub(super) fn show(screen: &Screen, format: Format, checks: &[Check]) -> anyhow:
         }
         Format::Table => table(screen, checks)?,
     }
-    verdict(checks)?;
+    fail_if_wrong(checks)?;
     let all = format!("all {} numbers are as expected, after {seconds:.1} s", checks.len());
     screen.line("")?;
     screen.line(screen.paint(Colour::Green, all))
 }
 
 /// Fails when a check is wrong: this is what makes the exit code 1.
-pub(super) fn verdict(checks: &[Check]) -> anyhow::Result<()> {
+pub(super) fn fail_if_wrong(checks: &[Comparison]) -> anyhow::Result<()> {
     match wrong(checks) {
         0 => Ok(()),
         wrong => Err(hint::failed(
@@ -50,7 +50,7 @@ pub(super) fn show_next(screen: &Screen) -> anyhow::Result<()> {
     screen.line("redis-cli -p 6399 XADD usage '*' subject alice units 4000    (more in README.md)")
 }
 
-fn table(screen: &Screen, checks: &[Check]) -> anyhow::Result<()> {
+fn table(screen: &Screen, checks: &[Comparison]) -> anyhow::Result<()> {
     for section in checks.chunk_by(|a, b| a.section == b.section) {
         screen.line("")?;
         rows(section).iter().try_for_each(|row| screen.line(painted(screen, row)))?;
@@ -69,9 +69,9 @@ struct Row {
 }
 
 /// A section's heading and lines. Pure.
-fn rows(section: &[Check]) -> Vec<Row> {
+fn rows(section: &[Comparison]) -> Vec<Row> {
     let name = section.first().map_or("", |check| check.section);
-    let widest = |of: fn(&Check) -> &str, least: usize| {
+    let widest = |of: fn(&Comparison) -> &str, least: usize| {
         section.iter().map(|check| of(check).chars().count()).max().unwrap_or(0).max(least)
     };
     let what = widest(|check| &check.what, name.len().saturating_sub(2)) + 2;
@@ -81,7 +81,7 @@ fn rows(section: &[Check]) -> Vec<Row> {
     let mut rows = vec![Row { head: line(name, "expected", "seen"), mark: "", note: String::new() }];
     rows.extend(section.iter().map(|check| Row {
         head: line(&format!("  {}", check.what), &check.expected, &check.seen),
-        mark: if check.verdict == Verdict::Right { "ok" } else { "WRONG" },
+        mark: if check.result == ComparisonResult::Right { "ok" } else { "WRONG" },
         note: check.note.clone(),
     }));
     rows
@@ -101,33 +101,34 @@ fn painted(screen: &Screen, row: &Row) -> String {
 mod tests {
     use super::*;
 
-    fn check(seen: &str, verdict: Verdict) -> Check {
-        Check {
+    fn check(seen: &str, result: ComparisonResult) -> Comparison {
+        Comparison {
             section: "units counted",
             what: "alice, requests".to_owned(),
             expected: "5,600".to_owned(),
             seen: seen.to_owned(),
             note: String::new(),
-            verdict,
+            result,
         }
     }
 
     /// A wrong number must be seen at a glance and by the shell.
     #[test]
     fn a_wrong_number_is_marked_and_fails() {
-        let checks = [check("5,600", Verdict::Right), check("5,599", Verdict::Wrong)];
+        let checks = [check("5,600", ComparisonResult::Right), check("5,599", ComparisonResult::Wrong)];
         let marks: Vec<&str> = rows(&checks).iter().map(|row| row.mark).collect();
         assert_eq!(marks, ["", "ok", "WRONG"]);
-        let report = hint::report(&verdict(&checks));
+        let report = hint::report(&fail_if_wrong(&checks));
         assert_eq!(report.exit, hint::Exit::Failed);
         assert!(report.text.starts_with("error: 1 of 2 numbers are not as expected"), "{}", report.text);
-        assert_eq!(hint::report(&verdict(&checks[..1])).exit, hint::Exit::Done);
+        assert_eq!(hint::report(&fail_if_wrong(&checks[..1])).exit, hint::Exit::Done);
     }
 
     /// Columns that don't line up hide a wrong digit.
     #[test]
     fn columns_line_up() {
-        let lines: Vec<String> = rows(&[check("5,600", Verdict::Right)]).into_iter().map(|row| row.head).collect();
+        let lines: Vec<String> =
+            rows(&[check("5,600", ComparisonResult::Right)]).into_iter().map(|row| row.head).collect();
         assert_eq!(lines, ["units counted      expected   seen", "  alice, requests     5,600  5,600"]);
     }
 }

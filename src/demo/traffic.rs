@@ -8,8 +8,8 @@ use redis::Pipeline;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval};
 
-use super::cast::Actor;
-use crate::types::{Reason, UnixMs};
+use super::scenario::SimulatedSubject;
+use crate::types::{RefusalReason, UnixMs};
 use crate::wire::RedisClient;
 
 /// Between two writes.
@@ -24,8 +24,8 @@ const POSITIONS: u64 = 1 << 32;
 /// One event to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planned {
-    /// Somebody uses something.
-    Use { actor: usize, number: u32 },
+    /// A subject uses some units.
+    Use { simulated: usize, number: u32 },
     /// A client that is broken.
     Bad(usize),
 }
@@ -35,7 +35,7 @@ struct BadEvent {
     fields: &'static [BadField],
     /// Hours from now that its `ts` lies; `None`: it has none of ours.
     hours_off: Option<i64>,
-    reason: Reason,
+    reason: RefusalReason,
 }
 
 struct BadField {
@@ -47,25 +47,28 @@ const fn field(name: &'static str, value: &'static [u8]) -> BadField {
     BadField { name, value }
 }
 
-const fn bad(reason: Reason, fields: &'static [BadField]) -> BadEvent {
+const fn bad(reason: RefusalReason, fields: &'static [BadField]) -> BadEvent {
     BadEvent { fields, hours_off: None, reason }
 }
 
 /// Every way to be refused with one stream. The last must come after the event that fills its counter, which stands in the middle.
 const BAD: [BadEvent; 13] = [
-    bad(Reason::MissingSubject, &[field("user", b"alice")]),
-    bad(Reason::BadSubject, &[field("subject", b"")]),
-    bad(Reason::BadSubject, &[field("subject", b"ali\xffce")]),
-    bad(Reason::BadUnits, &[field("subject", b"alice"), field("units", b"-1")]),
-    bad(Reason::BadUnits, &[field("subject", b"alice"), field("units", b"1.5")]),
-    bad(Reason::BadUnits, &[field("subject", b"bob"), field("units", b"1e3")]),
-    bad(Reason::BadMetric, &[field("subject", b"bob"), field("metric", b"Requests!")]),
-    bad(Reason::BadTs, &[field("subject", b"carol"), field("ts", b"yesterday")]),
-    bad(Reason::BadId, &[field("subject", b"carol"), field("id", b"")]),
-    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(-72), reason: Reason::TooLate },
-    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(2), reason: Reason::TooFarAhead },
-    bad(Reason::BadUnits, &[field("subject", b"erin"), field("units", b"9007199254740992")]),
-    bad(Reason::CounterOverflow, &[field("subject", b"mallory"), field("metric", b"bytes"), field("units", b"1")]),
+    bad(RefusalReason::MissingSubject, &[field("user", b"alice")]),
+    bad(RefusalReason::BadSubject, &[field("subject", b"")]),
+    bad(RefusalReason::BadSubject, &[field("subject", b"ali\xffce")]),
+    bad(RefusalReason::BadUnits, &[field("subject", b"alice"), field("units", b"-1")]),
+    bad(RefusalReason::BadUnits, &[field("subject", b"alice"), field("units", b"1.5")]),
+    bad(RefusalReason::BadUnits, &[field("subject", b"bob"), field("units", b"1e3")]),
+    bad(RefusalReason::BadMetric, &[field("subject", b"bob"), field("metric", b"Requests!")]),
+    bad(RefusalReason::BadTs, &[field("subject", b"carol"), field("ts", b"yesterday")]),
+    bad(RefusalReason::BadId, &[field("subject", b"carol"), field("id", b"")]),
+    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(-72), reason: RefusalReason::TooLate },
+    BadEvent { fields: &[field("subject", b"dave")], hours_off: Some(2), reason: RefusalReason::TooFarAhead },
+    bad(RefusalReason::BadUnits, &[field("subject", b"erin"), field("units", b"9007199254740992")]),
+    bad(
+        RefusalReason::CounterOverflow,
+        &[field("subject", b"mallory"), field("metric", b"bytes"), field("units", b"1")],
+    ),
 ];
 
 /// Everything that will be sent, in order.
@@ -75,20 +78,20 @@ pub(super) struct Traffic {
     /// How many of them bear an id that was sent before.
     pub(super) repeated: u64,
     /// How many must be refused, by reason.
-    pub(super) refused: BTreeMap<Reason, u64>,
+    pub(super) refused: BTreeMap<RefusalReason, u64>,
 }
 
 impl Traffic {
     /// Plans the traffic: everybody's events spread evenly from beginning to end, so that all counts grow at once. Pure.
-    pub(super) fn plan(cast: &[Actor]) -> Self {
+    pub(super) fn plan(subjects: &[SimulatedSubject]) -> Self {
         let mut placed: Vec<Placed> = Vec::new();
         let mut repeated = 0;
-        for (index, actor) in cast.iter().enumerate() {
-            for number in 0..actor.events {
-                let event = Planned::Use { actor: index, number };
-                let place = (u64::from(number) * 2 + 1) * POSITIONS / (u64::from(actor.events) * 2);
+        for (index, simulated) in subjects.iter().enumerate() {
+            for number in 0..simulated.events {
+                let event = Planned::Use { simulated: index, number };
+                let place = (u64::from(number) * 2 + 1) * POSITIONS / (u64::from(simulated.events) * 2);
                 placed.push(Placed { place, event });
-                if actor.repeat_every.is_some_and(|every| number % every == 0) {
+                if simulated.repeat_every.is_some_and(|every| number % every == 0) {
                     repeated += 1;
                     placed.push(Placed { place: place + REPEAT_AFTER, event });
                 }
@@ -114,7 +117,7 @@ impl Traffic {
     /// # Errors
     ///
     /// Redis or the connection.
-    pub(super) async fn send(&self, to: &Destination<'_>, duration: Duration) -> anyhow::Result<()> {
+    pub(super) async fn send(&self, to: &TrafficTarget<'_>, duration: Duration) -> anyhow::Result<()> {
         let started = Instant::now();
         let mut ticks = interval(TICK);
         let mut done = 0;
@@ -143,25 +146,25 @@ struct Placed {
 
 /// Where events go, and what they say.
 #[derive(Debug)]
-pub(super) struct Destination<'a> {
+pub(super) struct TrafficTarget<'a> {
     /// The producer's own connection.
     pub(super) client: &'a RedisClient,
     /// The stream.
     pub(super) stream: &'a str,
-    /// Who sends.
-    pub(super) cast: &'a [Actor],
+    /// The subjects.
+    pub(super) subjects: &'a [SimulatedSubject],
     /// The time that the events bear.
     pub(super) now: UnixMs,
     /// Told how many were sent.
     pub(super) sent: &'a watch::Sender<u64>,
 }
 
-impl Destination<'_> {
+impl TrafficTarget<'_> {
     fn append(&self, pipeline: &mut Pipeline, event: Planned) {
         let command = pipeline.cmd("XADD").arg(self.stream).arg("*");
         match event {
-            Planned::Use { actor, number } => {
-                let Actor { subject, metric, units, repeat_every, .. } = &self.cast[actor];
+            Planned::Use { simulated, number } => {
+                let SimulatedSubject { subject, metric, units, repeat_every, .. } = &self.subjects[simulated];
                 command.arg("subject").arg(subject.as_str()).arg("units").arg(units.of(number));
                 command.arg("metric").arg(metric.as_str()).arg("ts").arg(self.now.0);
                 if repeat_every.is_some() {
@@ -183,21 +186,21 @@ impl Destination<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cast::{Receivers, cast};
+    use super::super::scenario::{ReceiverUrls, subjects};
     use super::*;
 
-    fn planned() -> (Vec<Actor>, Traffic) {
-        let receivers = Receivers { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
-        let cast = cast(UnixMs(1_795_250_000_000), receivers).expect("a cast");
-        let traffic = Traffic::plan(&cast);
-        (cast, traffic)
+    fn planned() -> (Vec<SimulatedSubject>, Traffic) {
+        let receivers = ReceiverUrls { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
+        let subjects = subjects(UnixMs(1_795_250_000_000), receivers).expect("a scenario");
+        let traffic = Traffic::plan(&subjects);
+        (subjects, traffic)
     }
 
     /// A repetition that came first would be the one that counts, and the expected sums would be right by luck only.
     #[test]
     fn every_event_is_sent_and_some_are_sent_twice() {
-        let (cast, traffic) = planned();
-        let once: u64 = cast.iter().map(|actor| u64::from(actor.events)).sum();
+        let (subjects, traffic) = planned();
+        let once: u64 = subjects.iter().map(|simulated| u64::from(simulated.events)).sum();
         assert!(traffic.repeated > 100);
         assert_eq!(traffic.len(), once + traffic.repeated + BAD.len() as u64);
     }
@@ -205,9 +208,10 @@ mod tests {
     /// The overflow is one only after the counter is full.
     #[test]
     fn the_full_counter_comes_before_the_event_that_overflows_it() {
-        let (cast, traffic) = planned();
-        let mallory = cast.iter().position(|actor| actor.subject.as_str() == "mallory").expect("in the cast");
+        let (subjects, traffic) = planned();
+        let mallory =
+            subjects.iter().position(|simulated| simulated.subject.as_str() == "mallory").expect("in the scenario");
         let at = |wanted| traffic.events.iter().position(|event| *event == wanted).expect("planned");
-        assert!(at(Planned::Use { actor: mallory, number: 0 }) < at(Planned::Bad(BAD.len() - 1)));
+        assert!(at(Planned::Use { simulated: mallory, number: 0 }) < at(Planned::Bad(BAD.len() - 1)));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::commit_settings::TrimPolicy;
 use crate::types::duration;
 
 /// How the usage stream is read.
@@ -15,20 +16,10 @@ pub struct StreamConfig {
     /// How many partitions there are. Only 1 for now.
     pub partitions: u32,
     /// What happens to entries that have been counted.
-    pub trim: Trim,
+    pub trim: TrimPolicy,
     /// How long after the end of its day an event may arrive and still be counted.
     #[serde(with = "duration")]
     pub late_max: Duration,
     /// The most entries of one batch. One script commits a batch, so this bounds how long a commit holds the server.
     pub batch_entries: u32,
-}
-
-/// What happens to entries that have been counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Trim {
-    /// They are trimmed, but never past what another consumer group still needs.
-    Consumed,
-    /// They stay; somebody else bounds the stream.
-    Never,
 }

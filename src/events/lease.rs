@@ -12,12 +12,12 @@ use std::time::Duration;
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
-use crate::throttle::{Held, Lease};
+use crate::throttle::{Lease, LeaseDecision};
 use crate::types::Keys;
 use crate::wire::{RedisClient, error_kind};
 
-use super::report::Report;
-use super::trouble::SessionError;
+use super::report::WorkerReport;
+use super::session_error::SessionError;
 
 /// How long a daemon that was killed keeps the others waiting.
 pub const LEASE_LASTS: Duration = Duration::from_secs(5);
@@ -39,14 +39,14 @@ pub struct PartitionLease {
     dead: Option<String>,
 }
 
-/// Whether to go on.
+/// Who reads the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum LeaseStatus {
     /// This daemon reads.
-    Ours,
+    Held,
     /// Another daemon reads.
-    Others,
-    /// Nobody of this daemon: it was told to stop.
+    HeldByOther,
+    /// This daemon was told to stop.
     Stopped,
 }
 
@@ -71,26 +71,26 @@ impl PartitionLease {
     pub(super) async fn wait(
         &mut self,
         client: &RedisClient,
-        report: &mut Report,
+        report: &mut WorkerReport,
         stop: &CancellationToken,
-    ) -> Result<Turn, SessionError> {
+    ) -> Result<LeaseStatus, SessionError> {
         loop {
             if stop.is_cancelled() {
-                return Ok(Turn::Stopped);
+                return Ok(LeaseStatus::Stopped);
             }
-            let left = match self.ask(client).await.map_err(|source| self.failed(source))? {
-                Held::Ours => {
+            let expires_in = match self.ask(client).await.map_err(|source| self.failed(source))? {
+                LeaseDecision::Acquired => {
                     report.reads();
-                    return Ok(Turn::Ours);
+                    return Ok(LeaseStatus::Held);
                 }
-                Held::Others { left } => left,
+                LeaseDecision::HeldByOther { expires_in } => expires_in,
             };
             if !report.is_standing_by() {
                 report.stands_by(&self.holder(client).await);
             }
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(left.min(ASK_EVERY)) => {}
+                () = tokio::time::sleep(expires_in.min(ASK_EVERY)) => {}
             }
         }
     }
@@ -107,19 +107,19 @@ impl PartitionLease {
         client: &RedisClient,
         over: &CancellationToken,
         session: impl Future<Output = Result<(), SessionError>>,
-    ) -> Result<Turn, SessionError> {
+    ) -> Result<LeaseStatus, SessionError> {
         let mut session = pin!(session);
         let lost = tokio::select! {
             // The session first: no renewal delays a commit.
             biased;
-            ended = &mut session => return ended.map(|()| Turn::Stopped),
+            ended = &mut session => return ended.map(|()| LeaseStatus::Stopped),
             lost = self.lost(client) => lost,
         };
         over.cancel();
         if let Err(error) = session.await {
             tracing::debug!(%error, "the session ended with its lease");
         }
-        lost.map(|()| Turn::Others)
+        lost.map(|()| LeaseStatus::HeldByOther)
     }
 
     /// Lets the lease go, so that the next need not wait for its end. Where that fails it ends by itself.
@@ -130,9 +130,9 @@ impl PartitionLease {
         }
     }
 
-    async fn ask(&mut self, client: &RedisClient) -> RedisResult<Held> {
+    async fn ask(&mut self, client: &RedisClient) -> RedisResult<LeaseDecision> {
         let dead = self.dead.as_deref().unwrap_or_default();
-        let held = self.lease.hold_relieving(client, &self.key, dead).await?;
+        let held = self.lease.acquire_from_dead(client, &self.key, dead).await?;
         self.dead = None;
         Ok(held)
     }
@@ -141,9 +141,9 @@ impl PartitionLease {
     async fn lost(&self, client: &RedisClient) -> Result<(), SessionError> {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.lease.hold(client, &self.key).await {
-                Ok(Held::Ours) => {}
-                Ok(Held::Others { .. }) => return Ok(()),
+            match self.lease.acquire(client, &self.key).await {
+                Ok(LeaseDecision::Acquired) => {}
+                Ok(LeaseDecision::HeldByOther { .. }) => return Ok(()),
                 // The session has the same trouble, and says it.
                 Err(error) if error_kind(&error).is_transient() => {}
                 Err(error) => return Err(self.failed(error)),

@@ -3,17 +3,17 @@
 //! Owns the position in the usage stream, and whose turn it is to read it. Never writes Redis itself: it hands batches to `ledger/`,
 //! which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`], one reader at a time.
 
-mod closing;
-mod committing;
+pub mod batch_builder;
 pub mod config;
-pub mod fold;
+mod headroom;
+mod in_flight_commit;
 mod lease;
-mod pace;
 pub mod parse;
+mod read_sizer;
 pub mod report;
-mod room;
-mod trouble;
+mod retention_timer;
+mod session_error;
 pub mod worker;
 
 pub use lease::{LEASE_LASTS, PartitionLease};
-pub use worker::Worker;
+pub use worker::EventWorker;

@@ -7,14 +7,14 @@ use chrono::DateTime;
 
 use crate::types::event_id::EVENT_ID_BYTES_MAX;
 use crate::types::subject::SubjectError;
-use crate::types::{Reason, StreamId, Units, UnixMs, metric};
+use crate::types::{RefusalReason, StreamId, Units, UnixMs, metric};
 
 /// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
 
 /// An entry's fields as they arrived, nothing judged yet.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Raw<'a> {
+pub struct RawEvent<'a> {
     /// `subject`.
     pub subject: Option<&'a [u8]>,
     /// `units`.
@@ -29,7 +29,7 @@ pub struct Raw<'a> {
 
 /// What an event says beside its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event<'a> {
+pub struct UsageEvent<'a> {
     /// How much it uses.
     pub units: Units,
     /// Of what; `None` for the default metric.
@@ -42,22 +42,22 @@ pub struct Event<'a> {
 
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct InvalidEvent {
     /// Which.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// The same in words, with what is allowed.
     pub detail: String,
 }
 
-impl Broken {
+impl InvalidEvent {
     /// A rule with its explanation.
     #[must_use]
-    pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
+    pub fn new(reason: RefusalReason, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into() }
     }
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawEvent<'a> {
     /// Takes the known fields, the first of each.
     #[must_use]
     pub fn of(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
@@ -78,8 +78,8 @@ impl<'a> Raw<'a> {
 
     /// The rule for a subject that is not there; a present one is judged by [`crate::types::subject::check`].
     #[must_use]
-    pub fn missing_subject() -> Broken {
-        Broken::new(Reason::MissingSubject, "the entry has no field \"subject\"")
+    pub fn missing_subject() -> InvalidEvent {
+        InvalidEvent::new(RefusalReason::MissingSubject, "the entry has no field \"subject\"")
     }
 
     /// Judges everything but the subject, which comes before, and the day, which needs the subject's zone.
@@ -87,35 +87,43 @@ impl<'a> Raw<'a> {
     /// # Errors
     ///
     /// The first broken rule.
-    pub fn event(&self, arrival: UnixMs) -> Result<Event<'a>, Broken> {
+    pub fn event(&self, arrival: UnixMs) -> Result<UsageEvent<'a>, InvalidEvent> {
         let units = match self.units {
             None => Units::ONE,
-            Some(digits) => Units::parse(digits).map_err(|error| Broken::new(Reason::BadUnits, error.to_string()))?,
+            Some(digits) => {
+                Units::parse(digits).map_err(|error| InvalidEvent::new(RefusalReason::BadUnits, error.to_string()))?
+            }
         };
         let metric = match self.metric {
             None => None,
-            Some(name) => Some(metric::check(name).map_err(|error| Broken::new(Reason::BadMetric, error.to_string()))?),
+            Some(name) => Some(
+                metric::check(name).map_err(|error| InvalidEvent::new(RefusalReason::BadMetric, error.to_string()))?,
+            ),
         };
         let at = match self.ts {
             None => arrival,
-            Some(text) => time_of(text)
-                .ok_or_else(|| Broken::new(Reason::BadTs, "ts must be Unix milliseconds or RFC 3339 with an offset"))?,
+            Some(text) => time_of(text).ok_or_else(|| {
+                InvalidEvent::new(RefusalReason::BadTs, "ts must be Unix milliseconds or RFC 3339 with an offset")
+            })?,
         };
         if self.id.is_some_and(|id| id.is_empty() || id.len() > EVENT_ID_BYTES_MAX) {
-            return Err(Broken::new(Reason::BadId, format!("id must have 1 to {EVENT_ID_BYTES_MAX} bytes")));
+            return Err(InvalidEvent::new(
+                RefusalReason::BadId,
+                format!("id must have 1 to {EVENT_ID_BYTES_MAX} bytes"),
+            ));
         }
         if at > arrival.plus(AHEAD_MAX_MS) {
             let detail = format!("ts {at} is more than 5 minutes ahead of its arrival {arrival}");
-            return Err(Broken::new(Reason::TooFarAhead, detail));
+            return Err(InvalidEvent::new(RefusalReason::TooFarAhead, detail));
         }
-        Ok(Event { units, metric, at, id: self.id })
+        Ok(UsageEvent { units, metric, at, id: self.id })
     }
 }
 
 /// What is broken about a subject.
 #[must_use]
-pub fn broken_subject(error: SubjectError) -> Broken {
-    Broken::new(Reason::BadSubject, error.to_string())
+pub fn broken_subject(error: SubjectError) -> InvalidEvent {
+    InvalidEvent::new(RefusalReason::BadSubject, error.to_string())
 }
 
 /// When an entry arrived: the smaller of its id's time and the server's clock when it was read. A single explicit id in the
@@ -143,9 +151,9 @@ mod tests {
 
     const ARRIVAL: UnixMs = UnixMs(1_795_250_000_000);
 
-    fn judge(fields: &[(&str, &str)]) -> Result<(u64, Option<String>, i64), Reason> {
+    fn judge(fields: &[(&str, &str)]) -> Result<(u64, Option<String>, i64), RefusalReason> {
         let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let raw = Raw::of(pairs);
+        let raw = RawEvent::of(pairs);
         raw.event(ARRIVAL)
             .map(|event| (event.units.get(), event.metric.map(str::to_owned), event.at.0))
             .map_err(|broken| broken.reason)
@@ -160,9 +168,12 @@ mod tests {
     /// Present but empty is a mistake, not a default.
     #[test]
     fn empty_fields_are_refused() {
-        for (field, reason) in
-            [("units", Reason::BadUnits), ("metric", Reason::BadMetric), ("ts", Reason::BadTs), ("id", Reason::BadId)]
-        {
+        for (field, reason) in [
+            ("units", RefusalReason::BadUnits),
+            ("metric", RefusalReason::BadMetric),
+            ("ts", RefusalReason::BadTs),
+            ("id", RefusalReason::BadId),
+        ] {
             assert_eq!(judge(&[(field, "")]), Err(reason));
         }
     }
@@ -170,9 +181,9 @@ mod tests {
     /// The reason must not depend on the order in which a client writes its fields.
     #[test]
     fn the_first_broken_rule_of_the_table_is_the_reason() {
-        assert_eq!(judge(&[("id", ""), ("ts", "x"), ("metric", "X"), ("units", "-1")]), Err(Reason::BadUnits));
-        assert_eq!(judge(&[("id", ""), ("ts", "x"), ("metric", "X")]), Err(Reason::BadMetric));
-        assert_eq!(judge(&[("id", ""), ("ts", "x")]), Err(Reason::BadTs));
+        assert_eq!(judge(&[("id", ""), ("ts", "x"), ("metric", "X"), ("units", "-1")]), Err(RefusalReason::BadUnits));
+        assert_eq!(judge(&[("id", ""), ("ts", "x"), ("metric", "X")]), Err(RefusalReason::BadMetric));
+        assert_eq!(judge(&[("id", ""), ("ts", "x")]), Err(RefusalReason::BadTs));
     }
 
     /// Of a repeated field the first counts.
@@ -190,7 +201,7 @@ mod tests {
             judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS).to_string())]).map(|event| event.2),
             Ok(ARRIVAL.0 + AHEAD_MAX_MS)
         );
-        assert_eq!(judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS + 1).to_string())]), Err(Reason::TooFarAhead));
+        assert_eq!(judge(&[("ts", &(ARRIVAL.0 + AHEAD_MAX_MS + 1).to_string())]), Err(RefusalReason::TooFarAhead));
         for bad in [
             "2026-11-21",
             "2026-11-21T08:33:20",
@@ -200,7 +211,7 @@ mod tests {
             "99999999999999999999",
             "2026-13-01T00:00:00Z",
         ] {
-            assert_eq!(judge(&[("ts", bad)]), Err(Reason::BadTs), "{bad}");
+            assert_eq!(judge(&[("ts", bad)]), Err(RefusalReason::BadTs), "{bad}");
         }
     }
 
@@ -209,7 +220,7 @@ mod tests {
         #[test]
         fn any_bytes_are_judged(values in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 4)) {
             let names: [&[u8]; 4] = [b"units", b"metric", b"ts", b"id"];
-            let raw = Raw::of(names.into_iter().zip(values.iter().map(Vec::as_slice)));
+            let raw = RawEvent::of(names.into_iter().zip(values.iter().map(Vec::as_slice)));
             let _ = raw.event(ARRIVAL);
         }
     }

@@ -6,18 +6,18 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use tokio::sync::Notify;
 
-use crate::ledger::audit::Finding;
-use crate::ledger::commit::{Committed, Note};
-use crate::ledger::{Answer, Batch};
+use crate::ledger::audit::AuditFinding;
+use crate::ledger::commit::{CommitSummary, CommitWarning};
+use crate::ledger::{Batch, CommitOutcome};
 use crate::subjects::FieldError;
 use crate::types::{StreamId, Subject, meters};
 use crate::wire::ErrorKind;
 
-use super::trouble::SessionError;
+use super::session_error::SessionError;
 
 /// Log and metrics of one worker.
 #[derive(Debug)]
-pub struct Report {
+pub struct WorkerReport {
     raised: Arc<Notify>,
     commits: u64,
     /// What is wrong at the moment, so that it is said once and not at every try.
@@ -28,7 +28,7 @@ pub struct Report {
     refused_notes: Vec<String>,
 }
 
-impl Report {
+impl WorkerReport {
     /// Nothing to tell yet; `raised` is rung after a commit that raised alerts.
     #[must_use]
     pub const fn new(raised: Arc<Notify>) -> Self {
@@ -95,23 +95,23 @@ impl Report {
     }
 
     /// A commit was answered.
-    pub fn answered(&mut self, batch: &Batch, answer: &Answer, took: Duration) {
+    pub fn answered(&mut self, batch: &Batch, answer: &CommitOutcome, took: Duration) {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
         match answer {
-            Answer::Committed(done) => self.committed(batch, done, took),
-            Answer::Lost => {
+            CommitOutcome::Committed(done) => self.committed(batch, done, took),
+            CommitOutcome::Lost => {
                 tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again")
             }
-            Answer::Overflow(full) => {
+            CommitOutcome::Overflow(full) => {
                 tracing::warn!(counters = full.len(), "counters are full: events that do not fit are refused");
             }
-            Answer::Stale(stored) => Self::outrun(batch.from, *stored),
+            CommitOutcome::Stale(stored) => Self::outrun(batch.from, *stored),
             // The audit that follows says it.
-            Answer::Recreated | Answer::Old => {}
+            CommitOutcome::Recreated | CommitOutcome::Old => {}
         }
     }
 
-    fn committed(&mut self, batch: &Batch, done: &Committed, took: Duration) {
+    fn committed(&mut self, batch: &Batch, done: &CommitSummary, took: Duration) {
         self.serving();
         self.commits += 1;
         histogram!(meters::COMMIT_SECONDS).record(took.as_secs_f64());
@@ -123,10 +123,10 @@ impl Report {
         }
         for raised in &done.raised {
             let row = &batch.rows[raised.row];
-            let page = &batch.pages[row.page as usize];
+            let metric_day = &batch.metric_days[row.metric_day as usize];
             counter!(meters::RAISED, "threshold" => raised.percent.to_string()).increment(1);
             tracing::info!(
-                alert = %raised.id, subject = %row.subject, metric = %page.metric, day = %page.day,
+                alert = %raised.id, subject = %row.subject, metric = %metric_day.metric, day = %metric_day.day,
                 threshold_percent = raised.percent.get(), used = raised.used, "alert raised"
             );
         }
@@ -136,14 +136,14 @@ impl Report {
         self.noted(&done.notes);
     }
 
-    fn noted(&mut self, notes: &[Note]) {
+    fn noted(&mut self, notes: &[CommitWarning]) {
         let holder = notes.iter().find_map(|note| match note {
-            Note::Held(group) => Some(group.clone()),
-            Note::Refused { .. } => None,
+            CommitWarning::TrimHeld(group) => Some(group.clone()),
+            CommitWarning::CommandRefused { .. } => None,
         });
         self.held(holder);
         for note in notes {
-            if let Note::Refused { what, error } = note
+            if let CommitWarning::CommandRefused { what, error } = note
                 && !self.refused_notes.contains(what)
             {
                 tracing::warn!(what, error, "an optional part of the commit was refused");
@@ -191,35 +191,35 @@ impl Report {
     }
 
     /// An audit, as of this checkpoint, found something, or nothing.
-    pub fn audited(&self, stream: &str, at: StreamId, finding: Finding) {
+    pub fn audited(&self, stream: &str, at: StreamId, finding: AuditFinding) {
         match finding {
-            Finding::Gap(entries) => {
+            AuditFinding::Gap(entries) => {
                 counter!(meters::GAP).increment(entries);
                 tracing::error!(stream, entries, "entries were trimmed or deleted by others before they were counted");
             }
-            Finding::Rewound(entries) => {
+            AuditFinding::Rewound(entries) => {
                 tracing::error!(
                     stream,
                     entries,
                     "the stream counts fewer entries than were read: it was made again, or a failover took some"
                 );
             }
-            Finding::Recreated => {
+            AuditFinding::Recreated => {
                 tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
             }
-            Finding::Stale(stored) => Self::outrun(at, stored),
-            Finding::Even | Finding::Unread => {}
+            AuditFinding::Stale(stored) => Self::outrun(at, stored),
+            AuditFinding::Even | AuditFinding::Unread => {}
         }
     }
 }
 
-const fn word(answer: &Answer) -> &'static str {
+const fn word(answer: &CommitOutcome) -> &'static str {
     match answer {
-        Answer::Committed(_) => "committed",
-        Answer::Stale(_) => "stale",
-        Answer::Lost => "lost",
-        Answer::Recreated => "recreated",
-        Answer::Old => "old",
-        Answer::Overflow(_) => "overflow",
+        CommitOutcome::Committed(_) => "committed",
+        CommitOutcome::Stale(_) => "stale",
+        CommitOutcome::Lost => "lost",
+        CommitOutcome::Recreated => "recreated",
+        CommitOutcome::Old => "old",
+        CommitOutcome::Overflow(_) => "overflow",
     }
 }

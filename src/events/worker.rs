@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::audit::{Audit, Finding};
+use crate::ledger::audit::{Audit, AuditFinding};
 use crate::ledger::retention::Retention;
-use crate::ledger::seen::{Question, SeenBefore};
-use crate::ledger::{Answer, Batch, Committer};
-use crate::subjects::watch::{Change, Changes};
-use crate::subjects::{Cache, Plans};
+use crate::ledger::seen::{SeenLookup, SeenQuery};
+use crate::ledger::{Batch, CommitOutcome, Committer};
+use crate::subjects::watch::{ChangeFeed, SubjectChanges};
+use crate::subjects::{Plans, SettingsCache};
 use crate::types::{Keys, StreamId, UnixMs};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::xread::{StreamReader, XreadReply};
 use crate::wire::{RedisClient, RedisEndpoint};
 
-use super::closing::Closing;
-use super::committing::{Committed, Committing};
+use super::batch_builder::{AddOutcome, BatchBuilder, CounterHeadroom, LastRow, StreamEntry};
 use super::config::StreamConfig;
-use super::fold::{Entry, Fold, Folded, Headroom, Hint};
-use super::lease::{PartitionLease, Turn};
-use super::pace::Pace;
-use super::report::Report;
-use super::room::Room;
-use super::trouble::SessionError;
+use super::headroom::Headroom;
+use super::in_flight_commit::{FinishedCommit, InFlightCommit};
+use super::lease::{LeaseStatus, PartitionLease};
+use super::read_sizer::ReadSizer;
+use super::report::WorkerReport;
+use super::retention_timer::RetentionTimer;
+use super::session_error::SessionError;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
@@ -40,30 +40,30 @@ const RESTARTS_AT_ONCE: u32 = 3;
 
 /// Reads and commits one partition.
 #[derive(Debug)]
-pub struct Worker {
+pub struct EventWorker {
     target: RedisEndpoint,
     client: Arc<RedisClient>,
     lease: Option<PartitionLease>,
     keys: Keys,
     committer: Arc<Committer>,
-    seen: SeenBefore,
+    seen: SeenLookup,
     audit: Audit,
-    closing: Closing,
+    retention_timer: RetentionTimer,
     plans: Plans,
-    cache: Cache<Hint>,
-    changes: Changes,
-    fold: Fold,
-    report: Report,
+    cache: SettingsCache<LastRow>,
+    changes: ChangeFeed,
+    builder: BatchBuilder,
+    report: WorkerReport,
     audited: Instant,
     /// Restarts since the last commit.
     restarts: u32,
-    pace: Pace,
-    room: Room,
+    read_sizer: ReadSizer,
+    headroom: Headroom,
 }
 
 /// What a worker is made of.
 #[derive(Debug)]
-pub struct Parts {
+pub struct EventWorkerParts {
     /// Where Redis is; the reader connects by itself.
     pub target: RedisEndpoint,
     /// For everything but reading.
@@ -80,29 +80,30 @@ pub struct Parts {
     pub plans: Plans,
     /// The most subjects held in memory.
     pub cache_entries: usize,
-    /// Changes of subjects.
-    pub changes: Changes,
+    /// ChangeFeed of subjects.
+    pub changes: ChangeFeed,
     /// Rung after a commit that raised alerts.
     pub raised: Arc<Notify>,
 }
 
-impl Worker {
+impl EventWorker {
     /// A worker that has not read anything yet.
     #[must_use]
-    pub fn new(parts: Parts) -> Self {
-        let Parts { target, client, lease, keys, config, committer, plans, cache_entries, changes, raised } = parts;
+    pub fn new(parts: EventWorkerParts) -> Self {
+        let EventWorkerParts { target, client, lease, keys, config, committer, plans, cache_entries, changes, raised } =
+            parts;
         Self {
-            seen: SeenBefore::new(keys.clone()),
+            seen: SeenLookup::new(keys.clone()),
             audit: Audit::new(keys.clone()),
-            closing: Closing::new(Retention::new(keys.clone(), config.late_max)),
-            cache: Cache::new(cache_entries, &plans),
-            fold: Fold::new(config.late_max),
-            report: Report::new(raised),
+            retention_timer: RetentionTimer::new(Retention::new(keys.clone(), config.late_max)),
+            cache: SettingsCache::new(cache_entries, &plans),
+            builder: BatchBuilder::new(config.late_max),
+            report: WorkerReport::new(raised),
             committer: Arc::new(committer),
             audited: Instant::now(),
             restarts: 0,
-            pace: Pace::new(config.batch_entries),
-            room: Room::default(),
+            read_sizer: ReadSizer::new(config.batch_entries),
+            headroom: Headroom::default(),
             target,
             client,
             lease,
@@ -127,8 +128,8 @@ impl Worker {
         loop {
             let before = self.report.commits();
             let error = match self.turn(lease.as_deref_mut(), stop).await {
-                Ok(Turn::Stopped) => return,
-                Ok(Turn::Ours | Turn::Others) => {
+                Ok(LeaseStatus::Stopped) => return,
+                Ok(LeaseStatus::Held | LeaseStatus::HeldByOther) => {
                     retries.reset();
                     continue;
                 }
@@ -139,7 +140,7 @@ impl Worker {
                 self.restarts = 0;
             }
             if matches!(error, SessionError::Read(_)) {
-                self.pace.failed();
+                self.read_sizer.failed();
             }
             let delay = match error.error_kind() {
                 None => {
@@ -167,10 +168,10 @@ impl Worker {
         &mut self,
         lease: Option<&mut PartitionLease>,
         stop: &CancellationToken,
-    ) -> Result<Turn, SessionError> {
-        let Some(lease) = lease else { return self.session(stop).await.map(|()| Turn::Stopped) };
-        if lease.wait(&self.client, &mut self.report, stop).await? == Turn::Stopped {
-            return Ok(Turn::Stopped);
+    ) -> Result<LeaseStatus, SessionError> {
+        let Some(lease) = lease else { return self.session(stop).await.map(|()| LeaseStatus::Stopped) };
+        if lease.wait(&self.client, &mut self.report, stop).await? == LeaseStatus::Stopped {
+            return Ok(LeaseStatus::Stopped);
         }
         let (client, over) = (Arc::clone(&self.client), stop.child_token());
         lease.keep_during(&client, &over, self.session(&over)).await
@@ -179,30 +180,30 @@ impl Worker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let mut at = self.checkpoint().await?;
-        self.fold.set_headroom(self.room.as_of(at));
+        self.builder.set_headroom(self.headroom.as_of(at));
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
-        let mut committing = Committing::default();
-        reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
+        let mut in_flight = InFlightCommit::default();
+        reader.request(&at.to_string(), self.read_sizer.count(), Some(BLOCK)).await?;
         loop {
-            let received = match self.receive(&mut reader, &mut committing, stop).await? {
+            let received = match self.receive(&mut reader, &mut in_flight, stop).await? {
                 Some(received) => received,
-                None => return self.settle(&mut committing).await,
+                None => return self.settle(&mut in_flight).await,
             };
             let Some(last) = received.last else {
-                self.settle(&mut committing).await?;
+                self.settle(&mut in_flight).await?;
                 self.look_round(at).await?;
                 self.report.serving();
-                self.closing.look(&self.client, at, UnixMs(received.server_ms)).await;
-                reader.request(&at.to_string(), self.pace.count(), Some(BLOCK)).await?;
+                self.retention_timer.look(&self.client, at, UnixMs(received.server_ms)).await;
+                reader.request(&at.to_string(), self.read_sizer.count(), Some(BLOCK)).await?;
                 continue;
             };
             let to = StreamId { ms: last.ms, seq: last.seq };
-            self.pace.came(&received);
-            reader.request(&to.to_string(), self.pace.count(), Some(BLOCK)).await?;
+            self.read_sizer.came(&received);
+            reader.request(&to.to_string(), self.read_sizer.count(), Some(BLOCK)).await?;
             self.add_up(&reader, at, to, &received).await?;
-            self.settle(&mut committing).await?;
+            self.settle(&mut in_flight).await?;
             let batch = self.finish(at).await?;
-            committing = Committing::of(batch, &self.committer, &self.client);
+            in_flight = InFlightCommit::of(batch, &self.committer, &self.client);
             at = to;
         }
     }
@@ -222,7 +223,7 @@ impl Worker {
     async fn receive(
         &mut self,
         reader: &mut StreamReader,
-        committing: &mut Committing,
+        in_flight: &mut InFlightCommit,
         stop: &CancellationToken,
     ) -> Result<Option<XreadReply>, SessionError> {
         let receive = reader.receive();
@@ -231,7 +232,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(None),
-                done = committing.finished() => self.judge(done).await?,
+                done = in_flight.finished() => self.judge(done).await?,
                 received = &mut receive => return Ok(Some(received?)),
             }
         }
@@ -247,12 +248,12 @@ impl Worker {
     ) -> Result<(), SessionError> {
         self.cache.shrink();
         self.take_changes();
-        self.fold.begin(from, to, received.entries as u64, UnixMs(received.server_ms));
+        self.builder.begin(from, to, received.entries as u64, UnixMs(received.server_ms));
         let mut again: Vec<usize> = Vec::new();
         let mut cold: Vec<u32> = Vec::new();
         for entry in entries_of(reader) {
             let at = entry.at;
-            if let Folded::Needs(slot) = self.fold.add(&mut self.cache, entry) {
+            if let AddOutcome::Needs(slot) = self.builder.add(&mut self.cache, entry) {
                 again.push(at);
                 cold.push(slot);
             }
@@ -265,7 +266,7 @@ impl Worker {
         self.read_settings(&cold).await?;
         let mut wanted = again.into_iter().peekable();
         for entry in entries_of(reader) {
-            if wanted.next_if_eq(&entry.at).is_some() && self.fold.add(&mut self.cache, entry) != Folded::Done {
+            if wanted.next_if_eq(&entry.at).is_some() && self.builder.add(&mut self.cache, entry) != AddOutcome::Done {
                 return Err(SessionError::Again("settings changed while they were read"));
             }
         }
@@ -297,19 +298,19 @@ impl Worker {
 
     fn take_changes(&mut self) {
         match self.changes.take() {
-            Change::Any => self.cache.changed_all(),
-            Change::Of(subjects) => subjects.iter().for_each(|subject| self.cache.changed(subject)),
+            SubjectChanges::Any => self.cache.changed_all(),
+            SubjectChanges::Of(subjects) => subjects.iter().for_each(|subject| self.cache.changed(subject)),
         }
         self.report.cached(self.cache.len());
     }
 
     /// Looks up the ids of events that have one, as of the checkpoint that the batch was read from, and closes the batch.
     async fn finish(&mut self, from: StreamId) -> Result<Batch, SessionError> {
-        let identified = self.fold.identified();
+        let identified = self.builder.identified();
         if !identified.is_empty() {
-            let questions: Vec<Question<'_>> = identified
+            let questions: Vec<SeenQuery<'_>> = identified
                 .iter()
-                .map(|event| Question { window: event.seen.window, member: &event.seen.member })
+                .map(|event| SeenQuery { window: event.seen.window, member: &event.seen.member })
                 .collect();
             let found = self
                 .seen
@@ -319,41 +320,43 @@ impl Worker {
             if found.checkpoint != from {
                 return Err(SessionError::Again("another worker committed"));
             }
-            self.fold.resolve(&found.counted);
+            self.builder.resolve(&found.counted);
         }
-        Ok(self.fold.finish(&mut self.cache))
+        Ok(self.builder.finish(&mut self.cache))
     }
 
     /// Waits for the commit that is under way, if there is one.
-    async fn settle(&mut self, committing: &mut Committing) -> Result<(), SessionError> {
-        if committing.is_under_way() {
-            let done = committing.finished().await;
+    async fn settle(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
+        if in_flight.is_under_way() {
+            let done = in_flight.finished().await;
             self.judge(done).await?;
         }
         Ok(())
     }
 
     /// Says what a commit's answer means for the session.
-    async fn judge(&mut self, done: Committed) -> Result<(), SessionError> {
-        let Committed { batch, answer, took } = done;
+    async fn judge(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
+        let FinishedCommit { batch, answer, took } = done;
         let answer = answer.map_err(|source| SessionError::Redis { operation: "commit a batch", source })?;
         self.report.answered(&batch, &answer, took);
         match answer {
-            Answer::Committed(_) => {
+            CommitOutcome::Committed(_) => {
                 self.restarts = 0;
-                self.fold.set_headroom(Headroom::new());
-                self.room = Room::default();
-                self.closing.committed(&batch);
-                self.closing.look(&self.client, batch.to, batch.read_at).await;
+                self.builder.set_headroom(CounterHeadroom::new());
+                self.headroom = Headroom::default();
+                self.retention_timer.committed(&batch);
+                self.retention_timer.look(&self.client, batch.to, batch.read_at).await;
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.look_round(batch.to).await }
             }
-            Answer::Stale(_) => Err(SessionError::Again("another worker committed, or this commit's reply was lost")),
-            Answer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
-            Answer::Recreated => self.look_round(batch.from).await,
-            Answer::Old => Err(SessionError::Again("the batch was read too long ago")),
-            Answer::Overflow(full) => {
-                self.room.learn(&batch, &full);
+            CommitOutcome::Stale(_) => {
+                Err(SessionError::Again("another worker committed, or this commit's reply was lost"))
+            }
+            CommitOutcome::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
+            CommitOutcome::Recreated => self.look_round(batch.from).await,
+            CommitOutcome::Old => Err(SessionError::Again("the batch was read too long ago")),
+            CommitOutcome::Overflow(full) => {
+                self.headroom.learn(&batch, &full);
                 Err(SessionError::Again("a counter is full"))
             }
         }
@@ -369,15 +372,17 @@ impl Worker {
             .map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
         self.report.audited(self.keys.stream(), at, finding);
         match finding {
-            Finding::Stale(_) => Err(SessionError::Again("another worker committed")),
-            Finding::Recreated => Err(SessionError::Again("the stream was made again")),
-            Finding::Even | Finding::Unread | Finding::Gap(_) | Finding::Rewound(_) => Ok(()),
+            AuditFinding::Stale(_) => Err(SessionError::Again("another worker committed")),
+            AuditFinding::Recreated => Err(SessionError::Again("the stream was made again")),
+            AuditFinding::Even | AuditFinding::Unread | AuditFinding::Gap(_) | AuditFinding::Rewound(_) => Ok(()),
         }
     }
 }
 
-fn entries_of(reader: &StreamReader) -> impl Iterator<Item = Entry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
-    reader.entries().enumerate().map(|(at, entry)| Entry {
+fn entries_of(
+    reader: &StreamReader,
+) -> impl Iterator<Item = StreamEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+    reader.entries().enumerate().map(|(at, entry)| StreamEntry {
         at,
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
         fields: entry.fields.map(|field| (field.name, field.value)),

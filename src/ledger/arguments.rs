@@ -1,4 +1,4 @@
-//! The words of a commit: a batch as the keys and arguments that `commit.lua` describes. Pure.
+//! Arguments of a commit: encodes a batch as the keys and arguments that `commit.lua` describes. Pure.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use crate::types::units::UNITS_MAX;
 use crate::types::{Day, Keys, keys};
 
 use super::batch::{Batch, window_of};
-use super::commit::{COUNTER_TTL_S, FLAG_TTL_S, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT, Terms, Trimming};
-use super::naming::{Reached, alert_of};
-use super::renewal::{Life, Renewals};
+use super::commit_settings::{COUNTER_TTL_S, CommitSettings, FLAG_TTL_S, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT};
+use super::naming::{ReachedThreshold, alert_of};
+use super::ttl_refresh::{TtlRefresh, TtlRefreshes};
 
 /// The most subjects of one group, because Lua's unpack fails above 7,999 values.
 const GROUP_ROWS_MAX: usize = 4_000;
@@ -19,25 +19,27 @@ const GROUP_ROWS_MAX: usize = 4_000;
 /// Rows that share a counter hash.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) page: u32,
+    pub(super) metric_day: u32,
     pub(super) bucket: u8,
-    pub(super) life: Life,
+    pub(super) ttl_refresh: TtlRefresh,
     rows: Range<usize>,
 }
 
-/// The rows by counter hash, each with whether its life is to be renewed.
-pub(super) fn groups_of(batch: &Batch, renewals: &Renewals) -> Vec<Group> {
+/// The rows by counter hash, each with whether its TTL is to be refreshed.
+pub(super) fn groups_of(batch: &Batch, refreshes: &TtlRefreshes) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::with_capacity(usize::from(keys::BUCKETS));
     for (at, row) in batch.rows.iter().enumerate() {
         match groups.last_mut() {
             Some(group)
-                if group.page == row.page && group.bucket == row.bucket && group.rows.len() < GROUP_ROWS_MAX =>
+                if group.metric_day == row.metric_day
+                    && group.bucket == row.bucket
+                    && group.rows.len() < GROUP_ROWS_MAX =>
             {
                 group.rows.end = at + 1;
             }
             _ => {
-                let life = renewals.life(&batch.pages[row.page as usize], row.bucket, batch.read_at);
-                groups.push(Group { page: row.page, bucket: row.bucket, rows: at..at + 1, life });
+                let ttl_refresh = refreshes.due(&batch.metric_days[row.metric_day as usize], row.bucket, batch.read_at);
+                groups.push(Group { metric_day: row.metric_day, bucket: row.bucket, rows: at..at + 1, ttl_refresh });
             }
         }
     }
@@ -48,10 +50,10 @@ pub(super) fn groups_of(batch: &Batch, renewals: &Renewals) -> Vec<Group> {
 #[derive(Debug)]
 pub(super) struct Arguments<'a> {
     pub(super) keys: &'a Keys,
-    pub(super) terms: &'a Terms,
+    pub(super) settings: &'a CommitSettings,
     pub(super) batch: &'a Batch,
     pub(super) groups: &'a [Group],
-    pub(super) named: &'a [Reached],
+    pub(super) named: &'a [ReachedThreshold],
 }
 
 impl Arguments<'_> {
@@ -60,7 +62,7 @@ impl Arguments<'_> {
         let Self { batch, groups, .. } = self;
         let (seen, past, days) = (seen_sets(batch), past_windows(batch), metric_sets(batch));
         // Only a guess of how much there will be to write.
-        let words = 50 + 7 * groups.len() + 3 * batch.rows.len() + 2 * batch.ladders.len();
+        let words = 50 + 7 * groups.len() + 3 * batch.rows.len() + 2 * batch.limits.len();
         let mut command = Cmd::with_capacity(words, 24 * words);
         command.arg("EVALSHA").arg(sha1).arg(5 + 2 * groups.len() + seen.len() + past.len() + days.len());
         self.name_keys(&mut command);
@@ -73,10 +75,10 @@ impl Arguments<'_> {
         for set in &days {
             command.arg(self.keys.metrics(set.day));
         }
-        self.add_terms(&mut command);
-        command.arg(batch.ladders.len()).arg(groups.len()).arg(self.named.len()).arg(batch.refused.len());
+        self.add_settings(&mut command);
+        command.arg(batch.limits.len()).arg(groups.len()).arg(self.named.len()).arg(batch.refused.len());
         command.arg(seen.len()).arg(past.len()).arg(days.len());
-        self.add_ladders(&mut command);
+        self.add_limits(&mut command);
         command.arg(self.numbers());
         for group in *groups {
             self.add_group(&mut command, group);
@@ -100,31 +102,28 @@ impl Arguments<'_> {
         let keys = self.keys;
         command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
         for group in self.groups {
-            let page = &self.batch.pages[group.page as usize];
-            command.arg(keys.usage(&page.metric, page.day, group.bucket));
-            command.arg(keys.raised(&page.metric, page.day, group.bucket));
+            let metric_day = &self.batch.metric_days[group.metric_day as usize];
+            command.arg(keys.usage(&metric_day.metric, metric_day.day, group.bucket));
+            command.arg(keys.raised(&metric_day.metric, metric_day.day, group.bucket));
         }
     }
 
-    fn add_terms(&self, command: &mut Cmd) {
-        let Self { keys, terms, batch, .. } = self;
+    fn add_settings(&self, command: &mut Cmd) {
+        let Self { keys, settings, batch, .. } = self;
         command.arg(batch.from.to_string()).arg(batch.to.to_string()).arg(batch.entries);
-        command.arg(batch.read_at.0).arg(READ_AGE_MAX_MS).arg(FORMAT).arg(terms.partitions);
-        command.arg(&terms.fingerprint).arg(match terms.trim {
-            Trimming::Consumed => "consumed",
-            Trimming::Never => "never",
-        });
+        command.arg(batch.read_at.0).arg(READ_AGE_MAX_MS).arg(FORMAT).arg(settings.partitions);
+        command.arg(&settings.fingerprint).arg(settings.trim.as_str());
         command.arg(keys::GROUP).arg(batch.counted).arg(batch.duplicates).arg(COUNTER_TTL_S).arg(FLAG_TTL_S);
         command.arg(keys.flag_prefix()).arg(REFUSED_KEPT).arg(UNITS_MAX);
     }
 
-    fn add_ladders(&self, command: &mut Cmd) {
-        for of in &self.batch.ladders {
-            command.arg(of.ladder.steps.first().map_or(0, |least| least.units));
-            let mut text = of.ladder.day_end.0.to_string();
-            for step in &of.ladder.steps {
+    fn add_limits(&self, command: &mut Cmd) {
+        for limit in &self.batch.limits {
+            command.arg(limit.thresholds.ascending.first().map_or(0, |lowest| lowest.units));
+            let mut text = limit.thresholds.day_end.0.to_string();
+            for threshold in &limit.thresholds.ascending {
                 // Writing to a string can't fail.
-                let _ = write!(text, " {} {}", step.units, step.percent);
+                let _ = write!(text, " {} {}", threshold.units, threshold.percent);
             }
             command.arg(text);
         }
@@ -132,11 +131,11 @@ impl Arguments<'_> {
 
     fn add_group(&self, command: &mut Cmd, group: &Group) {
         let rows = &self.batch.rows[group.rows.clone()];
-        let page = &self.batch.pages[group.page as usize];
-        command.arg(page.metric.as_str()).arg(page.day.to_string()).arg(group.bucket);
-        command.arg(match group.life {
-            Life::Renew => 1,
-            Life::Keep => 0,
+        let metric_day = &self.batch.metric_days[group.metric_day as usize];
+        command.arg(metric_day.metric.as_str()).arg(metric_day.day.to_string()).arg(group.bucket);
+        command.arg(match group.ttl_refresh {
+            TtlRefresh::Due => 1,
+            TtlRefresh::Recent => 0,
         });
         command.arg(rows.len());
         for row in rows {
@@ -144,13 +143,13 @@ impl Arguments<'_> {
         }
     }
 
-    /// Sums and ladder numbers of all rows, which are in the order of the groups.
+    /// Sums and limit numbers of all rows, which are in the order of the groups.
     fn numbers(&self) -> Vec<u8> {
         let rows = &self.batch.rows;
         // 2^53 already overflows; larger sums would only lose precision in Lua.
         let sums = rows.iter().map(|row| row.sum.min(UNITS_MAX + 1));
-        let ladders = rows.iter().map(|row| row.ladder.map_or(0, |ladder| u64::from(ladder) + 1));
-        packed(2 * rows.len(), sums.chain(ladders))
+        let limits = rows.iter().map(|row| row.limit.map_or(0, |limit| u64::from(limit) + 1));
+        packed(2 * rows.len(), sums.chain(limits))
     }
 
     fn add_refused(&self, command: &mut Cmd) {
@@ -198,13 +197,13 @@ struct MetricSet<'a> {
 
 fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
     let mut sets: Vec<MetricSet<'_>> = Vec::new();
-    // Only pages with a row: a page whose events were all refused has no counter. Rows are sorted by page.
-    let mut used: Vec<u32> = batch.rows.iter().map(|row| row.page).collect();
+    // Only those with a row: a metric and day whose events were all refused has no counter. Rows are sorted by metric and day.
+    let mut used: Vec<u32> = batch.rows.iter().map(|row| row.metric_day).collect();
     used.dedup();
-    for page in used.into_iter().map(|page| &batch.pages[page as usize]) {
-        match sets.iter_mut().find(|set| set.day == page.day) {
-            Some(set) => set.metrics.push(page.metric.as_str()),
-            None => sets.push(MetricSet { day: page.day, metrics: vec![page.metric.as_str()] }),
+    for metric_day in used.into_iter().map(|metric_day| &batch.metric_days[metric_day as usize]) {
+        match sets.iter_mut().find(|set| set.day == metric_day.day) {
+            Some(set) => set.metrics.push(metric_day.metric.as_str()),
+            None => sets.push(MetricSet { day: metric_day.day, metrics: vec![metric_day.metric.as_str()] }),
         }
     }
     sets

@@ -14,7 +14,7 @@ pub struct Audit {
 
 /// What the audit found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
+pub enum AuditFinding {
     /// All entries that were ever added have been read.
     Even,
     /// Not at the end: nothing can be said yet.
@@ -41,22 +41,22 @@ impl Audit {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn run(&self, client: &RedisClient, at: StreamId) -> RedisResult<Finding> {
+    pub async fn run(&self, client: &RedisClient, at: StreamId) -> RedisResult<AuditFinding> {
         let call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
         let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).run(client).await?;
         let mut reply = reply.into_iter();
         let word: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
         let mut number = || -> RedisResult<u64> { Ok(redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?) };
         Ok(match word.as_str() {
-            "gap" => Finding::Gap(number()?),
-            "rewound" => Finding::Rewound(number()?),
-            "unread" => Finding::Unread,
-            "recreated" => Finding::Recreated,
+            "gap" => AuditFinding::Gap(number()?),
+            "rewound" => AuditFinding::Rewound(number()?),
+            "unread" => AuditFinding::Unread,
+            "recreated" => AuditFinding::Recreated,
             "stale" => {
                 let id: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
-                Finding::Stale(id.parse().unwrap_or(StreamId::ZERO))
+                AuditFinding::Stale(id.parse().unwrap_or(StreamId::ZERO))
             }
-            _ => Finding::Even,
+            _ => AuditFinding::Even,
         })
     }
 }

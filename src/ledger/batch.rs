@@ -1,8 +1,8 @@
 //! A batch: what one commit applies. Filled by `events/`, judged and written by [`super::commit`].
 
-use crate::types::{Day, Metric, Reason, StreamId, Subject, UnixMs};
+use crate::types::{Day, Metric, RefusalReason, StreamId, Subject, UnixMs};
 
-use super::thresholds::Ladder;
+use super::thresholds::Thresholds;
 
 /// Everything that one reading of the stream amounts to.
 #[derive(Debug, Clone, Default)]
@@ -16,13 +16,13 @@ pub struct Batch {
     /// Server time when they were read.
     pub read_at: UnixMs,
     /// Metric and day of the rows; rows name them by position.
-    pub pages: Vec<Page>,
-    /// The sums, at most one a subject and page.
+    pub metric_days: Vec<MetricDay>,
+    /// Sums, at most one per subject, metric and day.
     pub rows: Vec<Row>,
-    /// The ladders; rows name them by position.
-    pub ladders: Vec<LadderOf>,
+    /// The limits; rows name them by position.
+    pub limits: Vec<AppliedLimit>,
     /// Events that can't be counted.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedEvent>,
     /// Ids of counted events.
     pub seen: Vec<SeenId>,
     /// Events whose units are in the rows.
@@ -33,7 +33,7 @@ pub struct Batch {
 
 /// A metric on a day.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Page {
+pub struct MetricDay {
     /// The metric.
     pub metric: Metric,
     /// The day.
@@ -43,25 +43,25 @@ pub struct Page {
 /// The sum of one subject's events of one metric and day.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Whose.
+    /// The subject.
     pub subject: Subject,
     /// CRC-16 of the subject modulo 256.
     pub bucket: u8,
-    /// Position of metric and day in [`Batch::pages`].
-    pub page: u32,
-    /// Position in [`Batch::ladders`], where the subject has a limit.
-    pub ladder: Option<u32>,
-    /// Where the counter stood before, as far as the reader has counted itself; only a guess, to name alerts in good time.
-    pub believed: u64,
+    /// Position of metric and day in [`Batch::metric_days`].
+    pub metric_day: u32,
+    /// Position in [`Batch::limits`], where the subject has a limit.
+    pub limit: Option<u32>,
+    /// Expected count before the batch: what this reader has counted itself. Only a guess, to name alerts in the first call.
+    pub expected_before: u64,
     /// Units. Above 2^53 - 1 means that the batch alone overflows; the script answers so.
     pub sum: u64,
 }
 
-/// A ladder with what an alert says about where it came from.
+/// A limit that applies on a day, with what its alerts say about it.
 #[derive(Debug, Clone)]
-pub struct LadderOf {
+pub struct AppliedLimit {
     /// The thresholds.
-    pub ladder: Ladder,
+    pub thresholds: Thresholds,
     /// The limit, units a day.
     pub limit: u64,
     /// The plan's name.
@@ -72,11 +72,11 @@ pub struct LadderOf {
 
 /// An event that can't be counted, as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedEvent {
     /// The entry's id.
     pub entry: StreamId,
     /// Why.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// The same in words.
     pub detail: String,
     /// The original fields and values in turn, cut to [`REFUSED_FIELDS_MAX`] fields of [`REFUSED_BYTES_MAX`].
@@ -121,18 +121,19 @@ impl Batch {
         self.entries == 0
     }
 
-    /// Puts the rows in the order in which the script wants them: by page, then by bucket.
+    /// Puts the rows in the order in which the script wants them: by metric and day, then by bucket.
     pub fn arrange(&mut self) {
         self.rows.retain(|row| row.sum > 0);
-        self.rows.sort_unstable_by_key(|row| (row.page, row.bucket));
+        self.rows.sort_unstable_by_key(|row| (row.metric_day, row.bucket));
     }
 
-    /// The position of a page, added if it is new.
-    pub fn page(&mut self, metric: &Metric, day: Day) -> u32 {
-        let known = self.pages.iter().position(|page| page.day == day && page.metric == *metric);
+    /// The position of a metric and day, which are added if they are new.
+    pub fn metric_day(&mut self, metric: &Metric, day: Day) -> u32 {
+        let known =
+            self.metric_days.iter().position(|metric_day| metric_day.day == day && metric_day.metric == *metric);
         let at = known.unwrap_or_else(|| {
-            self.pages.push(Page { metric: metric.clone(), day });
-            self.pages.len() - 1
+            self.metric_days.push(MetricDay { metric: metric.clone(), day });
+            self.metric_days.len() - 1
         });
         u32::try_from(at).expect("a batch has fewer entries than u32 counts")
     }

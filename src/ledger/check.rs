@@ -1,34 +1,21 @@
 //! The wrapper of `check.lua`: may a subject use some units now?
 //!
 //! One round trip: the day's committed count, a window limiter, and the usage event that records it. The day is the one that Redis'
-//! clock is in, in the subject's zone; ours only guesses which two days are worth sending. Read next: [`super::admission`], what the
+//! clock is in, in the subject's zone; ours only guesses which two days are worth sending. Read next: [`super::decision`], what the
 //! answer says.
 
 use redis::{RedisError, RedisResult, Value};
 
 use crate::subjects::Profile;
 use crate::throttle::limiter::FUNCTIONS;
-use crate::throttle::{Limiter, Verdict, bounded};
-use crate::types::{DaySpan, EventId, Keys, Metric, Subject, Units, UnixMs, keys};
+use crate::throttle::{Admission, Limiter, bounded};
+use crate::types::{DaySpan, Keys, Units, UnixMs, keys};
 use crate::wire::{RedisClient, Script, ServerClock};
 
-use super::admission::{Judgement, Recorded, Standing};
+use super::decision::{CheckDecision, CheckRequest, LimitStatus, Recorded};
 
 /// The days may be wrong once: when nothing of the server's clock is known yet, or it jumped.
 const TRIES: u32 = 2;
-
-/// A question.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
-    /// Who.
-    pub subject: Subject,
-    /// Of what.
-    pub metric: Metric,
-    /// How much.
-    pub units: Units,
-    /// The id of the usage event that records it where it is admitted; `None` records nothing.
-    pub record: Option<EventId>,
-}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +33,7 @@ pub enum CheckError {
 
 /// Asks.
 #[derive(Debug)]
-pub struct Check {
+pub struct CheckScript {
     keys: Keys,
     script: Script,
     clock: ServerClock,
@@ -59,20 +46,20 @@ struct Days {
     second: DaySpan,
 }
 
-/// What a question is judged by.
-struct Terms<'a> {
+/// What a request is judged by.
+struct AppliedLimits<'a> {
     limit: Option<Units>,
     limiter: Option<&'a Limiter>,
     days: Days,
 }
 
 /// What the script answered.
-enum Reply {
+enum CheckReply {
     Judged { now: UnixMs, used: i64, window: Vec<i64>, entry: String },
-    Elsewhen(UnixMs),
+    WrongDay(UnixMs),
 }
 
-impl Check {
+impl CheckScript {
     /// Checks in the partition with these keys.
     #[must_use]
     pub fn new(keys: Keys) -> Self {
@@ -86,10 +73,10 @@ impl Check {
         &self.clock
     }
 
-    /// Judges a question by the subject's settings; takes from the window and records only where both the day and the window admit
+    /// Judges a request by the subject's settings; takes from the window and records only where both the day and the window admit
     /// it. Without a limit and a limiter, or while the settings can't be read, there is nothing to judge and the answer is yes.
     ///
-    /// Not repeatable as far as the window goes: a question that is asked again takes again. The event counts once, by its id.
+    /// Not repeatable as far as the window goes: a request that is asked again takes again. The event counts once, by its id.
     ///
     /// # Errors
     ///
@@ -97,50 +84,55 @@ impl Check {
     pub async fn judge(
         &self,
         client: &RedisClient,
-        question: &Question,
+        request: &CheckRequest,
         profile: &Profile,
-    ) -> Result<Judgement, CheckError> {
+    ) -> Result<CheckDecision, CheckError> {
         let (limit, limiter) = match profile.is_judged() {
-            true => (profile.limit(&question.metric), profile.limiter(&question.metric)),
+            true => (profile.limit(&request.metric), profile.limiter(&request.metric)),
             false => (None, None),
         };
-        if limit.is_none() && limiter.is_none() && question.record.is_none() {
-            return Ok(Judgement::of_nothing(profile));
+        if limit.is_none() && limiter.is_none() && request.record.is_none() {
+            return Ok(CheckDecision::of_nothing(profile));
         }
         let mut now = UnixMs(self.clock.now_ms());
         for _ in 0..TRIES {
             let days = Days::around(profile, now).ok_or(CheckError::Clock(now))?;
-            let terms = Terms { limit, limiter, days };
-            match reply_of(self.call(client, question, &terms).await?)? {
-                Reply::Elsewhen(then) => {
+            let terms = AppliedLimits { limit, limiter, days };
+            match reply_of(self.call(client, request, &terms).await?)? {
+                CheckReply::WrongDay(then) => {
                     self.clock.set(then.0);
                     now = then;
                 }
-                Reply::Judged { now, used, window, entry } => {
+                CheckReply::Judged { now, used, window, entry } => {
                     self.clock.set(now.0);
                     let day =
-                        terms.limit.map(|limit| day_standing(limit, used, question.units, days.containing(now), now));
+                        terms.limit.map(|limit| day_status(limit, used, request.units, days.containing(now), now));
                     let denied = day.as_ref().is_some_and(|day| !day.is_admitted());
                     // As the script: a day that says no leaves the window alone.
-                    let taken = if denied { 0 } else { question.units.get() };
+                    let taken = if denied { 0 } else { request.units.get() };
                     let window = match limiter {
                         Some(limiter) => {
-                            let standing = window_standing(limiter, &window, taken).ok_or(CheckError::Reply)?;
-                            Some(standing.asked_for(question.units))
+                            let status = window_status(limiter, &window, taken).ok_or(CheckError::Reply)?;
+                            Some(status.asked_for(request.units))
                         }
                         None => None,
                     };
                     let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
-                    return Ok(Judgement { window, day, recorded, ..Judgement::of_nothing(profile) });
+                    return Ok(CheckDecision { window, day, recorded, ..CheckDecision::of_nothing(profile) });
                 }
             }
         }
         Err(CheckError::Clock(now))
     }
 
-    async fn call(&self, client: &RedisClient, question: &Question, terms: &Terms<'_>) -> RedisResult<Value> {
-        let Question { subject, metric, units, record } = question;
-        let Terms { limit, limiter, days: Days { first, second } } = terms;
+    async fn call(
+        &self,
+        client: &RedisClient,
+        request: &CheckRequest,
+        terms: &AppliedLimits<'_>,
+    ) -> RedisResult<Value> {
+        let CheckRequest { subject, metric, units, record } = request;
+        let AppliedLimits { limit, limiter, days: Days { first, second } } = terms;
         let bucket = keys::bucket(subject.as_str());
         let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
         let window = self.keys.window(algorithm.as_str(), metric, subject);
@@ -190,37 +182,37 @@ impl Days {
     }
 }
 
-fn reply_of(reply: Value) -> Result<Reply, CheckError> {
+fn reply_of(reply: Value) -> Result<CheckReply, CheckError> {
     let Value::Array(parts) = &reply else { return Err(CheckError::Reply) };
     match parts.len() {
         2 => {
             let (_, now): (String, i64) = redis::from_redis_value(reply).map_err(|_| CheckError::Reply)?;
-            Ok(Reply::Elsewhen(UnixMs(now)))
+            Ok(CheckReply::WrongDay(UnixMs(now)))
         }
         _ => {
             let judged: (String, i64, i64, Vec<i64>, String) =
                 redis::from_redis_value(reply).map_err(|_| CheckError::Reply)?;
             let (_, now, used, window, entry) = judged;
-            Ok(Reply::Judged { now: UnixMs(now), used, window, entry })
+            Ok(CheckReply::Judged { now: UnixMs(now), used, window, entry })
         }
     }
 }
 
-fn day_standing(limit: Units, used: i64, units: Units, day: DaySpan, now: UnixMs) -> Standing {
+fn day_status(limit: Units, used: i64, units: Units, day: DaySpan, now: UnixMs) -> LimitStatus {
     let remaining = limit.get().saturating_sub(u64::try_from(used).unwrap_or(0));
     let reset = day.end.since(now);
-    let verdict = if units.get() <= remaining {
-        Verdict::Admitted
+    let admission = if units.get() <= remaining {
+        Admission::Admitted
     } else {
-        Verdict::Rejected { retry_after: (units <= limit).then_some(reset) }
+        Admission::Rejected { retry_after: (units <= limit).then_some(reset) }
     };
-    Standing { verdict, limit, remaining, reset, length: day.end.since(day.start) }
+    LimitStatus { admission, limit, remaining, reset, length: day.end.since(day.start) }
 }
 
-fn window_standing(limiter: &Limiter, reply: &[i64], taken: u64) -> Option<Standing> {
+fn window_status(limiter: &Limiter, reply: &[i64], taken: u64) -> Option<LimitStatus> {
     let decision = limiter.decision(reply, taken)?;
-    Some(Standing {
-        verdict: decision.verdict,
+    Some(LimitStatus {
+        admission: decision.admission,
         limit: decision.limit,
         remaining: decision.remaining,
         reset: decision.reset,
@@ -264,14 +256,14 @@ mod tests {
         let units = |units| Units::new(units).expect("in range");
         let day = DaySpan::containing(chrono_tz::Tz::UTC, UnixMs(0)).expect("in range");
         let judged = |used, asked| {
-            let standing = day_standing(units(10), used, units(asked), day, UnixMs(1));
-            (standing.verdict, standing.remaining)
+            let status = day_status(units(10), used, units(asked), day, UnixMs(1));
+            (status.admission, status.remaining)
         };
         let reset = day.end.since(UnixMs(1));
-        assert_eq!(judged(0, 10), (Verdict::Admitted, 10));
-        assert_eq!(judged(9, 1), (Verdict::Admitted, 1));
-        assert_eq!(judged(9, 2), (Verdict::Rejected { retry_after: Some(reset) }, 1));
-        assert_eq!(judged(12, 1), (Verdict::Rejected { retry_after: Some(reset) }, 0));
-        assert_eq!(judged(0, 11), (Verdict::Rejected { retry_after: None }, 10));
+        assert_eq!(judged(0, 10), (Admission::Admitted, 10));
+        assert_eq!(judged(9, 1), (Admission::Admitted, 1));
+        assert_eq!(judged(9, 2), (Admission::Rejected { retry_after: Some(reset) }, 1));
+        assert_eq!(judged(12, 1), (Admission::Rejected { retry_after: Some(reset) }, 0));
+        assert_eq!(judged(0, 11), (Admission::Rejected { retry_after: None }, 10));
     }
 }

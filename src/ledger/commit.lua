@@ -12,11 +12,11 @@
 -- ARGV[9]  'consumed' or 'never': what is trimmed               ARGV[10] consumer group that shows our progress
 -- ARGV[11] events counted         ARGV[12] duplicates           ARGV[13] TTL of counters, s      ARGV[14] TTL of a flag, s
 -- ARGV[15] prefix of flags        ARGV[16] length of refused    ARGV[17] largest counter, 2^53-1
--- ARGV[18 .. 24] numbers of: ladders, groups, named alerts, refused events, id sets to add to, id sets to remove, metric sets
+-- ARGV[18 .. 24] numbers of: limits, groups, named alerts, refused events, id sets to add to, id sets to remove, metric sets
 -- Then the sections, each as often as its number says:
---   ladder   its lowest threshold units, then one text: day's end in ms (negative before 1970), and per step (ascending)
---            threshold units and percent
---   numbers  once, in MessagePack: the sums (1..2^53) of all rows of all groups, then their ladder numbers (0: no limit). As
+--   limit    its lowest threshold units, then one text: day's end in ms (negative before 1970), and per threshold
+--            (ascending) its units and percent
+--   numbers  once, in MessagePack: the sums (1..2^53) of all rows of all groups, then their limit numbers (0: no limit). As
 --            arguments of their own they would take as long to read as the counters
 --   group    metric, day, bucket, 1 to renew the life of its keys (0: that was done within the last minute), rows, then all
 --            subjects
@@ -82,7 +82,7 @@ local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 if now - tonumber(ARGV[4]) > tonumber(ARGV[5]) then return {'old', whole(now)} end
 
 local counter_max = tonumber(ARGV[17])
-local ladder_n, group_n, named_n, refused_n = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
+local limit_n, group_n, named_n, refused_n = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
 local seen_n, past_n, day_n = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(ARGV[24])
 local seen_key, past_key = 5 + 2 * group_n, 5 + 2 * group_n + seen_n
 local day_key = past_key + past_n
@@ -98,20 +98,20 @@ for i = seen_key + 1, day_key + day_n do
   if kind ~= 'none' and kind ~= 'set' then return wrong(KEYS[i], 'a ' .. kind) end
 end
 
-local ladders_at = 25
-local groups_at = ladders_at + 2 * ladder_n + 1
+local limits_at = 25
+local groups_at = limits_at + 2 * limit_n + 1
 local numbers = cmsgpack.unpack(ARGV[groups_at - 1])
 local row_n = #numbers / 2
-local least = {[0] = math.huge}
-for i = 1, ladder_n do least[i] = tonumber(ARGV[ladders_at + 2 * i - 2]) end
+local lowest = {[0] = math.huge}
+for i = 1, limit_n do lowest[i] = tonumber(ARGV[limits_at + 2 * i - 2]) end
 
--- The steps of a ladder that a row has reached. While the day lasts the count decides; afterwards only a crossing inside this
+-- The thresholds of a limit that a row has reached. While the day lasts the count decides; afterwards only a crossing inside this
 -- commit does. Most rows are below their lowest threshold and never come here.
 local reached = {}
-local function climb(ladder, group, at, row, subject, count, used)
-  local day_end, steps = string.match(ARGV[ladders_at + 2 * ladder - 1], '^(%-?%d+)(.*)$')
+local function add_reached(limit, group, at, row, subject, count, used)
+  local day_end, thresholds = string.match(ARGV[limits_at + 2 * limit - 1], '^(%-?%d+)(.*)$')
   local open = now < tonumber(day_end)
-  for units, percent in string.gmatch(steps, ' (%d+) (%d+)') do
+  for units, percent in string.gmatch(thresholds, ' (%d+) (%d+)') do
     units = tonumber(units)
     if used >= units and (open or count < units) then
       reached[#reached + 1] = {group = group, at = at, row = row, subject = subject, percent = percent, used = used}
@@ -146,9 +146,9 @@ for g = 1, group_n do
     end
     words[2 * row - 1] = subject
     words[2 * row] = whole(used)
-    local ladder = numbers[row_n + row]
-    if used >= least[ladder] then
-      climb(ladder, g, at, row, subject, count, used)
+    local limit = numbers[row_n + row]
+    if used >= lowest[limit] then
+      add_reached(limit, g, at, row, subject, count, used)
     end
   end
   at = at + 5 + n

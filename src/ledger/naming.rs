@@ -6,7 +6,7 @@ use super::batch::Batch;
 
 /// A threshold that a row of a batch reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reached {
+pub(super) struct ReachedThreshold {
     /// Position of the row in the batch.
     pub(super) row: usize,
     pub(super) percent: Percent,
@@ -14,33 +14,36 @@ pub(super) struct Reached {
 
 /// The thresholds that rows will reach if their counters stand where the reader believes. Naming these with the first call saves a
 /// second one; the script judges by the counters themselves.
-pub(super) fn foreseen(batch: &Batch) -> Vec<Reached> {
+pub(super) fn foreseen(batch: &Batch) -> Vec<ReachedThreshold> {
     let mut foreseen = Vec::new();
     for (at, row) in batch.rows.iter().enumerate() {
-        let Some(of) = row.ladder.and_then(|ladder| batch.ladders.get(ladder as usize)) else { continue };
-        let reached = row.believed..=row.believed.saturating_add(row.sum);
-        let steps =
-            of.ladder.steps.iter().filter(|step| step.units > *reached.start() && reached.contains(&step.units));
-        foreseen.extend(steps.map(|step| Reached { row: at, percent: step.percent }));
+        let Some(limit) = row.limit.and_then(|limit| batch.limits.get(limit as usize)) else { continue };
+        let reached = row.expected_before..=row.expected_before.saturating_add(row.sum);
+        let thresholds = limit
+            .thresholds
+            .ascending
+            .iter()
+            .filter(|threshold| threshold.units > *reached.start() && reached.contains(&threshold.units));
+        foreseen.extend(thresholds.map(|threshold| ReachedThreshold { row: at, percent: threshold.percent }));
     }
     foreseen
 }
 
 /// The alert that a row raises at a threshold; count and time are added by the script.
-pub(super) fn alert_of(batch: &Batch, of: Reached) -> Option<Alert> {
+pub(super) fn alert_of(batch: &Batch, of: ReachedThreshold) -> Option<Alert> {
     let row = batch.rows.get(of.row)?;
-    let page = &batch.pages[row.page as usize];
-    let ladder = batch.ladders.get(row.ladder? as usize)?;
+    let metric_day = &batch.metric_days[row.metric_day as usize];
+    let applied = batch.limits.get(row.limit? as usize)?;
     Some(Alert {
-        id: AlertId::of(&row.subject, &page.metric, of.percent, page.day),
+        id: AlertId::of(&row.subject, &metric_day.metric, of.percent, metric_day.day),
         subject: row.subject.clone(),
-        metric: page.metric.clone(),
+        metric: metric_day.metric.clone(),
         threshold_percent: of.percent,
-        limit: ladder.limit,
-        plan: ladder.plan.to_string(),
-        day: page.day,
-        timezone: ladder.timezone.to_owned(),
-        resets_at_ms: ladder.ladder.day_end,
+        limit: applied.limit,
+        plan: applied.plan.to_string(),
+        day: metric_day.day,
+        timezone: applied.timezone.to_owned(),
+        resets_at_ms: applied.thresholds.day_end,
         used: 0,
         raised_at_ms: UnixMs(0),
     })

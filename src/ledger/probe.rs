@@ -6,12 +6,13 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 
 use crate::throttle::Lease;
-use crate::types::{Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
+use crate::types::{Day, Keys, Metric, Percent, RefusalReason, StreamId, Subject, Units, UnixMs, keys};
 use crate::wire::{RedisClient, Script};
 
-use super::batch::{Batch, LadderOf, Refused, Row, SeenId, window_of};
-use super::commit::{Answer, Committer, Note, Terms};
-use super::thresholds::Ladder;
+use super::batch::{AppliedLimit, Batch, RefusedEvent, Row, SeenId, window_of};
+use super::commit::{CommitOutcome, CommitWarning, Committer};
+use super::commit_settings::CommitSettings;
+use super::thresholds::Thresholds;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("probe.lua")));
 
@@ -65,18 +66,23 @@ pub enum ProbeError {
 /// # Errors
 ///
 /// [`ProbeError`], naming what the user may not do.
-pub async fn rehearse(client: &RedisClient, keys: &Keys, terms: &Terms, nonce: &str) -> Result<(), ProbeError> {
+pub async fn rehearse(
+    client: &RedisClient,
+    keys: &Keys,
+    settings: &CommitSettings,
+    nonce: &str,
+) -> Result<(), ProbeError> {
     let keys = keys.probe(nonce);
     let key = keys.stream().to_owned();
     let redis = |source| ProbeError::Redis { key: key.clone(), source };
     hand_over(client, &keys).await?;
     let batch = plant(client, &keys).await.map_err(redis)?;
-    let answer = Committer::new(keys.clone(), terms.clone()).commit(client, &batch).await;
+    let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
     let swept = sweep(client, &keys, &batch).await;
     match answer.map_err(redis)? {
-        Answer::Committed(done) => {
+        CommitOutcome::Committed(done) => {
             for note in done.notes {
-                if let Note::Refused { what, error } = note {
+                if let CommitWarning::CommandRefused { what, error } = note {
                     return Err(ProbeError::Refused { key, what, error });
                 }
             }
@@ -92,8 +98,8 @@ async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), ProbeError> 
     let lasts = Duration::from_secs(PROBE_TTL_S);
     let (one, other) = (Lease::new("one", lasts), Lease::new("other", lasts));
     let handed_over = async {
-        one.hold(client, &key).await?;
-        other.hold(client, &key).await?;
+        one.acquire(client, &key).await?;
+        other.acquire(client, &key).await?;
         one.release(client, &key).await
     };
     handed_over.await.map_err(|source| ProbeError::Lease { key: key.clone(), source })
@@ -114,15 +120,20 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
     let metric = Metric::default();
     let mut batch = Batch { to, entries: 1, read_at: now, counted: 1, ..Batch::default() };
     let day = Day::in_utc(now).expect("the server's clock shows a year of four digits");
-    batch.page(&metric, day);
+    batch.metric_day(&metric, day);
     let thresholds: Vec<Percent> = Percent::new(100).into_iter().collect();
-    if let Some(ladder) = Ladder::new(Units::ONE, &thresholds, now.plus(86_400_000)) {
-        batch.ladders.push(LadderOf { ladder, limit: 1, plan: "probe".into(), timezone: "UTC" });
+    if let Some(thresholds) = Thresholds::new(Units::ONE, &thresholds, now.plus(86_400_000)) {
+        batch.limits.push(AppliedLimit { thresholds, limit: 1, plan: "probe".into(), timezone: "UTC" });
     }
     batch.seen.push(SeenId { window: window_of(to), member: SeenId::member(&subject, &metric, b"probe") });
-    batch.refused.push(Refused { entry: to, reason: Reason::BadUnits, detail: "probe".into(), fields: Vec::new() });
+    batch.refused.push(RefusedEvent {
+        entry: to,
+        reason: RefusalReason::BadUnits,
+        detail: "probe".into(),
+        fields: Vec::new(),
+    });
     let bucket = keys::bucket(subject.as_str());
-    batch.rows.push(Row { subject, bucket, page: 0, ladder: Some(0), believed: 0, sum: 1 });
+    batch.rows.push(Row { subject, bucket, metric_day: 0, limit: Some(0), expected_before: 0, sum: 1 });
     batch
 }
 
@@ -132,15 +143,15 @@ async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
     command.arg(keys.seen(window_of(batch.to)));
     for row in &batch.rows {
-        let page = &batch.pages[row.page as usize];
-        command.arg(keys.usage(&page.metric, page.day, row.bucket)).arg(keys.raised(
-            &page.metric,
-            page.day,
+        let metric_day = &batch.metric_days[row.metric_day as usize];
+        command.arg(keys.usage(&metric_day.metric, metric_day.day, row.bucket)).arg(keys.raised(
+            &metric_day.metric,
+            metric_day.day,
             row.bucket,
         ));
-        command.arg(keys.metrics(page.day));
-        for step in batch.ladders.iter().flat_map(|of| &of.ladder.steps) {
-            command.arg(keys.flag(&row.subject, &page.metric, step.percent, page.day));
+        command.arg(keys.metrics(metric_day.day));
+        for threshold in batch.limits.iter().flat_map(|limit| &limit.thresholds.ascending) {
+            command.arg(keys.flag(&row.subject, &metric_day.metric, threshold.percent, metric_day.day));
         }
     }
     client.query(&command).await
@@ -148,7 +159,7 @@ async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<
 
 /// Whether the stored layout is one that this daemon knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredCheckpoint {
     /// `format` of the checkpoint.
     pub format: Option<String>,
     /// `partitions` of the checkpoint.
@@ -156,12 +167,12 @@ pub struct Stored {
     /// `fingerprint` of the checkpoint.
     pub fingerprint: Option<String>,
     /// The first of the partition's keys that holds something else.
-    pub misplaced: Option<Misplaced>,
+    pub misplaced: Option<WrongKeyType>,
 }
 
 /// A key that is not of the type that it must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misplaced {
+pub struct WrongKeyType {
     /// The key.
     pub key: String,
     /// Its type, as Redis names it.
@@ -175,18 +186,18 @@ pub struct Misplaced {
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<Stored> {
+pub async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoint> {
     let misplaced = misplaced(client, keys).await?;
     if misplaced.is_some() {
-        return Ok(Stored { format: None, partitions: None, fingerprint: None, misplaced });
+        return Ok(StoredCheckpoint { format: None, partitions: None, fingerprint: None, misplaced });
     }
     let mut command = redis::cmd("HMGET");
     command.arg(keys.checkpoint()).arg("format").arg("partitions").arg("fingerprint");
     let (format, partitions, fingerprint) = client.query(&command).await?;
-    Ok(Stored { format, partitions, fingerprint, misplaced })
+    Ok(StoredCheckpoint { format, partitions, fingerprint, misplaced })
 }
 
-async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<Misplaced>> {
+async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<WrongKeyType>> {
     let wanted = [
         (keys.stream().to_owned(), "stream"),
         (keys.checkpoint(), "hash"),
@@ -204,5 +215,5 @@ async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<Misp
     }
     let found: Vec<String> = client.pipe(&pipeline).await?;
     let mut pairs = wanted.into_iter().zip(found).filter(|((_, wanted), found)| found != "none" && found != wanted);
-    Ok(pairs.next().map(|((key, wanted), found)| Misplaced { key, found, wanted }))
+    Ok(pairs.next().map(|((key, wanted), found)| WrongKeyType { key, found, wanted }))
 }

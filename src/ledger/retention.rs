@@ -12,7 +12,7 @@ use crate::types::keys::BUCKETS;
 use crate::types::{Day, Keys, Metric, StreamId, UnixMs};
 use crate::wire::RedisClient;
 
-use super::commit::COUNTER_TTL_S;
+use super::commit_settings::COUNTER_TTL_S;
 
 /// How long a closed day's counters and records are kept.
 const CLOSED_TTL_S: u64 = 48 * 3_600;

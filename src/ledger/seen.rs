@@ -9,14 +9,14 @@ use super::batch::window_of;
 
 /// Looks event ids up.
 #[derive(Debug)]
-pub struct SeenBefore {
+pub struct SeenLookup {
     keys: Keys,
     script: Script,
 }
 
 /// What was found, and as of which checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct SeenAnswer {
     /// The checkpoint at the time of the look-up. The answers are valid for a batch that was read from it.
     pub checkpoint: StreamId,
     /// For each member asked about, in order: whether an event with that id was counted.
@@ -25,14 +25,14 @@ pub struct Found {
 
 /// An event id to look up.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct SeenQuery<'a> {
     /// The window of the event's own entry.
     pub window: u64,
     /// As [`super::SeenId::member`] makes it.
     pub member: &'a [u8],
 }
 
-impl SeenBefore {
+impl SeenLookup {
     /// A look-up in the partition with these keys.
     #[must_use]
     pub fn new(keys: Keys) -> Self {
@@ -51,32 +51,32 @@ impl SeenBefore {
         &self,
         client: &RedisClient,
         from: StreamId,
-        questions: &[Question<'_>],
-    ) -> RedisResult<Found> {
+        queries: &[SeenQuery<'_>],
+    ) -> RedisResult<SeenAnswer> {
         let last = window_of(from);
         let stored = [last.checked_sub(1), Some(last)].into_iter().flatten();
         let mut call = self.script.call().key(self.keys.checkpoint());
         let mut asked: Vec<Vec<usize>> = Vec::new();
         for window in stored {
-            let relevant = |question: &Question<'_>| question.window == window || question.window == window + 1;
-            let which: Vec<usize> = (0..questions.len()).filter(|at| relevant(&questions[*at])).collect();
+            let relevant = |query: &SeenQuery<'_>| query.window == window || query.window == window + 1;
+            let which: Vec<usize> = (0..queries.len()).filter(|at| relevant(&queries[*at])).collect();
             if which.is_empty() {
                 continue;
             }
             call = call.key(self.keys.seen(window)).arg(which.len());
             for at in &which {
-                call = call.arg(questions[*at].member);
+                call = call.arg(queries[*at].member);
             }
             asked.push(which);
         }
         let reply: Vec<String> = call.run(client).await?;
-        let mut counted = vec![false; questions.len()];
+        let mut counted = vec![false; queries.len()];
         for (which, flags) in asked.iter().zip(reply.iter().skip(1)) {
             for (at, flag) in which.iter().zip(flags.bytes()) {
                 counted[*at] |= flag == b'1';
             }
         }
         let checkpoint = reply.first().and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO);
-        Ok(Found { checkpoint, counted })
+        Ok(SeenAnswer { checkpoint, counted })
     }
 }

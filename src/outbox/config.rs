@@ -1,6 +1,11 @@
-//! The section `[delivery]`.
+//! The sections `[delivery]` and `[retry]`.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::types::duration;
+use crate::wire::backoff::BackoffPolicy;
 
 /// How deliveries are worked off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -8,4 +13,29 @@ use serde::{Deserialize, Serialize};
 pub struct DeliveryConfig {
     /// The most attempts that run at once in this process.
     pub concurrency: u32,
+}
+
+/// When a failed delivery is tried again, and when it is given up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetryConfig {
+    /// The delay after the first failed attempt.
+    #[serde(with = "duration")]
+    pub first: Duration,
+    /// How much longer each next delay is; at least 1.
+    pub factor: f64,
+    /// The longest delay, also where a receiver asks for more.
+    #[serde(with = "duration")]
+    pub max_interval: Duration,
+    /// Counted from the first attempt; judged only after a failed one.
+    #[serde(with = "duration")]
+    pub give_up_after: Duration,
+}
+
+impl RetryConfig {
+    /// The delays of this configuration.
+    #[must_use]
+    pub const fn schedule(&self) -> BackoffPolicy {
+        BackoffPolicy { first: self.first, factor: self.factor, max_interval: self.max_interval }
+    }
 }

@@ -10,11 +10,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config::DeliveryConfig;
+use super::consent::ConsentRequests;
+use super::delivery_worker::{DeliveryWorker, LeaseClock};
 use super::error::{Operation, OutboxError};
-use super::lease::{Dropped, LEASE_MAX, Lease, LeaseRequest, LeaseTimes, lease};
-use super::outage::Outage;
-use super::unsettled::Unsettled;
-use super::work::{Attempting, Held, Worker};
+use super::lease::{DroppedDelivery, LEASE_MAX, LeaseAnswer, LeaseRequest, LeaseTimes, lease};
+use super::notifier::Notifier;
+use super::pending_outcomes::PendingOutcomes;
+use super::redis_outage::RedisOutage;
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::book::ContactBook;
 use crate::types::{DeliveryId, Keys, UnixMs, nonce};
@@ -23,15 +25,15 @@ use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Works off the deliveries of one partition.
 #[derive(Debug)]
-pub struct Dispatcher<A> {
-    parts: DispatcherParts<A>,
+pub struct Dispatcher<N> {
+    parts: DispatcherParts<N>,
     /// Tells this dispatcher's leases from those of every other, also of another process.
     nonce: String,
 }
 
 /// What a dispatcher needs.
 #[derive(Debug)]
-pub struct DispatcherParts<A> {
+pub struct DispatcherParts<N> {
     /// Redis.
     pub client: Arc<RedisClient>,
     /// The partition.
@@ -39,7 +41,9 @@ pub struct DispatcherParts<A> {
     /// Where subjects are reached.
     pub contacts: Arc<ContactBook>,
     /// What makes the attempts.
-    pub sender: Arc<A>,
+    pub notifier: Arc<N>,
+    /// What knows about requests for consent.
+    pub consents: Arc<dyn ConsentRequests>,
     /// Bounds the attempts at once; shared by the dispatchers of a process, see [`slots`].
     pub slots: Arc<Semaphore>,
     /// Notified when deliveries were made or woken, so that they need not wait for the next look.
@@ -54,10 +58,10 @@ pub fn slots(config: &DeliveryConfig) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(config.concurrency as usize))
 }
 
-impl<A: Attempting> Dispatcher<A> {
+impl<N: Notifier> Dispatcher<N> {
     /// A dispatcher that does nothing until it runs.
     #[must_use]
-    pub fn new(parts: DispatcherParts<A>) -> Self {
+    pub fn new(parts: DispatcherParts<N>) -> Self {
         Self { parts, nonce: nonce() }
     }
 
@@ -71,17 +75,28 @@ impl<A: Attempting> Dispatcher<A> {
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type, or Redis
     /// refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let DispatcherParts { client, keys, contacts, sender, slots, new_deliveries, lease_margin } = self.parts;
-        let times = LeaseTimes::of(|channel| sender.timeout(channel), lease_margin);
-        let unsettled = Unsettled::default();
+        let DispatcherParts { client, keys, contacts, notifier, consents, slots, new_deliveries, lease_margin } =
+            self.parts;
+        let times = LeaseTimes::of(|channel| notifier.timeout(channel), lease_margin);
+        let pending_outcomes = PendingOutcomes::default();
         let notify = Arc::clone(&new_deliveries);
         // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
         let stop = stop.child_token();
-        let worker = Arc::new(Worker { client, keys, contacts, sender, new_deliveries, unsettled, stop: stop.clone() });
-        let mut rounds = Rounds { worker, slots, times, nonce: self.nonce, calls: 0, attempts: Attempts::default() };
-        let mut outage = Outage::new();
+        let worker = Arc::new(DeliveryWorker {
+            client,
+            keys,
+            contacts,
+            notifier,
+            consents,
+            new_deliveries,
+            pending_outcomes,
+            stop: stop.clone(),
+        });
+        let mut dispatch =
+            DispatchLoop { worker, slots, times, nonce: self.nonce, calls: 0, attempts: RunningAttempts::default() };
+        let mut outage = RedisOutage::new();
         let ended = loop {
-            let wait = match rounds.next(&stop).await {
+            let wait = match dispatch.next(&stop).await {
                 Ok(wait) => {
                     outage.worked();
                     wait
@@ -96,34 +111,34 @@ impl<A: Attempting> Dispatcher<A> {
             tokio::select! {
                 () = stop.cancelled() => break Ok(()),
                 () = notify.notified() => {}
-                () = rounds.attempts.one_ended() => {}
+                () = dispatch.attempts.one_ended() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         };
         // What was leased and has not started sees this and is given back.
         stop.cancel();
-        rounds.attempts.all_ended().await;
+        dispatch.attempts.all_ended().await;
         ended
     }
 }
 
 /// The state of a running dispatcher.
-struct Rounds<A> {
-    worker: Arc<Worker<A>>,
+struct DispatchLoop<N> {
+    worker: Arc<DeliveryWorker<N>>,
     slots: Arc<Semaphore>,
     times: LeaseTimes,
     nonce: String,
     calls: u64,
-    attempts: Attempts,
+    attempts: RunningAttempts,
 }
 
-impl<A: Attempting> Rounds<A> {
+impl<N: Notifier> DispatchLoop<N> {
     /// Leases as many deliveries as there are free slots and spawns their attempts. Returns how long nothing will be due.
     async fn next(&mut self, stop: &CancellationToken) -> Result<Duration, OutboxError> {
-        if self.worker.unsettled.any() {
+        if self.worker.pending_outcomes.any() {
             let ping = self.worker.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, self.worker.keys.stream()))?;
-            self.worker.unsettled.let_go_first(RESPONSE_TIMEOUT).await;
+            self.worker.pending_outcomes.flush(RESPONSE_TIMEOUT).await;
         }
         let mut slots = tokio::select! {
             () = stop.cancelled() => return Ok(Duration::ZERO),
@@ -135,14 +150,14 @@ impl<A: Attempting> Rounds<A> {
         let called = Instant::now();
         let lease = lease(&self.worker.client, &self.worker.keys, request).await?;
         let answered = Instant::now();
-        say_dropped(&lease.dropped);
+        log_dropped(&lease.dropped);
         let wait = wait_of(&lease);
         for leased in lease.leased {
             let length = self.times.get(leased.channel);
-            let held = Held { called, length, answered, server_now: lease.now };
+            let clock = LeaseClock { called, length, answered, server_now: lease.now };
             let (worker, slot) = (Arc::clone(&self.worker), slots.pop());
             self.attempts.spawn(leased.id.clone(), async move {
-                worker.work(leased, held).await;
+                worker.work(leased, clock).await;
                 drop(slot);
             });
         }
@@ -163,25 +178,25 @@ async fn free(slots: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
 }
 
 /// Until the next delivery is due, but at most [`IDLE`].
-fn wait_of(lease: &Lease) -> Duration {
+fn wait_of(lease: &LeaseAnswer) -> Duration {
     let until = |due: UnixMs| Duration::from_millis(u64::try_from(due.0 - lease.now.0).unwrap_or(0));
     lease.next_due.map_or(IDLE, until).min(IDLE)
 }
 
-fn say_dropped(dropped: &[Dropped]) {
-    for Dropped { id, why } in dropped {
-        tracing::error!(delivery = %id, why, "a delivery that was due can't be read and left the schedule: its alert may be lost");
+fn log_dropped(dropped: &[DroppedDelivery]) {
+    for DroppedDelivery { id, why } in dropped {
+        tracing::error!(delivery = %id, why, "a delivery that was due can't be read and left the schedule: its notification may be lost");
     }
 }
 
 /// The attempts that run.
 #[derive(Debug, Default)]
-struct Attempts {
+struct RunningAttempts {
     tasks: JoinSet<()>,
     deliveries: HashMap<Id, DeliveryId>,
 }
 
-impl Attempts {
+impl RunningAttempts {
     fn spawn(&mut self, delivery: DeliveryId, attempt: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(attempt).id();
         self.deliveries.insert(id, delivery);

@@ -13,6 +13,8 @@ pub enum Operation {
     ReadOutbox,
     /// Turning one alert into deliveries.
     FanOut,
+    /// Making the delivery of a notification for one contact.
+    Enqueue,
     /// Taking deliveries that are due.
     Lease,
     /// Recording how an attempt ended.
@@ -32,6 +34,7 @@ impl Operation {
         match self {
             Self::ReadOutbox => "read_outbox",
             Self::FanOut => "fan_out",
+            Self::Enqueue => "enqueue",
             Self::Lease => "lease",
             Self::Settle => "settle",
             Self::Replay => "replay",
@@ -46,6 +49,7 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Self::ReadOutbox => "read outbox",
             Self::FanOut => "fan out",
+            Self::Enqueue => "enqueue",
             Self::Lease => "lease deliveries of",
             Self::Settle => "settle",
             Self::Replay => "replay deliveries of",

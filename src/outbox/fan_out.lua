@@ -89,7 +89,7 @@ local function give_back(key)
 end
 
 local function open(d, created, attempts)
-  redis.call('HSET', d.key, 'alert_id', ARGV[4], 'alert', ARGV[5], 'subject', ARGV[6], 'channel', d.channel, 'contact_id', d.contact,
+  redis.call('HSET', d.key, 'type', 'alert', 'alert_id', ARGV[4], 'alert', ARGV[5], 'subject', ARGV[6], 'channel', d.channel, 'contact_id', d.contact,
     'state', 'pending', 'attempts', attempts, 'created_at_ms', created)
   redis.call('ZADD', KEYS[3], created, d.id)
   redis.call('ZADD', KEYS[5], created, d.id)

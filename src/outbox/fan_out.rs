@@ -15,7 +15,7 @@ pub const NO_CONTACT: &str = "none";
 
 /// What an alert is fanned out from. It is consumed by the same script that makes the deliveries.
 #[derive(Debug, Clone, Copy)]
-pub enum Source<'a> {
+pub enum FanOutSource<'a> {
     /// An entry of the outbox.
     Outbox {
         /// Its id.
@@ -32,9 +32,9 @@ pub enum Source<'a> {
 
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FannedOut {
+pub enum FanOutAnswer {
     /// The source is consumed, every contact has its delivery.
-    Done(Fanned),
+    Done(FanOutResult),
     /// The outbox entry is not there: it was fanned out before.
     Gone,
     /// The delivery ended, or another worker leased it.
@@ -43,15 +43,15 @@ pub enum FannedOut {
 
 /// A fan-out that took place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fanned {
+pub struct FanOutResult {
     /// Server time.
     pub now: UnixMs,
     /// What became of the source.
     pub source: SourceEnd,
     /// Deliveries made.
-    pub made: Vec<Wanted>,
+    pub made: Vec<WantedDelivery>,
     /// Deliveries that had been cancelled because their contact was gone, and are pending again because it is back.
-    pub reopened: Vec<Wanted>,
+    pub reopened: Vec<WantedDelivery>,
     /// Deliveries of the partition that wait for a contact.
     pub waiting: u64,
 }
@@ -69,7 +69,7 @@ pub enum SourceEnd {
 
 /// One delivery that an alert should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedDelivery {
     /// Its id, always the same for this alert and contact.
     pub id: DeliveryId,
     /// Its channel; [`Channel::None`] when there is no contact.
@@ -80,8 +80,9 @@ pub struct Wanted {
 
 /// The deliveries that an alert should have: one per contact, or the one that waits for a contact.
 #[must_use]
-pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<Wanted> {
-    let want = |channel, contact: ContactId| Wanted { id: DeliveryId::of(&alert.id, &contact), channel, contact };
+pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<WantedDelivery> {
+    let want =
+        |channel, contact: ContactId| WantedDelivery { id: DeliveryId::of(&alert.id, &contact), channel, contact };
     if contacts.is_empty() {
         return vec![want(Channel::None, ContactId::from_stored(NO_CONTACT))];
     }
@@ -92,7 +93,7 @@ pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<Wanted> {
 /// channel `none` waits for some.
 ///
 /// A contact that has a delivery of this alert gets none again; one whose delivery was cancelled gets that one back. Repeatable: the
-/// second call is [`FannedOut::Gone`] or [`FannedOut::Stale`]. The argument is in `fan_out.lua`.
+/// second call is [`FanOutAnswer::Gone`] or [`FanOutAnswer::Stale`]. The argument is in `fan_out.lua`.
 ///
 /// # Errors
 ///
@@ -100,15 +101,15 @@ pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<Wanted> {
 pub async fn fan_out(
     client: &RedisClient,
     keys: &Keys,
-    source: Source<'_>,
+    source: FanOutSource<'_>,
     alert: &Alert,
     contacts: &[Contact],
-) -> Result<FannedOut, OutboxError> {
+) -> Result<FanOutAnswer, OutboxError> {
     let wanted = wanted(alert, contacts);
     let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
     let (kind, id, token, source_key) = match source {
-        Source::Outbox { entry } => ("outbox", entry, "", keys.outbox()),
-        Source::Delivery { id, token } => ("delivery", id.as_str(), token, keys.delivery(id)),
+        FanOutSource::Outbox { entry } => ("outbox", entry, "", keys.outbox()),
+        FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), token, keys.delivery(id)),
     };
     let mut call = SCRIPT.call().key(keys.outbox()).key(keys.due()).key(keys.pending()).key(keys.waiting());
     call = call.key(keys.deliveries()).key(keys.totals()).key(source_key);
@@ -124,12 +125,18 @@ pub async fn fan_out(
     // Positions are Lua's: 1 for the first.
     let pick = |positions: Vec<usize>| positions.iter().filter_map(|at| wanted.get(at - 1).cloned()).collect();
     let source = match (answer.as_str(), end.as_str()) {
-        ("gone", _) => return Ok(FannedOut::Gone),
-        ("stale", _) => return Ok(FannedOut::Stale),
+        ("gone", _) => return Ok(FanOutAnswer::Gone),
+        ("stale", _) => return Ok(FanOutAnswer::Stale),
         ("done", "consumed") => SourceEnd::Consumed,
         ("done", "cancelled") => SourceEnd::Cancelled,
         ("done", "rescheduled") => SourceEnd::Rescheduled,
         _ => return Err(OutboxError::Answer { operation: Operation::FanOut, of: of(), answer }),
     };
-    Ok(FannedOut::Done(Fanned { now: UnixMs(now), source, made: pick(made), reopened: pick(reopened), waiting }))
+    Ok(FanOutAnswer::Done(FanOutResult {
+        now: UnixMs(now),
+        source,
+        made: pick(made),
+        reopened: pick(reopened),
+        waiting,
+    }))
 }

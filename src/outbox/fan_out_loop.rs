@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
 use super::error::{Operation, OutboxError};
-use super::fan_out::{Fanned, FannedOut, Source, fan_out};
-use super::outage::Outage;
+use super::fan_out::{FanOutAnswer, FanOutResult, FanOutSource, fan_out};
+use super::redis_outage::RedisOutage;
 use crate::contacts::book::ContactBook;
 use crate::types::{Alert, Channel, Keys, meters};
 use crate::wire::{ErrorKind, RedisClient};
@@ -23,7 +23,7 @@ const READ_MAX: usize = 64;
 /// The most unreadable entries that are remembered so as to be named once.
 const NAMED_MAX: usize = 1000;
 
-/// The field of an outbox entry that holds the alert's JSON.
+/// The field of an outbox entry that holds the notification: its type names it, as in a delivery. Alerts alone are fanned out.
 const ALERT: &[u8] = b"alert";
 
 /// Fans out the alerts of one partition.
@@ -50,7 +50,7 @@ pub struct FanOutParts {
 }
 
 /// An entry of the outbox.
-struct Entry {
+struct OutboxEntry {
     id: String,
     alert: Result<Alert, String>,
 }
@@ -69,7 +69,7 @@ impl FanOutLoop {
     ///
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]).
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let mut outage = Outage::new();
+        let mut outage = RedisOutage::new();
         while !stop.is_cancelled() {
             let wait = match self.empty(&stop).await {
                 Ok(()) => {
@@ -119,26 +119,26 @@ impl FanOutLoop {
     async fn fan_out(&self, entry: &str, alert: &Alert) -> Result<(), OutboxError> {
         let FanOutParts { client, keys, contacts, new_deliveries, .. } = &self.parts;
         let contacts = contacts.contacts_of(client, &alert.subject).await?;
-        match fan_out(client, keys, Source::Outbox { entry }, alert, &contacts.readable).await? {
-            FannedOut::Done(fanned) => {
-                announce(alert, &fanned);
+        match fan_out(client, keys, FanOutSource::Outbox { entry }, alert, &contacts.readable).await? {
+            FanOutAnswer::Done(result) => {
+                log_fan_out(alert, &result);
                 new_deliveries.notify_one();
             }
-            FannedOut::Gone | FannedOut::Stale => {
+            FanOutAnswer::Gone | FanOutAnswer::Stale => {
                 tracing::debug!(alert = %alert.id, entry, "fanned out by somebody else, or by a call whose answer was lost");
             }
         }
         Ok(())
     }
 
-    async fn read(&self, after: Option<&str>) -> Result<Vec<Entry>, OutboxError> {
+    async fn read(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
         let FanOutParts { client, keys, .. } = &self.parts;
         let from = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
         let mut command = redis::cmd("XRANGE");
         command.arg(keys.outbox()).arg(from).arg("+").arg("COUNT").arg(READ_MAX);
         let entries: Vec<(String, Vec<Value>)> =
             client.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
-        Ok(entries.into_iter().map(|(id, fields)| Entry { id, alert: alert_of(&fields) }).collect())
+        Ok(entries.into_iter().map(|(id, fields)| OutboxEntry { id, alert: alert_of(&fields) }).collect())
     }
 
     /// It is left where it is: a later version may be able to read it. Named once, and shown by the outbox gauge.
@@ -163,18 +163,18 @@ fn alert_of(fields: &[Value]) -> Result<Alert, String> {
 }
 
 /// Says what a fan-out made: one event per delivery, and the metric.
-pub(super) fn announce(alert: &Alert, fanned: &Fanned) {
+pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult) {
     let Alert { id, subject, .. } = alert;
-    for made in &fanned.made {
+    for made in &result.made {
         counter!(meters::MADE, "channel" => made.channel.as_str()).increment(1);
-        let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), fanned.waiting);
+        let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), result.waiting);
         if made.channel == Channel::None {
             tracing::error!(%subject, alert = %id, %delivery, channel, waiting, "no contact is known: the alert waits until there is one");
         } else {
             tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
         }
     }
-    for reopened in &fanned.reopened {
+    for reopened in &result.reopened {
         let (delivery, channel) = (&reopened.id, reopened.channel.as_str());
         tracing::info!(%subject, alert = %id, %delivery, channel, "cancelled delivery is pending again: its contact is back");
     }

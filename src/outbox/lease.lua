@@ -9,8 +9,8 @@
 -- ARGV[5 ..] per channel: channel, length of its lease in ms
 --
 -- Returns {now ms, next due ms (nil: nothing is scheduled), {leased}, {dropped}}
---           leased   ten strings each: id, alert JSON, subject, channel, contact id, attempts (this one included), attempts before
---                    the last replay, first attempt ms, token, end of the lease ms
+--           leased   eleven strings each: id, type of the notification, its JSON, subject, channel, contact id, attempts (this one
+--                    included), attempts before the last replay, first attempt ms, token, end of the lease ms
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
 --                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
 --         an error   a key of another type or a total that is no number: nothing written. Refused whole when memory is full
@@ -34,13 +34,16 @@ for i = 5, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
   local fields = redis.pcall('HMGET', ARGV[3] .. id, 'state', 'alert', 'subject', 'channel', 'contact_id', 'attempts',
-    'replayed_after', 'first_attempt_at_ms')
+    'replayed_after', 'first_attempt_at_ms', 'type')
   if fields.err then return 'malformed', nil end
   if not fields[1] then
     if redis.call('EXISTS', ARGV[3] .. id) == 0 then return 'missing', nil end
     return 'malformed', fields
   end
   if fields[1] ~= 'pending' then return 'ended', fields end
+  -- The notification lies in the field that its type names; a delivery that states no type is an alert's.
+  fields[9] = fields[9] or 'alert'
+  if fields[9] ~= 'alert' then fields[2] = redis.call('HGET', ARGV[3] .. id, fields[9]) end
   local attempts = fields[6] and string.match(fields[6], '^%d+$')
   if not fields[2] or not fields[3] or not lease_ms[fields[4] or ''] or not fields[5] or not attempts or #attempts > 9 then
     return 'malformed', fields
@@ -80,7 +83,7 @@ for i, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', whole(now), 'LI
       attempts = attempts + 1
       redis.call('HSET', ARGV[3] .. id, 'lease_token', token, 'attempts', whole(attempts), 'first_attempt_at_ms', first)
     end
-    for _, value in ipairs({id, fields[2], fields[3], fields[4], fields[5], whole(attempts), before, first, token, lease_end}) do
+    for _, value in ipairs({id, fields[9], fields[2], fields[3], fields[4], fields[5], whole(attempts), before, first, token, lease_end}) do
       leased[#leased + 1] = value
     end
   end

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::{Operation, OutboxError};
 use super::{KEPT, LEASE_MARGIN, millis};
-use crate::types::{Alert, Channel, ContactId, DeliveryId, Keys, UnixMs};
+use crate::types::{Channel, ContactId, DeliveryId, Keys, Notification, NotificationKind, UnixMs};
 use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("lease.lua")));
@@ -17,37 +17,37 @@ pub const LEASE_MAX: usize = 100;
 const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Strings in the script's answer for each delivery.
-const FIELDS: usize = 10;
+const FIELDS: usize = 11;
 
 /// How long a lease lasts, by channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// For e-mail.
-    pub email: Duration,
-    /// For webhooks.
-    pub webhook: Duration,
+    /// In the order of [`Channel::SENDING`].
+    sending: [Duration; Channel::SENDING.len()],
     /// For deliveries that wait for a contact.
-    pub none: Duration,
+    none: Duration,
 }
 
 impl LeaseTimes {
     /// The channel's deadline for one attempt and `margin` (see [`LEASE_MARGIN`]).
     pub fn of(timeout: impl Fn(Channel) -> Duration, margin: Duration) -> Self {
         Self {
-            email: timeout(Channel::Email) + margin,
-            webhook: timeout(Channel::Webhook) + margin,
+            sending: Channel::SENDING.map(|channel| timeout(channel) + margin),
             none: NO_CONTACT_LEASE + LEASE_MARGIN,
         }
     }
 
+    /// The same time for every delivery.
+    #[must_use]
+    pub const fn all(time: Duration) -> Self {
+        Self { sending: [time; Channel::SENDING.len()], none: time }
+    }
+
     /// The time of one channel.
     #[must_use]
-    pub const fn get(&self, channel: Channel) -> Duration {
-        match channel {
-            Channel::Email => self.email,
-            Channel::Webhook => self.webhook,
-            Channel::None => self.none,
-        }
+    pub fn get(&self, channel: Channel) -> Duration {
+        let times = Channel::SENDING.into_iter().zip(self.sending);
+        times.into_iter().find(|(known, _)| *known == channel).map_or(self.none, |(_, time)| time)
     }
 }
 
@@ -64,25 +64,25 @@ pub struct LeaseRequest<'a> {
 
 /// What a call found.
 #[derive(Debug)]
-pub struct Lease {
+pub struct LeaseAnswer {
     /// Server time of the call: the leases began then.
     pub now: UnixMs,
     /// When the next delivery is due; `None` when nothing is scheduled. At or before `now`: more are due already.
     pub next_due: Option<UnixMs>,
     /// The deliveries taken.
-    pub leased: Vec<Leased>,
+    pub leased: Vec<LeasedDelivery>,
     /// Ids that were due without a delivery behind them. They are out of the schedule.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedDelivery>,
 }
 
 /// A delivery that is ours until its lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leased {
+pub struct LeasedDelivery {
     /// Its id.
     pub id: DeliveryId,
-    /// The alert, or why the stored text is not one.
-    pub alert: Result<Alert, String>,
-    /// Whose alert, as stored; for the log of an alert that can't be read.
+    /// The notification, or why the stored text is none.
+    pub notification: Result<Notification, String>,
+    /// Whom it is about, as stored; for the log of a notification that can't be read.
     pub subject: String,
     /// Its channel.
     pub channel: Channel,
@@ -102,7 +102,7 @@ pub struct Leased {
 
 /// An id that was due without a readable delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedDelivery {
     /// The id.
     pub id: DeliveryId,
     /// `missing`, `malformed` or `ended`.
@@ -117,11 +117,11 @@ pub struct Dropped {
 /// # Errors
 ///
 /// [`OutboxError`]; what an answer that was lost had leased becomes due again when those leases end.
-pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<Lease, OutboxError> {
+pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<LeaseAnswer, OutboxError> {
     let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.totals());
     call = call.arg(request.deliveries_max.min(LEASE_MAX)).arg(request.token);
     call = call.arg(keys.delivery_prefix()).arg(KEPT.as_secs());
-    for channel in [Channel::Email, Channel::Webhook, Channel::None] {
+    for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
     let (now, next_due, leased, dropped): (i64, Option<i64>, Vec<Vec<u8>>, Vec<String>) =
@@ -131,7 +131,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
         of: keys.stream().to_owned(),
         answer: answer.iter().map(|field| String::from_utf8_lossy(field)).collect::<Vec<_>>().join(" "),
     };
-    Ok(Lease {
+    Ok(LeaseAnswer {
         now: UnixMs(now),
         next_due: next_due.map(UnixMs),
         leased: leased
@@ -140,21 +140,21 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
             .collect::<Result<_, _>>()?,
         dropped: dropped
             .chunks_exact(2)
-            .map(|pair| Dropped { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
+            .map(|pair| DroppedDelivery { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
             .collect(),
     })
 }
 
 /// One delivery from its fields in the answer; `None` when the script and this wrapper do not fit together.
-fn leased_of(fields: &[Vec<u8>]) -> Option<Leased> {
-    let [id, alert, subject, channel, contact, attempts, before, first, token, end] = fields else { return None };
+fn leased_of(fields: &[Vec<u8>]) -> Option<LeasedDelivery> {
+    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end] = fields else { return None };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
     let before = u32::try_from(number(before)?).unwrap_or(0);
-    Some(Leased {
+    Some(LeasedDelivery {
         id: DeliveryId::from_stored(&text(id)),
-        alert: serde_json::from_slice(alert).map_err(|error| error.to_string()),
+        notification: notification_of(&text(kind), json),
         subject: text(subject),
         channel: Channel::from_stored(&text(channel))?,
         contact: ContactId::from_stored(&text(contact)),
@@ -164,4 +164,9 @@ fn leased_of(fields: &[Vec<u8>]) -> Option<Leased> {
         token: text(token),
         lease_end: UnixMs(number(end)?),
     })
+}
+
+fn notification_of(kind: &str, json: &[u8]) -> Result<Notification, String> {
+    let known = NotificationKind::from_stored(kind).ok_or_else(|| format!("its type is {kind:?}"))?;
+    Notification::from_json(known, json).map_err(|error| error.to_string())
 }

@@ -1,9 +1,9 @@
-//! Alerts on their way out: fan-out to deliveries, the schedule of due times, leases, and how each attempt is settled.
+//! Notifications on their way out: fan-out to deliveries, the schedule of due times, leases, attempts, and how each is settled.
 //!
 //! Owns the outbox stream and everything about deliveries in Redis; every change of a delivery is one script, so that at every
-//! moment deliveries made = ended + pending. Never renders or sends anything: that is the [`Attempting`] part's, which in turn knows
-//! no queue. At-least-once with a stable id: no attempt starts after success was recorded, and none is lost when a worker dies,
-//! because the schedule lives in Redis and a lease runs out.
+//! moment deliveries made = ended + pending. Never renders or sends anything: that is the channels' part, which [`notifier`] asks.
+//! At-least-once with a stable id: no attempt starts after success was recorded, and none is lost when a worker dies, because the
+//! schedule lives in Redis and a lease runs out.
 //!
 //! ```text
 //! outbox --fan_out--> due --lease--> leased --settle--> delivered | dead | muted | expired | cancelled
@@ -12,39 +12,47 @@
 //!                      +------------------- replay ------------------+
 //! ```
 //!
+//! A notification for one contact only, as a request for consent, is made by [`enqueue()`] and takes the same way from `due` on.
+//!
 //! Read next: [`fan_out_loop`], then [`dispatcher`].
 
 pub mod config;
+pub mod consent;
+mod delivery_worker;
 pub mod dispatcher;
+pub mod enqueue;
 mod error;
 pub mod fan_out;
 pub mod fan_out_loop;
 pub mod lease;
-mod outage;
+pub mod notifier;
+mod pending_outcomes;
 pub mod query;
+mod redis_outage;
 pub mod replay;
+pub mod retry_policy;
 pub mod settle;
 pub mod totals;
-mod unsettled;
 pub mod wake;
 pub mod waker;
-mod work;
 
 use std::time::Duration;
 
-pub use config::DeliveryConfig;
+pub use config::{DeliveryConfig, RetryConfig};
+pub use consent::{ConsentRequestError, ConsentRequests};
 pub use dispatcher::{Dispatcher, DispatcherParts, slots};
+pub use enqueue::{EnqueueAnswer, Enqueued, NewDelivery, enqueue};
 pub use error::{Operation, OutboxError};
-pub use fan_out::{Fanned, FannedOut, Source, SourceEnd, fan_out};
+pub use fan_out::{FanOutAnswer, FanOutResult, FanOutSource, SourceEnd, fan_out};
 pub use fan_out_loop::{FanOutLoop, FanOutParts};
-pub use lease::{Lease, LeaseRequest, LeaseTimes, Leased, lease};
-pub use query::{Cursor, DeliveryDetail, DeliveryFilter, DeliveryView, Page, list, show};
+pub use lease::{LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
+pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
+pub use query::{DeliveryCursor, DeliveryDetail, DeliveryFilter, DeliveryPage, DeliveryView, list, show};
 pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
-pub use settle::{Settled, Settlement, settle};
+pub use settle::{SettleAnswer, Settlement, settle};
 pub use totals::{Totals, totals};
 pub use wake::{wake_all, wake_subject};
 pub use waker::Waker;
-pub use work::Attempting;
 
 /// How long a delivery stays readable after its end (design section 4): 14 days.
 pub const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);

@@ -5,23 +5,29 @@ use std::collections::HashMap;
 use redis::Pipeline;
 
 use super::error::{Operation, OutboxError};
-use crate::types::{AlertId, Attempt, Channel, DeliveryId, DeliveryState, Keys, Subject, UnixMs};
+use crate::types::{
+    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Keys, Notification, NotificationKind, Subject,
+    UnixMs,
+};
 use crate::wire::RedisClient;
 
 /// Deliveries read in one call.
 pub const PAGE: usize = 500;
 
 /// The fields of a delivery that a list shows, in the order in which [`view_of`] takes them.
-const VIEW_FIELDS: [&str; 7] = ["alert_id", "subject", "channel", "state", "attempts", "last_error", "created_at_ms"];
+const VIEW_FIELDS: [&str; 8] =
+    ["type", "alert_id", "subject", "channel", "state", "attempts", "last_error", "created_at_ms"];
 
 /// One delivery as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryView {
     /// The id.
     pub id: DeliveryId,
-    /// The alert on its way.
-    pub alert_id: AlertId,
-    /// Whose alert.
+    /// The type of the notification on its way.
+    pub kind: NotificationKind,
+    /// The alert, if it is one.
+    pub alert_id: Option<AlertId>,
+    /// Whom it is about.
     pub subject: String,
     /// The channel.
     pub channel: Channel,
@@ -42,6 +48,10 @@ pub struct DeliveryView {
 pub struct DeliveryDetail {
     /// As in a list.
     pub view: DeliveryView,
+    /// The contact, or [`super::fan_out::NO_CONTACT`].
+    pub contact: ContactId,
+    /// What is told; `None` where the stored text can't be read.
+    pub notification: Option<Notification>,
     /// Its attempts, the oldest first; the newest hundred are kept.
     pub attempt_log: Vec<Attempt>,
 }
@@ -57,7 +67,7 @@ pub struct DeliveryFilter {
 
 /// Where a list goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cursor {
+pub struct DeliveryCursor {
     /// The time of the last id that was looked at.
     at: i64,
     /// Ids of that very time that were looked at.
@@ -66,11 +76,11 @@ pub struct Cursor {
 
 /// A part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct DeliveryPage {
     /// Those of this page that pass the filter, the newest first. May be empty although more follow.
     pub deliveries: Vec<DeliveryView>,
     /// Where to go on; `None` at the end.
-    pub next: Option<Cursor>,
+    pub next: Option<DeliveryCursor>,
 }
 
 /// Reads a page of deliveries, the newest first (dead ones by the time of death). Begin with no cursor, go on with the page's own.
@@ -82,8 +92,8 @@ pub async fn list(
     client: &RedisClient,
     keys: &Keys,
     filter: &DeliveryFilter,
-    from: Option<Cursor>,
-) -> Result<Page, OutboxError> {
+    from: Option<DeliveryCursor>,
+) -> Result<DeliveryPage, OutboxError> {
     let of = || format!("deliveries of {}", keys.stream());
     let index = match filter.state {
         Some(DeliveryState::Pending) => keys.pending(),
@@ -101,7 +111,7 @@ pub async fn list(
         .map(|(id, at)| Scored { id: DeliveryId::from_stored(&id), at })
         .collect();
     if ids.is_empty() {
-        return Ok(Page { deliveries: Vec::new(), next: None });
+        return Ok(DeliveryPage { deliveries: Vec::new(), next: None });
     }
     let mut pipeline = Pipeline::new();
     for Scored { id, .. } in &ids {
@@ -122,7 +132,7 @@ pub async fn list(
             deliveries.push(view);
         }
     }
-    Ok(Page { deliveries, next: (ids.len() == PAGE).then(|| cursor_after(&ids, from)) })
+    Ok(DeliveryPage { deliveries, next: (ids.len() == PAGE).then(|| cursor_after(&ids, from)) })
 }
 
 /// An id and its time in the index.
@@ -132,20 +142,21 @@ struct Scored {
 }
 
 /// Many deliveries may be made in one millisecond, so the cursor also counts how many of its millisecond were seen.
-fn cursor_after(ids: &[Scored], from: Option<Cursor>) -> Cursor {
+fn cursor_after(ids: &[Scored], from: Option<DeliveryCursor>) -> DeliveryCursor {
     let at = ids.last().map_or(0, |last| last.at);
     let seen = ids.iter().filter(|scored| scored.at == at).count();
     let before = from.filter(|cursor| cursor.at == at).map_or(0, |cursor| cursor.seen);
-    Cursor { at, seen: seen + before }
+    DeliveryCursor { at, seen: seen + before }
 }
 
 /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
 fn view_of(id: &DeliveryId, fields: &[Option<String>], due: Option<i64>) -> Option<DeliveryView> {
-    let [alert_id, subject, channel, state, attempts, last_error, created] = fields else { return None };
+    let [kind, alert_id, subject, channel, state, attempts, last_error, created] = fields else { return None };
     let state = DeliveryState::from_stored(state.as_deref()?)?;
     Some(DeliveryView {
         id: id.clone(),
-        alert_id: AlertId::from_stored(alert_id.as_deref()?),
+        kind: NotificationKind::from_stored(kind.as_deref().unwrap_or("alert"))?,
+        alert_id: alert_id.as_deref().map(AlertId::from_stored),
         subject: subject.clone()?,
         channel: Channel::from_stored(channel.as_deref()?)?,
         state,
@@ -169,9 +180,17 @@ pub async fn show(client: &RedisClient, keys: &Keys, id: &DeliveryId) -> Result<
         client.pipe(&pipeline).await.map_err(OutboxError::redis(Operation::Query, format!("delivery {id}")))?;
     let mut log: Vec<Logged> = hash.iter().filter_map(|(field, json)| logged(field, json)).collect();
     log.sort_by_key(|logged| logged.number);
+    let contact = ContactId::from_stored(hash.get("contact_id").map_or("", String::as_str));
+    let notification = notification_of(&hash);
     let fields: Vec<Option<String>> = VIEW_FIELDS.iter().map(|field| hash.remove(*field)).collect();
     let attempt_log = log.into_iter().map(|logged| logged.attempt).collect();
-    Ok(view_of(id, &fields, due).map(|view| DeliveryDetail { view, attempt_log }))
+    Ok(view_of(id, &fields, due).map(|view| DeliveryDetail { view, contact, notification, attempt_log }))
+}
+
+/// The notification of a delivery: it lies in the field that its type names.
+fn notification_of(hash: &HashMap<String, String>) -> Option<Notification> {
+    let kind = NotificationKind::from_stored(hash.get("type").map_or("alert", String::as_str))?;
+    Notification::from_json(kind, hash.get(kind.as_str())?.as_bytes()).ok()
 }
 
 struct Logged {

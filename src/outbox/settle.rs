@@ -33,7 +33,9 @@ pub enum Settlement {
     Expired,
     /// Its contact is gone; nothing was sent.
     Cancelled,
-    /// No attempt took place; it is due again after this long. For a drain, a throttle, contacts that can't be read.
+    /// A cap is used up: no attempt took place; it is due again after this long.
+    Throttled(Duration),
+    /// No attempt took place; it is due again after this long. For a drain, a cap that can't be asked, contacts that can't be read.
     Released(Duration),
 }
 
@@ -44,7 +46,7 @@ impl Settlement {
         match self {
             Self::Delivered(_) => DeliveryState::Delivered,
             Self::Dead(_) | Self::Unsendable(_) => DeliveryState::Dead,
-            Self::Retry(..) | Self::Released(_) => DeliveryState::Pending,
+            Self::Retry(..) | Self::Throttled(_) | Self::Released(_) => DeliveryState::Pending,
             Self::Muted => DeliveryState::Muted,
             Self::Expired => DeliveryState::Expired,
             Self::Cancelled => DeliveryState::Cancelled,
@@ -64,14 +66,14 @@ impl Settlement {
     const fn word(&self) -> &'static str {
         match self {
             Self::Retry(..) => "retry",
-            Self::Released(_) => "released",
+            Self::Throttled(_) | Self::Released(_) => "released",
             ended => ended.state().as_str(),
         }
     }
 
     const fn wait(&self) -> Duration {
         match self {
-            Self::Retry(_, wait) | Self::Released(wait) => *wait,
+            Self::Retry(_, wait) | Self::Throttled(wait) | Self::Released(wait) => *wait,
             _ => Duration::ZERO,
         }
     }
@@ -86,7 +88,7 @@ impl Settlement {
 
 /// What the script answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
+pub enum SettleAnswer {
     /// The outcome stands, since this server time.
     Done(UnixMs),
     /// It stood already: an earlier call with this token came through, only its answer was lost.
@@ -98,7 +100,7 @@ pub enum Settled {
 /// Records how a lease ended and, for a retry, when the next attempt is due.
 ///
 /// `token` is the lease's. A lease that ran out is still ours until another worker takes it. Repeatable: a second call is
-/// [`Settled::Repeated`] or [`Settled::Stale`] and changes nothing. Also runs when memory is full. The argument is in `settle.lua`.
+/// [`SettleAnswer::Repeated`] or [`SettleAnswer::Stale`] and changes nothing. Also runs when memory is full. The argument is in `settle.lua`.
 ///
 /// # Errors
 ///
@@ -109,7 +111,7 @@ pub async fn settle(
     id: &DeliveryId,
     token: &str,
     settlement: &Settlement,
-) -> Result<Settled, OutboxError> {
+) -> Result<SettleAnswer, OutboxError> {
     let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
     call = call.key(keys.deliveries()).key(keys.totals()).key(keys.delivery(id));
     call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
@@ -118,9 +120,9 @@ pub async fn settle(
     let of = || format!("delivery {id} of {}", keys.stream());
     let (answer, now): (String, i64) = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
     match answer.as_str() {
-        "settled" => Ok(Settled::Done(UnixMs(now))),
-        "repeated" => Ok(Settled::Repeated),
-        "stale" => Ok(Settled::Stale),
+        "settled" => Ok(SettleAnswer::Done(UnixMs(now))),
+        "repeated" => Ok(SettleAnswer::Repeated),
+        "stale" => Ok(SettleAnswer::Stale),
         _ => Err(OutboxError::Answer { operation: Operation::Settle, of: of(), answer }),
     }
 }
@@ -133,6 +135,9 @@ fn attempt_tail(outcome: &Outcome) -> String {
         status: outcome.status,
         duration_ms: millis(outcome.took),
         error: outcome.error.clone(),
+        hint: outcome.hint.map(str::to_owned),
+        peer: outcome.peer.clone(),
+        reply: outcome.reply.clone(),
     };
     let json = serde_json::to_string(&attempt).expect("plain strings and numbers serialise");
     json.strip_prefix("{\"at_ms\":0,").expect("at_ms is the first field").to_owned()
@@ -147,15 +152,15 @@ mod tests {
     #[test]
     fn the_tail_completed_by_the_script_reads_back() {
         let outcome = Outcome {
-            class: Class::Transient,
             status: Some(503),
-            error: Some("a \"quoted\" reason".to_owned()),
-            retry_after: None,
+            reply: Some("busy \"now\"".to_owned()),
+            peer: Some("b.test:443".to_owned()),
             took: Duration::from_millis(12),
+            ..Outcome::failed(Class::Transient, "a \"quoted\" reason")
         };
         let attempt: Attempt =
             serde_json::from_str(&format!("{{\"at_ms\":7,{}", attempt_tail(&outcome))).expect("JSON");
         assert_eq!((attempt.at_ms, attempt.status, attempt.duration_ms), (7, Some(503), 12));
-        assert_eq!(attempt.error, outcome.error);
+        assert_eq!((attempt.error, attempt.reply, attempt.peer), (outcome.error, outcome.reply, outcome.peer));
     }
 }

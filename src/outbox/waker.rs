@@ -6,9 +6,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::error::OutboxError;
-use super::outage::Outage;
+use super::redis_outage::RedisOutage;
 use super::wake::{wake_all, wake_subject};
-use crate::subjects::watch::{Change, Changes};
+use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::{Keys, Subject};
 use crate::wire::RedisClient;
 
@@ -17,20 +17,20 @@ use crate::wire::RedisClient;
 pub struct Waker {
     client: Arc<RedisClient>,
     keys: Keys,
-    changes: Changes,
+    changes: ChangeFeed,
     new_deliveries: Arc<Notify>,
 }
 
 impl Waker {
     /// A waker that does nothing until it runs.
     #[must_use]
-    pub const fn new(client: Arc<RedisClient>, keys: Keys, changes: Changes, new_deliveries: Arc<Notify>) -> Self {
+    pub const fn new(client: Arc<RedisClient>, keys: Keys, changes: ChangeFeed, new_deliveries: Arc<Notify>) -> Self {
         Self { client, keys, changes, new_deliveries }
     }
 
     /// Wakes what changes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut outage = Outage::new();
+        let mut outage = RedisOutage::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -50,10 +50,10 @@ impl Waker {
         }
     }
 
-    async fn wake(&self, change: Change) -> Result<u64, OutboxError> {
+    async fn wake(&self, change: SubjectChanges) -> Result<u64, OutboxError> {
         let subjects = match change {
-            Change::Any => return wake_all(&self.client, &self.keys).await,
-            Change::Of(subjects) => subjects,
+            SubjectChanges::Any => return wake_all(&self.client, &self.keys).await,
+            SubjectChanges::Of(subjects) => subjects,
         };
         let mut woken = 0;
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {

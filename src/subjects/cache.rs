@@ -19,23 +19,23 @@ use super::profile::Profile;
 use super::record::FieldError;
 
 /// A subject's hash as Redis answers it.
-pub type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+pub type HashFields = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a reading of a subject's hash amounts to.
 #[derive(Debug)]
-pub struct Learnt {
+pub struct ReadSettings {
     /// The settings.
     pub profile: Arc<Profile>,
     /// What could not be read.
     pub unreadable: Vec<FieldError>,
 }
 
-/// A bounded table from subject to settings, with a `Hint` beside each that belongs to the reader.
+/// A bounded table from subject to settings, with a `Extra` beside each that belongs to the reader.
 #[derive(Debug)]
-pub struct Cache<Hint> {
+pub struct SettingsCache<Extra> {
     table: HashTable<u32>,
     hasher: RandomState,
-    slots: Vec<Slot<Hint>>,
+    slots: Vec<CachedSubject<Extra>>,
     entries_max: usize,
     /// One profile for all subjects that Redis does not know, which are most.
     unknown: Arc<Profile>,
@@ -45,7 +45,7 @@ pub struct Cache<Hint> {
 
 /// One subject.
 #[derive(Debug)]
-pub struct Slot<Hint> {
+pub struct CachedSubject<Extra> {
     /// Who.
     pub subject: Subject,
     /// CRC-16 of the subject modulo 256.
@@ -53,7 +53,7 @@ pub struct Slot<Hint> {
     /// When it was used last, as the reader counts batches.
     pub used: u32,
     /// The reader's own.
-    pub hint: Hint,
+    pub extra: Extra,
     profile: Held,
 }
 
@@ -67,7 +67,7 @@ enum Held {
     Changed(Arc<Profile>),
 }
 
-impl<Hint> Slot<Hint> {
+impl<Extra> CachedSubject<Extra> {
     /// The settings, unless they have to be read first.
     #[must_use]
     pub const fn profile(&self) -> Option<&Arc<Profile>> {
@@ -78,7 +78,7 @@ impl<Hint> Slot<Hint> {
     }
 }
 
-impl<Hint: Default> Cache<Hint> {
+impl<Extra: Default> SettingsCache<Extra> {
     /// An empty table for about `entries_max` subjects.
     #[must_use]
     pub fn new(entries_max: usize, plans: &Plans) -> Self {
@@ -103,12 +103,12 @@ impl<Hint: Default> Cache<Hint> {
     pub fn add(&mut self, subject: Subject) -> u32 {
         let at = u32::try_from(self.slots.len()).expect("fewer subjects than u32 counts");
         let bucket = keys::bucket(subject.as_str());
-        self.slots.push(Slot { subject, bucket, used: 0, hint: Hint::default(), profile: Held::Nothing });
-        self.client(at);
+        self.slots.push(CachedSubject { subject, bucket, used: 0, extra: Extra::default(), profile: Held::Nothing });
+        self.index(at);
         at
     }
 
-    fn client(&mut self, at: u32) {
+    fn index(&mut self, at: u32) {
         let (hasher, slots) = (&self.hasher, &self.slots);
         let hash_of = |at: &u32| hasher.hash_one(slots[*at as usize].subject.as_str().as_bytes());
         self.table.insert_unique(hash_of(&at), at, hash_of);
@@ -116,12 +116,12 @@ impl<Hint: Default> Cache<Hint> {
 
     /// The subject at a position that [`Self::find`] or [`Self::add`] gave.
     #[must_use]
-    pub fn slot(&self, at: u32) -> &Slot<Hint> {
+    pub fn slot(&self, at: u32) -> &CachedSubject<Extra> {
         &self.slots[at as usize]
     }
 
-    /// The same, to write the hint.
-    pub fn slot_mut(&mut self, at: u32) -> &mut Slot<Hint> {
+    /// The same, to write the extra value.
+    pub fn slot_mut(&mut self, at: u32) -> &mut CachedSubject<Extra> {
         &mut self.slots[at as usize]
     }
 
@@ -169,7 +169,7 @@ impl<Hint: Default> Cache<Hint> {
         for at in which {
             pipeline.cmd("HGETALL").arg(keys::subject(&self.slot(*at).subject));
         }
-        let replies: Vec<RedisResult<Fields>> = client.pipe(&pipeline).await?;
+        let replies: Vec<RedisResult<HashFields>> = client.pipe(&pipeline).await?;
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
             let learnt = self.interpret(plans, Some(*at), reply)?;
@@ -194,28 +194,33 @@ impl<Hint: Default> Cache<Hint> {
         }
     }
 
-    /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. Changes nothing.
+    /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. ChangeFeed nothing.
     ///
     /// # Errors
     ///
     /// The reply's, unless it is that the key is of another type.
-    pub fn interpret(&self, plans: &Plans, at: Option<u32>, reply: RedisResult<Fields>) -> RedisResult<Learnt> {
+    pub fn interpret(
+        &self,
+        plans: &Plans,
+        at: Option<u32>,
+        reply: RedisResult<HashFields>,
+    ) -> RedisResult<ReadSettings> {
         let last = match at.map(|at| &self.slots[at as usize].profile) {
             Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),
             Some(Held::Nothing) | None => None,
         };
         match reply {
             Ok(fields) if fields.is_empty() => {
-                Ok(Learnt { profile: Arc::clone(&self.unknown), unreadable: Vec::new() })
+                Ok(ReadSettings { profile: Arc::clone(&self.unknown), unreadable: Vec::new() })
             }
             Ok(fields) => {
                 let (profile, unreadable) = Profile::read(&fields, plans, last.as_deref());
-                Ok(Learnt { profile: Arc::new(profile), unreadable })
+                Ok(ReadSettings { profile: Arc::new(profile), unreadable })
             }
             Err(error) if crate::wire::error_kind(&error) == crate::wire::ErrorKind::WrongType => {
                 let why = FieldError { field: "key".into(), why: "is not a hash".into() };
                 let profile = last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans)));
-                Ok(Learnt { profile, unreadable: vec![why] })
+                Ok(ReadSettings { profile, unreadable: vec![why] })
             }
             Err(error) => Err(error),
         }
@@ -235,7 +240,7 @@ impl<Hint: Default> Cache<Hint> {
         self.slots.shrink_to(self.entries_max);
         self.table.clear();
         for at in 0..self.slots.len() {
-            self.client(u32::try_from(at).expect("fewer subjects than u32 counts"));
+            self.index(u32::try_from(at).expect("fewer subjects than u32 counts"));
         }
     }
 }
@@ -250,8 +255,8 @@ fn change(held: &mut Held) {
 mod tests {
     use super::*;
 
-    fn cache(entries_max: usize) -> Cache<()> {
-        Cache::new(entries_max, &Plans::new(&[("free".to_owned(), plan())].into(), "free").expect("there"))
+    fn cache(entries_max: usize) -> SettingsCache<()> {
+        SettingsCache::new(entries_max, &Plans::new(&[("free".to_owned(), plan())].into(), "free").expect("there"))
     }
 
     fn plan() -> super::super::config::PlanConfig {

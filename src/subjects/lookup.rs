@@ -12,27 +12,27 @@ use redis::RedisResult;
 use crate::types::{Subject, keys, meters};
 use crate::wire::RedisClient;
 
-use super::cache::{Cache, Fields};
+use super::cache::{HashFields, SettingsCache};
 use super::plans::Plans;
 use super::profile::Profile;
 use super::record::FieldError;
-use super::watch::{Change, Changes};
+use super::watch::{ChangeFeed, SubjectChanges};
 
 /// The table counts ages in steps of this length: 32 bits of them are eight years.
 const AGE_STEP_MS: u128 = 64;
 
 /// Looks settings up.
 #[derive(Debug)]
-pub struct Lookup {
+pub struct SettingsLookup {
     plans: Plans,
-    changes: Changes,
+    changes: ChangeFeed,
     started: Instant,
     held: Mutex<HeldSettings>,
 }
 
 #[derive(Debug)]
 struct HeldSettings {
-    cache: Cache<Marks>,
+    cache: SettingsCache<Marks>,
     /// Counts changes and additions, so that each has a number of its own.
     moment: u64,
     /// When anything may have changed last.
@@ -56,11 +56,11 @@ enum Begun {
     AsOf(u64),
 }
 
-impl Lookup {
-    /// A look-up that holds at most about `cache_entries` subjects. `changes` is told by a [`super::watch::Watch`].
+impl SettingsLookup {
+    /// A look-up that holds at most about `cache_entries` subjects. `changes` is told by a [`super::watch::ChangeListener`].
     #[must_use]
-    pub fn new(plans: Plans, cache_entries: usize, changes: Changes) -> Self {
-        let cache = Cache::new(cache_entries, &plans);
+    pub fn new(plans: Plans, cache_entries: usize, changes: ChangeFeed) -> Self {
+        let cache = SettingsCache::new(cache_entries, &plans);
         let held = Mutex::new(HeldSettings { cache, moment: 0, all_changed: 0 });
         Self { plans, changes, started: Instant::now(), held }
     }
@@ -75,7 +75,7 @@ impl Lookup {
             Begun::Fresh(profile) => return Ok(profile),
             Begun::AsOf(moment) => moment,
         };
-        let fields: RedisResult<Fields> = client.query(redis::cmd("HGETALL").arg(keys::subject(subject))).await;
+        let fields: RedisResult<HashFields> = client.query(redis::cmd("HGETALL").arg(keys::subject(subject))).await;
         self.end(subject, began, fields)
     }
 
@@ -97,20 +97,20 @@ impl Lookup {
 
     /// Keeps what was read; where the subject has changed since the reading began, only as the last good settings. The caller gets it
     /// either way, so what was good enough to be answered is also what is followed when the next can't be read.
-    fn end(&self, subject: &Subject, began: u64, fields: RedisResult<Fields>) -> RedisResult<Arc<Profile>> {
+    fn end(&self, subject: &Subject, began: u64, fields: RedisResult<HashFields>) -> RedisResult<Arc<Profile>> {
         let mut held = self.lock();
         held.take(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());
         let learnt = held.cache.interpret(&self.plans, at, fields)?;
         let Some(at) = at else { return Ok(learnt.profile) };
-        let Marks { changed, read } = held.cache.slot(at).hint;
+        let Marks { changed, read } = held.cache.slot(at).extra;
         if held.all_changed <= began && changed <= began {
             say_unreadable(subject, &learnt.unreadable);
             held.cache.keep(at, Arc::clone(&learnt.profile));
         } else if read <= began {
             held.cache.remember(at, Arc::clone(&learnt.profile));
         }
-        held.cache.slot_mut(at).hint.read = read.max(began);
+        held.cache.slot_mut(at).extra.read = read.max(began);
         Ok(learnt.profile)
     }
 
@@ -120,19 +120,19 @@ impl Lookup {
 }
 
 impl HeldSettings {
-    fn take(&mut self, changes: &Changes) {
+    fn take(&mut self, changes: &ChangeFeed) {
         match changes.take() {
-            Change::Of(subjects) if subjects.is_empty() => {}
-            Change::Of(subjects) => {
+            SubjectChanges::Of(subjects) if subjects.is_empty() => {}
+            SubjectChanges::Of(subjects) => {
                 self.moment += 1;
                 for subject in subjects {
                     self.cache.changed(&subject);
                     if let Some(at) = self.cache.find(&subject) {
-                        self.cache.slot_mut(at).hint.changed = self.moment;
+                        self.cache.slot_mut(at).extra.changed = self.moment;
                     }
                 }
             }
-            Change::Any => {
+            SubjectChanges::Any => {
                 self.moment += 1;
                 self.all_changed = self.moment;
                 self.cache.changed_all();
@@ -145,7 +145,7 @@ impl HeldSettings {
         self.cache.shrink();
         self.moment += 1;
         let at = self.cache.add(subject.clone());
-        self.cache.slot_mut(at).hint.changed = self.moment;
+        self.cache.slot_mut(at).extra.changed = self.moment;
         at
     }
 }
@@ -168,17 +168,17 @@ mod tests {
     use crate::types::Metric;
 
     struct Held {
-        lookup: Lookup,
-        changes: Changes,
+        lookup: SettingsLookup,
+        changes: ChangeFeed,
         alice: Subject,
     }
 
     fn held(cache_entries: usize) -> Held {
         let plan = PlanConfig { limits: [].into(), thresholds: Vec::new(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
-        let changes = Changes::default();
+        let changes = ChangeFeed::default();
         changes.listening(true);
-        let lookup = Lookup::new(plans, cache_entries, changes.clone());
+        let lookup = SettingsLookup::new(plans, cache_entries, changes.clone());
         Held { lookup, changes, alice: "alice".parse().expect("legal") }
     }
 
@@ -205,7 +205,7 @@ mod tests {
         }
 
         fn change(&self, subject: &str) {
-            self.changes.note(Change::Of(vec![subject.as_bytes().to_vec()]));
+            self.changes.note(SubjectChanges::Of(vec![subject.as_bytes().to_vec()]));
         }
     }
 

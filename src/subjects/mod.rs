@@ -12,8 +12,8 @@ pub mod rates;
 pub mod record;
 pub mod watch;
 
-pub use cache::Cache;
-pub use lookup::Lookup;
+pub use cache::SettingsCache;
+pub use lookup::SettingsLookup;
 pub use plans::Plans;
 pub use profile::Profile;
 pub use record::{FieldError, SubjectRecord};

@@ -8,7 +8,7 @@ use crate::throttle::Limiter;
 use crate::types::{Metric, Percent, Units};
 
 use super::config::PlanConfig;
-use super::rates::Unlimitable;
+use super::rates::UnsupportedRate;
 
 /// A plan, shared by all its subjects.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum PlansError {
         /// The plan.
         plan: String,
         /// The rate.
-        rate: Unlimitable,
+        rate: UnsupportedRate,
     },
 }
 

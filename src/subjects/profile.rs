@@ -48,7 +48,7 @@ impl Profile {
     /// Also returns what could not be read; the caller says it once. Contacts are not looked at: a delivery reads them.
     #[must_use]
     pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<FieldError>) {
-        let record::Parsed { record: own, mut errors } =
+        let record::ParsedRecord { record: own, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
         let mut profile = Self::of_unknown(plans);
         match own.plan.as_deref().map(|name| plans.get(name).ok_or(name)) {

@@ -36,10 +36,10 @@ impl RateConfig {
     /// # Errors
     ///
     /// The first metric whose rate its limiter can't hold.
-    pub fn limiters(&self) -> Result<BTreeMap<Metric, Limiter>, Unlimitable> {
+    pub fn limiters(&self) -> Result<BTreeMap<Metric, Limiter>, UnsupportedRate> {
         let limiter = |(metric, rate): (&Metric, &Rate)| match Limiter::new(self.algorithm, *rate) {
             Ok(limiter) => Ok((metric.clone(), limiter)),
-            Err(source) => Err(Unlimitable { metric: metric.clone(), source }),
+            Err(source) => Err(UnsupportedRate { metric: metric.clone(), source }),
         };
         self.rates.iter().map(limiter).collect()
     }
@@ -48,7 +48,7 @@ impl RateConfig {
 /// A rate that its limiter can't hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{source}")]
-pub struct Unlimitable {
+pub struct UnsupportedRate {
     /// Of this metric.
     pub metric: Metric,
     /// Why.

@@ -41,7 +41,7 @@ pub struct FieldError {
 
 /// A hash as read: the readable part, and the fields that are not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Parsed {
+pub struct ParsedRecord {
     /// The readable fields.
     pub record: SubjectRecord,
     /// The others; the record has nothing in their place.
@@ -51,8 +51,8 @@ pub struct Parsed {
 impl SubjectRecord {
     /// Reads the fields of the hash as HGETALL returns them. Pure.
     #[must_use]
-    pub fn parse<F: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = (F, V)>) -> Parsed {
-        let mut parsed = Parsed::default();
+    pub fn parse<F: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = (F, V)>) -> ParsedRecord {
+        let mut parsed = ParsedRecord::default();
         for (field, value) in fields {
             // Our names are ASCII; whatever is not even text is not ours.
             let Ok(field) = std::str::from_utf8(field.as_ref()) else { continue };
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parse(fields: &[(&str, &str)]) -> Parsed {
+    fn parse(fields: &[(&str, &str)]) -> ParsedRecord {
         SubjectRecord::parse(fields.iter().copied())
     }
 
@@ -193,7 +193,7 @@ mod tests {
                 thresholds: Some(percents.into_iter().filter_map(Percent::new).collect()),
             };
             let parsed = SubjectRecord::parse(record.to_fields());
-            prop_assert_eq!(parsed, Parsed { record, errors: Vec::new() });
+            prop_assert_eq!(parsed, ParsedRecord { record, errors: Vec::new() });
         }
 
         /// The platform may write anything.

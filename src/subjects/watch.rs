@@ -25,9 +25,9 @@ const CHANGES_MAX: usize = 100_000;
 
 const _: () = assert!(PING_EVERY.as_millis() + PING_TIMEOUT.as_millis() < 1000);
 
-/// The changes since the last look, filled by [`Watch::run`], taken by its readers. Cheap to clone.
+/// The changes since the last look, filled by [`ChangeListener::run`], taken by its readers. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Changes(Arc<Shared>);
+pub struct ChangeFeed(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -44,21 +44,21 @@ struct Pending {
 
 /// What changed since the last look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum SubjectChanges {
     /// These subjects, possibly none.
     Of(Vec<Vec<u8>>),
     /// Any subject may have.
     Any,
 }
 
-impl Changes {
-    /// Takes what has changed since the last call. Always [`Change::Any`] while nobody is listening to Redis.
+impl ChangeFeed {
+    /// Takes what has changed since the last call. Always [`SubjectChanges::Any`] while nobody is listening to Redis.
     #[must_use]
-    pub fn take(&self) -> Change {
+    pub fn take(&self) -> SubjectChanges {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let subjects = std::mem::take(&mut pending.subjects);
         let all = std::mem::take(&mut pending.all);
-        if all || !pending.live { Change::Any } else { Change::Of(subjects.into_iter().collect()) }
+        if all || !pending.live { SubjectChanges::Any } else { SubjectChanges::Of(subjects.into_iter().collect()) }
     }
 
     /// Whether somebody listens to Redis, so that what is not named has not changed.
@@ -72,11 +72,11 @@ impl Changes {
         self.0.arrived.notified().await;
     }
 
-    pub(super) fn note(&self, change: Change) {
+    pub(super) fn note(&self, change: SubjectChanges) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match change {
-            Change::Any => pending.all = true,
-            Change::Of(subjects) => {
+            SubjectChanges::Any => pending.all = true,
+            SubjectChanges::Of(subjects) => {
                 pending.subjects.extend(subjects);
                 if pending.subjects.len() > CHANGES_MAX {
                     pending.subjects.clear();
@@ -100,15 +100,15 @@ impl Changes {
 
 /// Listens to Redis for changes of subjects.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ChangeListener {
     client: Client,
-    readers: Vec<Changes>,
+    readers: Vec<ChangeFeed>,
 }
 
-impl Watch {
+impl ChangeListener {
     /// A watch that tells each of `readers`. `client` speaks RESP3; connects nowhere yet.
     #[must_use]
-    pub const fn new(client: Client, readers: Vec<Changes>) -> Self {
+    pub const fn new(client: Client, readers: Vec<ChangeFeed>) -> Self {
         Self { client, readers }
     }
 
@@ -162,11 +162,11 @@ async fn track(connection: &mut MultiplexedConnection) -> RedisResult<()> {
 }
 
 /// The subjects that an invalidation names; a flush names none and means all.
-fn subjects_in(data: &[Value]) -> Change {
-    let Some(Value::Array(keys)) = data.first() else { return Change::Any };
+fn subjects_in(data: &[Value]) -> SubjectChanges {
+    let Some(Value::Array(keys)) = data.first() else { return SubjectChanges::Any };
     let subject = |key: &Value| match key {
         Value::BulkString(key) => key.strip_prefix(SUBJECT_PREFIX.as_bytes()).map(<[u8]>::to_vec),
         _ => None,
     };
-    Change::Of(keys.iter().filter_map(subject).collect())
+    SubjectChanges::Of(keys.iter().filter_map(subject).collect())
 }

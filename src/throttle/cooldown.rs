@@ -23,11 +23,11 @@ pub struct Cooldown {
 
 /// Whether a call came through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Passage {
+pub enum CooldownDecision {
     /// It did; the next one does after the interval.
-    Through,
+    Started,
     /// Another did, not long enough ago.
-    Cooling {
+    Active {
         /// How long until the next call comes through, by server time.
         retry_after: Duration,
     },
@@ -45,13 +45,13 @@ impl Cooldown {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the call may have come through.
-    pub async fn pass(&self, client: &RedisClient, key: &str) -> RedisResult<Passage> {
+    pub async fn try_start(&self, client: &RedisClient, key: &str) -> RedisResult<CooldownDecision> {
         let nonce = nonce();
         let call = SCRIPT.call().key(bounded(key)).arg(ms(self.interval)).arg(&nonce);
         let (through, left_ms): (i64, u64) = call.run(client).await?;
         Ok(match through {
-            1 => Passage::Through,
-            _ => Passage::Cooling { retry_after: Duration::from_millis(left_ms) },
+            1 => CooldownDecision::Started,
+            _ => CooldownDecision::Active { retry_after: Duration::from_millis(left_ms) },
         })
     }
 }

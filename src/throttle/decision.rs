@@ -6,7 +6,7 @@ use crate::types::Units;
 
 /// Whether a call may proceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Admission {
     /// It may; its units are taken.
     Admitted,
     /// It may not; nothing was taken. It would be admitted after this long if nobody else called; `None`: never, since it asks for
@@ -19,9 +19,9 @@ pub enum Verdict {
 
 /// The answer of a limiter that counts units in a window. Times are by the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
+pub struct RateDecision {
     /// Whether the call may proceed.
-    pub verdict: Verdict,
+    pub admission: Admission,
     /// Units of a window.
     pub limit: Units,
     /// Units that a call could take now, after this one.
@@ -30,10 +30,10 @@ pub struct Decision {
     pub reset: Duration,
 }
 
-impl Decision {
+impl RateDecision {
     /// Whether the call may proceed.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
-        matches!(self.verdict, Verdict::Admitted)
+        matches!(self.admission, Admission::Admitted)
     }
 }

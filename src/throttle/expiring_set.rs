@@ -22,9 +22,9 @@ pub struct ExpiringSet {
 
 /// What became of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Added {
+pub enum ExpiringSetDecision {
     /// It is alive: added now, or before and not run out yet.
-    Alive {
+    Added {
         /// How many more could be added now.
         remaining: u64,
     },
@@ -56,13 +56,19 @@ impl ExpiringSet {
     /// # Panics
     ///
     /// For a member without a name.
-    pub async fn add(&self, client: &RedisClient, key: &str, member: &str, stays: Duration) -> RedisResult<Added> {
+    pub async fn add(
+        &self,
+        client: &RedisClient,
+        key: &str,
+        member: &str,
+        stays: Duration,
+    ) -> RedisResult<ExpiringSetDecision> {
         assert!(!member.is_empty(), "a member has a name");
         let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg(member);
         let (added, alive, retry_ms): (i64, u64, u64) = call.run(client).await?;
         Ok(match added {
-            1 => Added::Alive { remaining: self.most.saturating_sub(alive) },
-            _ => Added::Full { retry_after: Duration::from_millis(retry_ms) },
+            1 => ExpiringSetDecision::Added { remaining: self.most.saturating_sub(alive) },
+            _ => ExpiringSetDecision::Full { retry_after: Duration::from_millis(retry_ms) },
         })
     }
 

@@ -12,7 +12,7 @@ use crate::types::{Rate, Units};
 use crate::wire::{RedisClient, Script};
 
 use super::bounds::{bounded, ms};
-use super::{Decision, Verdict};
+use super::{Admission, RateDecision};
 
 /// The source, for scripts that call it as a function.
 pub(crate) const SOURCE: &str = include_str!("fixed_window.lua");
@@ -25,7 +25,7 @@ pub struct FixedWindow {
 }
 
 /// What `fixed_window.lua` answers: admitted, units used, ms left.
-pub(crate) type Reply = (i64, u64, u64);
+pub(crate) type FixedWindowReply = (i64, u64, u64);
 
 impl FixedWindow {
     /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
@@ -39,7 +39,7 @@ impl FixedWindow {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
-    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<Decision> {
+    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<RateDecision> {
         self.call(client, key, units.get()).await
     }
 
@@ -48,11 +48,11 @@ impl FixedWindow {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<Decision> {
+    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
         self.call(client, key, 0).await
     }
 
-    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<Decision> {
+    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<RateDecision> {
         let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
         Ok(self.decision(call.run(client).await?, units))
     }
@@ -63,13 +63,13 @@ impl FixedWindow {
     }
 
     /// What the script's reply to a call for so many units means.
-    pub(crate) fn decision(&self, (admitted, used, left_ms): Reply, units: u64) -> Decision {
+    pub(crate) fn decision(&self, (admitted, used, left_ms): FixedWindowReply, units: u64) -> RateDecision {
         let limit = self.rate.limit();
         let reset = Duration::from_millis(left_ms);
-        let verdict = match admitted {
-            1 => Verdict::Admitted,
-            _ => Verdict::Rejected { retry_after: (units <= limit.get()).then_some(reset) },
+        let admission = match admitted {
+            1 => Admission::Admitted,
+            _ => Admission::Rejected { retry_after: (units <= limit.get()).then_some(reset) },
         };
-        Decision { verdict, limit, remaining: limit.get().saturating_sub(used), reset }
+        RateDecision { admission, limit, remaining: limit.get().saturating_sub(used), reset }
     }
 }

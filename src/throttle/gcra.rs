@@ -13,7 +13,7 @@ use crate::types::{Rate, Units};
 use crate::wire::{RedisClient, Script};
 
 use super::bounds::{bounded, us};
-use super::{Decision, Verdict};
+use super::{Admission, RateDecision};
 
 /// The source, for scripts that call it as a function.
 pub(crate) const SOURCE: &str = include_str!("gcra.lua");
@@ -26,7 +26,7 @@ pub struct Gcra {
 }
 
 /// What `gcra.lua` answers: admitted, whole us ahead, parts of 1/limit us.
-pub(crate) type Reply = (i64, u64, u64);
+pub(crate) type GcraReply = (i64, u64, u64);
 
 /// A stretch of time in parts of 1/limit us: exact, and within 128 bits for any rate.
 type Parts = u128;
@@ -43,7 +43,7 @@ impl Gcra {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
-    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<Decision> {
+    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<RateDecision> {
         self.call(client, key, units.get()).await
     }
 
@@ -52,11 +52,11 @@ impl Gcra {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<Decision> {
+    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
         self.call(client, key, 0).await
     }
 
-    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<Decision> {
+    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<RateDecision> {
         let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
         Ok(self.decision(call.run(client).await?, units))
     }
@@ -71,7 +71,7 @@ impl Gcra {
     }
 
     /// What the script's reply to a call for so many units means.
-    pub(crate) fn decision(&self, (admitted, ahead_us, rest): Reply, units: u64) -> Decision {
+    pub(crate) fn decision(&self, (admitted, ahead_us, rest): GcraReply, units: u64) -> RateDecision {
         let limit = self.rate.limit();
         let parts = Parts::from(limit.get());
         let full = Parts::from(us(self.rate.window())) * parts;
@@ -83,12 +83,12 @@ impl Gcra {
             |parts_of: Parts| Duration::from_micros(u64::try_from(parts_of.div_ceil(parts)).unwrap_or(u64::MAX));
         // A call for nothing asks for one unit, which only we can weigh: the script does not know what one costs.
         let admitted = if units == 0 { remaining > 0 } else { admitted == 1 };
-        let verdict = match admitted {
-            true => Verdict::Admitted,
-            _ if units > limit.get() => Verdict::Rejected { retry_after: None },
-            _ => Verdict::Rejected { retry_after: Some(until(self.cost(units.max(1)).saturating_sub(free))) },
+        let admission = match admitted {
+            true => Admission::Admitted,
+            _ if units > limit.get() => Admission::Rejected { retry_after: None },
+            _ => Admission::Rejected { retry_after: Some(until(self.cost(units.max(1)).saturating_sub(free))) },
         };
-        Decision { verdict, limit, remaining, reset: until(ahead) }
+        RateDecision { admission, limit, remaining, reset: until(ahead) }
     }
 
     /// How long so many units take to drain.

@@ -22,15 +22,15 @@ pub struct Lease {
     lasts: Duration,
 }
 
-/// Who holds it.
+/// Who holds a lease after [`Lease::acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum LeaseDecision {
     /// The caller, from now on for as long as the lease lasts.
-    Ours,
+    Acquired,
     /// Another.
-    Others {
+    HeldByOther {
         /// How long at least until it is free, unless it is renewed; by server time.
-        left: Duration,
+        expires_in: Duration,
     },
 }
 
@@ -52,20 +52,24 @@ impl Lease {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the lease may be ours.
-    pub async fn hold(&self, client: &RedisClient, key: &str) -> RedisResult<Held> {
-        self.hold_relieving(client, key, "").await
+    pub async fn acquire(&self, client: &RedisClient, key: &str) -> RedisResult<LeaseDecision> {
+        self.acquire_from_dead(client, key, "").await
     }
 
-    /// As [`Self::hold`], and takes the lease also from a holder whose name begins with `dead`, which the caller knows can't live any
+    /// As [`Self::acquire`], and takes the lease also from a holder whose name begins with `dead`, which the caller knows can't live any
     /// more.
     ///
     /// # Errors
     ///
-    /// As [`Self::hold`].
-    pub async fn hold_relieving(&self, client: &RedisClient, key: &str, dead: &str) -> RedisResult<Held> {
+    /// As [`Self::acquire`].
+    pub async fn acquire_from_dead(&self, client: &RedisClient, key: &str, dead: &str) -> RedisResult<LeaseDecision> {
         let call = SCRIPT.call().key(bounded(key)).arg("hold").arg(&self.holder).arg(ms(self.lasts)).arg(dead);
         let (answer, left_ms): (String, u64) = call.run(client).await?;
-        Ok(if answer == "held" { Held::Ours } else { Held::Others { left: Duration::from_millis(left_ms) } })
+        Ok(if answer == "held" {
+            LeaseDecision::Acquired
+        } else {
+            LeaseDecision::HeldByOther { expires_in: Duration::from_millis(left_ms) }
+        })
     }
 
     /// Lets the lease of `key` go, if it is ours, so that another need not wait for its end. Repeatable.

@@ -6,7 +6,7 @@ use crate::types::Rate;
 use crate::wire::script::ScriptFunction;
 
 use super::bounds::TooManyMembers;
-use super::{Decision, FixedWindow, Gcra, SlidingWindow, fixed_window, gcra, sliding_window};
+use super::{FixedWindow, Gcra, RateDecision, SlidingWindow, fixed_window, gcra, sliding_window};
 
 /// Which limiter judges a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ impl Limiter {
     }
 
     /// What the function's reply to a call for so many units means; `None` for one that is not its own.
-    pub(crate) fn decision(&self, reply: &[i64], units: u64) -> Option<Decision> {
+    pub(crate) fn decision(&self, reply: &[i64], units: u64) -> Option<RateDecision> {
         let whole = |number: i64| u64::try_from(number).ok();
         Some(match (&self.by, reply) {
             (By::Fixed(limiter), &[admitted, used, left_ms]) => {

@@ -5,7 +5,7 @@
 //! a cluster. Read next: [`fixed_window`], the simplest, and docs/limiters.md, which helps to choose.
 //!
 //! ```no_run
-//! use quotabell::throttle::{Gcra, Verdict};
+//! use quotabell::throttle::{Gcra, Admission};
 //! use quotabell::types::Units;
 //! use quotabell::wire::RedisClient;
 //!
@@ -13,10 +13,10 @@
 //! let link = RedisClient::open("redis://127.0.0.1:6379")?;
 //! let limiter = Gcra::new("60/1m".parse()?);
 //! let decision = limiter.take(&link, "requests:alice", Units::ONE).await?;
-//! match decision.verdict {
-//!     Verdict::Admitted => println!("{} more at once", decision.remaining),
-//!     Verdict::Rejected { retry_after: Some(wait) } => println!("retry after {wait:?}"),
-//!     Verdict::Rejected { retry_after: None } => println!("more than the limit of {}", decision.limit),
+//! match decision.admission {
+//!     Admission::Admitted => println!("{} more at once", decision.remaining),
+//!     Admission::Rejected { retry_after: Some(wait) } => println!("retry after {wait:?}"),
+//!     Admission::Rejected { retry_after: None } => println!("more than the limit of {}", decision.limit),
 //! }
 //! # Ok(())
 //! # }
@@ -32,7 +32,7 @@
 //! | [`Cooldown`] | one call in an interval |
 //! | [`Lease`] | one holder, for a limited time |
 //!
-//! The first three answer with a [`Decision`]. A limiter holds nothing itself: make one where it is needed, or keep it. When Redis
+//! The first three answer with a [`RateDecision`]. A limiter holds nothing itself: make one where it is needed, or keep it. When Redis
 //! is away a call ends with an error after a bounded time ([`link`](crate::wire::client) says which); whether the caller may proceed
 //! then is the caller's to decide. `examples/limiters.rs` uses all of them.
 
@@ -49,11 +49,11 @@ pub mod sliding_window;
 
 pub(crate) use bounds::bounded;
 pub use bounds::{KEY_BYTES_MAX, MEMBERS_MAX, STORED_KEY_BYTES_MAX, TooManyMembers};
-pub use cooldown::{Cooldown, Passage};
-pub use decision::{Decision, Verdict};
-pub use expiring_set::{Added, ExpiringSet};
+pub use cooldown::{Cooldown, CooldownDecision};
+pub use decision::{Admission, RateDecision};
+pub use expiring_set::{ExpiringSet, ExpiringSetDecision};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
-pub use lease::{Held, Lease};
+pub use lease::{Lease, LeaseDecision};
 pub use limiter::{Algorithm, Limiter};
 pub use sliding_window::SlidingWindow;

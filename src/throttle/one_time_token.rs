@@ -20,16 +20,16 @@ pub const METADATA_BYTES_MAX: usize = 4096;
 
 /// What became of a token that was to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Created {
+pub enum TokenCreation {
     /// It is there, not consumed, with this metadata.
-    New,
+    Created,
     /// One with this key is there already, with other metadata or consumed.
     Exists,
 }
 
 /// Why a token could not be created.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+pub enum OneTimeTokenError {
     /// The metadata is too long.
     #[error("metadata of a token has {0} bytes, at most {METADATA_BYTES_MAX} are allowed")]
     MetadataTooLong(usize),
@@ -42,14 +42,19 @@ pub enum TokenError {
 ///
 /// # Errors
 ///
-/// [`TokenError`]
-pub async fn create(client: &RedisClient, key: &str, metadata: &[u8], lives: Duration) -> Result<Created, TokenError> {
+/// [`OneTimeTokenError`]
+pub async fn create(
+    client: &RedisClient,
+    key: &str,
+    metadata: &[u8],
+    lives: Duration,
+) -> Result<TokenCreation, OneTimeTokenError> {
     if metadata.len() > METADATA_BYTES_MAX {
-        return Err(TokenError::MetadataTooLong(metadata.len()));
+        return Err(OneTimeTokenError::MetadataTooLong(metadata.len()));
     }
     let call = SCRIPT.call().key(bounded(key)).arg("create").arg(ms(lives)).arg(metadata);
     let (answer,): (String,) = call.run(client).await?;
-    Ok(if answer == "created" { Created::New } else { Created::Exists })
+    Ok(if answer == "created" { TokenCreation::Created } else { TokenCreation::Exists })
 }
 
 /// Consumes the token under `key` and returns its metadata; `None` when it was never created, has run out, or another claim has

@@ -13,7 +13,7 @@ use crate::types::{Rate, Units};
 use crate::wire::{RedisClient, Script};
 
 use super::bounds::{MEMBERS_MAX, TooManyMembers, bounded, us};
-use super::{Decision, Verdict};
+use super::{Admission, RateDecision};
 
 /// The source, for scripts that call it as a function.
 pub(crate) const SOURCE: &str = include_str!("sliding_window.lua");
@@ -26,7 +26,7 @@ pub struct SlidingWindow {
 }
 
 /// What `sliding_window.lua` answers: admitted, units used, us until the reset, us until a retry or -1.
-pub(crate) type Reply = (i64, u64, u64, i64);
+pub(crate) type SlidingWindowReply = (i64, u64, u64, i64);
 
 impl SlidingWindow {
     /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
@@ -46,7 +46,7 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
-    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<Decision> {
+    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<RateDecision> {
         self.call(client, key, units.get()).await
     }
 
@@ -55,11 +55,11 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<Decision> {
+    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
         self.call(client, key, 0).await
     }
 
-    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<Decision> {
+    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<RateDecision> {
         let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
         Ok(self.decision(call.run(client).await?))
     }
@@ -70,13 +70,13 @@ impl SlidingWindow {
     }
 
     /// What the script's reply means.
-    pub(crate) fn decision(&self, (admitted, used, reset_us, retry_us): Reply) -> Decision {
+    pub(crate) fn decision(&self, (admitted, used, reset_us, retry_us): SlidingWindowReply) -> RateDecision {
         let limit = self.rate.limit();
-        let verdict = match admitted {
-            1 => Verdict::Admitted,
-            _ => Verdict::Rejected { retry_after: u64::try_from(retry_us).ok().map(Duration::from_micros) },
+        let admission = match admitted {
+            1 => Admission::Admitted,
+            _ => Admission::Rejected { retry_after: u64::try_from(retry_us).ok().map(Duration::from_micros) },
         };
         let remaining = limit.get().saturating_sub(used);
-        Decision { verdict, limit, remaining, reset: Duration::from_micros(reset_us) }
+        RateDecision { admission, limit, remaining, reset: Duration::from_micros(reset_us) }
     }
 }

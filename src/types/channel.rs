@@ -15,6 +15,9 @@ pub enum Channel {
 }
 
 impl Channel {
+    /// The channels that something can be sent through.
+    pub const SENDING: [Self; 2] = [Self::Email, Self::Webhook];
+
     /// The channel as it stands in Redis, in metrics and in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -28,6 +31,6 @@ impl Channel {
     /// Reads the form that [`Self::as_str`] writes.
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {
-        [Self::Email, Self::Webhook, Self::None].into_iter().find(|channel| channel.as_str() == text)
+        Self::SENDING.into_iter().chain([Self::None]).find(|channel| channel.as_str() == text)
     }
 }

@@ -35,14 +35,6 @@ impl ContactId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// Whether it has the form of an id that follows from an address ([`Self::derived`]). Any other is the platform's own.
-    #[must_use]
-    pub fn is_derived(&self) -> bool {
-        self.0.strip_prefix(DERIVED_PREFIX).is_some_and(|digest| {
-            digest.len() == DERIVED_DIGITS && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        })
-    }
 }
 
 impl fmt::Display for ContactId {

@@ -1,4 +1,4 @@
-//! Deliveries: one alert on its way to one contact.
+//! Deliveries: one notification on its way to one contact.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::alert::digest_of;
 use super::{AlertId, ContactId};
 
-/// A delivery's id: `delivery_` and 32 hex digits over alert and contact, so that fanning out twice makes nothing twice.
+/// A delivery's id: `delivery_` and 32 hex digits over notification and contact, so that fanning out twice makes nothing twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DeliveryId(String);
@@ -16,7 +16,13 @@ impl DeliveryId {
     /// The id of the one delivery of this alert to this contact.
     #[must_use]
     pub fn of(alert: &AlertId, contact: &ContactId) -> Self {
-        Self(format!("delivery_{}", digest_of(&[alert.as_str(), contact.as_str()])))
+        Self::of_notification(alert.as_str(), contact)
+    }
+
+    /// The id of the one delivery of the notification with this id to this contact.
+    #[must_use]
+    pub fn of_notification(id: &str, contact: &ContactId) -> Self {
+        Self(format!("delivery_{}", digest_of(&[id, contact.as_str()])))
     }
 
     /// Takes an id that was read back from Redis or from the command line.
@@ -100,4 +106,13 @@ pub struct Attempt {
     pub duration_ms: u64,
     /// What went wrong, in a few words.
     pub error: Option<String>,
+    /// What the operator can do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Host and port of the other side: for the operator alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// What the other side said, made printable: for the operator alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<String>,
 }

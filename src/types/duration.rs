@@ -23,6 +23,13 @@ pub fn parse(text: &str) -> Option<Duration> {
     humantime::parse_duration(text).ok().filter(|_| definite)
 }
 
+/// Whole milliseconds, rounded up: a schedule that counts milliseconds must not begin before its time.
+#[must_use]
+pub fn whole_ms(delay: Duration) -> Duration {
+    let ms = delay.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+}
+
 struct DurationText;
 
 impl Visitor<'_> for DurationText {
@@ -47,15 +54,15 @@ impl Visitor<'_> for DurationText {
 ///
 /// Those of the serializer.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&Written(*duration))
+    serializer.collect_str(&HumanDuration(*duration))
 }
 
 /// A duration as people write it in a configuration: one number and the largest unit that leaves no rest, `3d`, `36h`, `90s`.
 /// Humantime's own form, `3days`, is one that nobody writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Written(pub Duration);
+pub struct HumanDuration(pub Duration);
 
-impl fmt::Display for Written {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
         let unit = UNITS.iter().find(|unit| nanos.is_multiple_of(unit.nanos));
@@ -91,9 +98,9 @@ mod tests {
     #[test]
     fn durations_are_written_as_people_write_them() {
         for text in ["0s", "300ms", "5s", "90s", "5h", "36h", "3d", "7d", "365d", "1us", "7ns"] {
-            assert_eq!(Written(humantime::parse_duration(text).expect(text)).to_string(), text);
+            assert_eq!(HumanDuration(humantime::parse_duration(text).expect(text)).to_string(), text);
         }
-        assert_eq!(Written(Duration::from_secs(60)).to_string(), "1m");
+        assert_eq!(HumanDuration(Duration::from_secs(60)).to_string(), "1m");
     }
 
     /// One letter off a minute, a month would be a limit for ever.
@@ -111,7 +118,7 @@ mod tests {
         #[test]
         fn any_duration_reads_back(seconds in 0_u64..1_000_000_000_000, nanos in 0_u32..1_000_000_000) {
             for duration in [Duration::from_secs(seconds), Duration::new(seconds % 1_000_000, nanos)] {
-                prop_assert_eq!(humantime::parse_duration(&Written(duration).to_string()), Ok(duration));
+                prop_assert_eq!(humantime::parse_duration(&HumanDuration(duration).to_string()), Ok(duration));
             }
         }
     }

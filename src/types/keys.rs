@@ -25,20 +25,16 @@
 //! | `quota_cap:{tag}:webhook:<origin>` | zset | attempts at this destination in the last window, while `webhook.per_destination` is set | the window |
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
 //! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
-//! | `quota_verify_requests:{tag}:<contact>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
-//! | `quota_verify_resent:{tag}:<contact>` | string | a contact was added, or its verification asked for again | 60 s |
-//! | `quota_verify_turn:{tag}:<contact>` | string | the request that adds of one mailbox, or webhook and secret, share | 60 s |
-//! | `quota_verify_asked:{tag}:<contact>` | string | the message that a contact got | 55 s |
-//! | `quota_verify_sent:{tag}:<request>` | string | the one message of a request | `verification.requests` |
-//! | `quota_verify_password:{tag}:<contact>` | hash | `nonce`, `digest` of the password, `endpoint`, `claim` | `verification.lifetime` |
-//! | `quota_verify_guesses:{tag}:<password>` | zset | guesses at one password | `verification.lifetime` |
-//! | `quota_verify_link:{tag}:<token>` | hash | `metadata`, `claim` of a confirm link | `verification.lifetime` |
+//! | `quota_verify_requests:{tag}:<address>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
+//! | `quota_verify_code:{tag}:<contact>` | string | nonce and digest of the code that was sent last | `verification.lifetime` |
+//! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
+//! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
 //! Metric, percent, day and bucket hold no colon, so a subject with colons can't collide with another.
 
-use super::{ContactId, Day, Metric, Percent, Subject};
+use super::{Channel, ContactId, Day, Metric, Percent, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -194,16 +190,15 @@ impl Keys {
         format!("quota_dead:{}", self.tag)
     }
 
-    /// `quota_cap:{tag}:email`.
+    /// `quota_cap:{tag}:<channel>`, or `quota_cap:{tag}:<channel>:<destination>` where each destination has a cap of its own, as
+    /// `https://example.com`.
     #[must_use]
-    pub fn email_cap(&self) -> String {
-        format!("quota_cap:{}:email", self.tag)
-    }
-
-    /// `quota_cap:{tag}:webhook:<origin>`; the origin is scheme, host and port, as `https://example.com`.
-    #[must_use]
-    pub fn webhook_cap(&self, origin: &str) -> String {
-        format!("quota_cap:{}:webhook:{origin}", self.tag)
+    pub fn cap(&self, channel: Channel, destination: Option<&str>) -> String {
+        let channel = channel.as_str();
+        match destination {
+            None => format!("quota_cap:{}:{channel}", self.tag),
+            Some(destination) => format!("quota_cap:{}:{channel}:{destination}", self.tag),
+        }
     }
 
     /// `quota_cooldown:{tag}:send-test:<contact id>`; the id that follows from channel and address.
@@ -224,46 +219,22 @@ impl Keys {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 
-    /// `quota_verify_requests:{tag}:<contact>`; `contact` is a digest of the address, or of subject and contact id.
+    /// `quota_verify_requests:{tag}:<address>`; `address` is a digest of it.
     #[must_use]
-    pub fn verify_requests(&self, contact: &str) -> String {
-        format!("quota_verify_requests:{}:{contact}", self.tag)
+    pub fn verify_requests(&self, address: &str) -> String {
+        format!("quota_verify_requests:{}:{address}", self.tag)
     }
 
-    /// `quota_verify_resent:{tag}:<contact>`; `contact` is a digest of subject and contact id, both chosen by others.
+    /// `quota_verify_code:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
     #[must_use]
-    pub fn verify_resent(&self, contact: &str) -> String {
-        format!("quota_verify_resent:{}:{contact}", self.tag)
+    pub fn verify_code(&self, contact: &str) -> String {
+        format!("quota_verify_code:{}:{contact}", self.tag)
     }
 
-    /// `quota_verify_turn:{tag}:<contact>`; `contact` is a digest of subject and address.
+    /// `quota_verify_guesses:{tag}:<code>`; `code` is its nonce.
     #[must_use]
-    pub fn verify_turn(&self, contact: &str) -> String {
-        format!("quota_verify_turn:{}:{contact}", self.tag)
-    }
-
-    /// `quota_verify_sent:{tag}:<request>`; `request` is unique to it.
-    #[must_use]
-    pub fn verify_sent(&self, request: &str) -> String {
-        format!("quota_verify_sent:{}:{request}", self.tag)
-    }
-
-    /// `quota_verify_asked:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
-    #[must_use]
-    pub fn verify_asked(&self, contact: &str) -> String {
-        format!("quota_verify_asked:{}:{contact}", self.tag)
-    }
-
-    /// `quota_verify_password:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
-    #[must_use]
-    pub fn verify_password(&self, contact: &str) -> String {
-        format!("quota_verify_password:{}:{contact}", self.tag)
-    }
-
-    /// `quota_verify_guesses:{tag}:<password>`; `password` is its nonce.
-    #[must_use]
-    pub fn verify_guesses(&self, password: &str) -> String {
-        format!("quota_verify_guesses:{}:{password}", self.tag)
+    pub fn verify_guesses(&self, code: &str) -> String {
+        format!("quota_verify_guesses:{}:{code}", self.tag)
     }
 
     /// `quota_verify_link:{tag}:<token>`; `token` is its digest.
@@ -303,8 +274,11 @@ mod tests {
             keys.flag(&alice, &Metric::default(), percent, day),
             "quota_alert:{usage}:alice:requests:80:2026-11-21"
         );
-        assert_eq!(keys.email_cap(), "quota_cap:{usage}:email");
-        assert_eq!(keys.webhook_cap("https://b.test:8443"), "quota_cap:{usage}:webhook:https://b.test:8443");
+        assert_eq!(keys.cap(Channel::Email, None), "quota_cap:{usage}:email");
+        assert_eq!(
+            keys.cap(Channel::Webhook, Some("https://b.test:8443")),
+            "quota_cap:{usage}:webhook:https://b.test:8443"
+        );
         assert_eq!(keys.probe("x").outbox(), "quota_outbox:{usage}.probe.x");
     }
 

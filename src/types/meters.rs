@@ -4,7 +4,7 @@
 
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MeterKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -19,7 +19,7 @@ pub struct Meter {
     /// The name.
     pub name: &'static str,
     /// How it behaves.
-    pub kind: Kind,
+    pub kind: MeterKind,
     /// The HELP line.
     pub help: &'static str,
 }
@@ -28,7 +28,7 @@ macro_rules! meters {
     ($($(#[$doc:meta])* $constant:ident = $kind:ident $name:literal $help:literal;)*) => {
         $($(#[$doc])* pub const $constant: &str = $name;)*
         /// Every metric, for the HELP lines.
-        pub const ALL: &[Meter] = &[$(Meter { name: $name, kind: Kind::$kind, help: $help }),*];
+        pub const ALL: &[Meter] = &[$(Meter { name: $name, kind: MeterKind::$kind, help: $help }),*];
     };
 }
 

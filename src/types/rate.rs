@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Units;
-use super::duration::{self, Written};
+use super::duration::{self, HumanDuration};
 use super::units::UNITS_MAX;
 
 /// The shortest window. Below a millisecond two calls of one client can't be told from one.
@@ -32,7 +32,7 @@ pub enum RateError {
     #[error("{0:?} is not a rate: units are 1 to {UNITS_MAX}")]
     Limit(String),
     /// The window is out of range.
-    #[error("a window is a whole number of milliseconds, 1ms to {}", Written(WINDOW_MAX))]
+    #[error("a window is a whole number of milliseconds, 1ms to {}", HumanDuration(WINDOW_MAX))]
     Window,
 }
 
@@ -80,7 +80,7 @@ impl std::str::FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.limit, Written(self.window))
+        write!(f, "{}/{}", self.limit, HumanDuration(self.window))
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 ///
 /// In the order in which the rules of the event table are judged: the first broken one is the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
+pub enum RefusalReason {
     /// No `subject` field.
     MissingSubject,
     /// `subject` is empty, longer than 256 bytes, not UTF-8, or holds a control character.
@@ -29,7 +29,7 @@ pub enum Reason {
     WrongPartition,
 }
 
-impl Reason {
+impl RefusalReason {
     /// Every reason, so that metrics show a zero for those that have not happened.
     pub const ALL: [Self; 10] = [
         Self::MissingSubject,
@@ -62,7 +62,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
+use subtle::ConstantTimeEq;
 
-/// Whether two digests of secrets are the same. Looks at every byte, however early two differ, so that how long it takes tells nothing.
+/// Whether two digests of secrets are equal, compared in constant time.
 #[must_use]
 pub fn same_digest(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    std::hint::black_box(one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b))) == 0
+    one.ct_eq(other).into()
 }
 
 /// A secret. Prints and serialises as `***`; [`Secret::reveal`] is the one way to read it.

@@ -1,4 +1,4 @@
-//! Confirm links: a one-time token in a URL, of which Redis holds only a digest.
+//! Confirm links: a token in a URL, of which Redis holds only a digest.
 
 use std::time::Duration;
 
@@ -9,67 +9,66 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::Candidate;
-use crate::throttle::one_time_token::{self, Created, TokenError};
+use super::ContactRef;
+use super::code::lifetime_ms;
+use crate::contacts::ConsentId;
 use crate::types::{ContactId, Keys, Subject};
 use crate::wire::RedisClient;
 
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
 
-/// By what a token is claimed: one thing is done with it, and it may be tried again.
-const CLAIM: &str = "confirm";
-
-/// What a token stands for.
+/// What a link confirms, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Meant {
-    pub(super) subject: Subject,
-    pub(super) contact: ContactId,
-    /// What it verifies: the endpoint that it was sent to, as it was added then.
-    pub(super) endpoint: String,
+struct StoredLink {
+    subject: Subject,
+    contact: ContactId,
+    consent: String,
 }
 
-/// Makes a link below `public_url` that confirms the contact once.
-///
-/// # Errors
-///
-/// [`TokenError`]: Redis, or a contact whose id is too long for a token.
-pub(super) async fn make(
+/// What a link confirms.
+#[derive(Debug)]
+pub(super) struct ConfirmTarget {
+    pub(super) contact: ContactRef,
+    pub(super) consent: ConsentId,
+}
+
+/// Creates a link below `public_url` that confirms the contact.
+pub(super) async fn create(
     client: &RedisClient,
     keys: &Keys,
     public_url: &Url,
-    candidate: &Candidate,
-    endpoint: &str,
-    lives: Duration,
-) -> Result<String, TokenError> {
-    let Candidate { subject, contact } = candidate.clone();
-    let meant = Meant { subject, contact, endpoint: endpoint.to_owned() };
-    let metadata = serde_json::to_vec(&meant).expect("text is JSON");
-    loop {
-        let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
-        if one_time_token::create(client, &key(keys, &token), &metadata, lives).await? == Created::New {
-            return Ok(below(public_url, &token));
-        }
-    }
+    target: ConfirmTarget,
+    lifetime: Duration,
+) -> RedisResult<String> {
+    let ConfirmTarget { contact: ContactRef { subject, contact }, consent } = target;
+    let stored = StoredLink { subject, contact, consent: consent.as_str().to_owned() };
+    let stored = serde_json::to_string(&stored).expect("strings are JSON");
+    let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
+    let mut command = redis::cmd("SET");
+    command.arg(key(keys, &token)).arg(stored).arg("PX").arg(lifetime_ms(lifetime));
+    let () = client.query(&command).await?;
+    Ok(url_of(public_url, &token))
 }
 
-/// The link of a token. The URL may have a path, with a slash at its end or not.
-fn below(public_url: &Url, token: &str) -> String {
+/// The URL of a token. The public URL may have a path, with a slash at its end or not.
+fn url_of(public_url: &Url, token: &str) -> String {
     format!("{}/confirm/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
-/// Claims a token and says what it stands for; `None` for one that was ended, has run out or never was.
-///
-/// Whoever holds the token has the claim, until [`end`]: an answer that was lost on the way costs nobody the link.
-pub(super) async fn consume(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<Option<Meant>> {
-    let metadata = one_time_token::consume(client, &key(keys, token), CLAIM).await?;
-    Ok(metadata.and_then(|metadata| serde_json::from_slice(&metadata).ok()))
+/// What a token confirms; `None` for one that was deleted, has expired or never existed.
+pub(super) async fn read(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<Option<ConfirmTarget>> {
+    let stored: Option<Vec<u8>> = client.query(redis::cmd("GET").arg(key(keys, token))).await?;
+    let stored: Option<StoredLink> = stored.and_then(|stored| serde_json::from_slice(&stored).ok());
+    Ok(stored.map(|StoredLink { subject, contact, consent }| ConfirmTarget {
+        contact: ContactRef { subject, contact },
+        consent: ConsentId::from_stored(&consent),
+    }))
 }
 
-/// Ends a token whose consent is stored, or void. Repeatable.
-pub(super) async fn end(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<()> {
-    let _: u64 = client.query(redis::cmd("UNLINK").arg(key(keys, token))).await?;
-    Ok(())
+/// Deletes a token that was used.
+pub(super) async fn delete(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<()> {
+    client.query(redis::cmd("UNLINK").arg(key(keys, token))).await
 }
 
 fn key(keys: &Keys, token: &str) -> String {
@@ -85,7 +84,7 @@ mod tests {
     fn link(public_url: &str) -> Option<String> {
         let listen = String::new();
         let http = HttpConfig { listen, token: None, token_file: None, public_url: Some(public_url.to_owned()) };
-        http.confirm_links_below().map(|url| below(&url, "t"))
+        http.confirm_links_below().map(|url| url_of(&url, "t"))
     }
 
     /// A link that leads nowhere is found by the first customer.

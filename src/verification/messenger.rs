@@ -1,4 +1,4 @@
-//! Asks addresses for their consent: works off what the [`super::Desk`] has taken.
+//! Asks addresses for their consent: works off what the [`super::VerificationService`] has taken.
 //!
 //! What waits is in memory: a daemon that ends before it is sent loses it, and whoever waits for the message asks for another. No
 //! message is tried again by itself, since each carries a password that is soon worthless.
@@ -11,17 +11,19 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::array::{self, Unverified};
-use super::claim::{Claim, Claimed};
-use super::desk::{Consented, consent};
-use super::password::{self, Password};
-use super::{Candidate, DeskError, Event, VerificationConfig, Wanted, confirm_link, element};
-use crate::contacts::store::read_contacts;
-use crate::contacts::{Contact, Endpoint};
-use crate::sender::{ChallengePost, PasswordMail, Room, Sender};
-use crate::throttle::one_time_token::TokenError;
-use crate::transport::{Arrival, Challenged, Posted};
-use crate::types::{Channel, Class, Keys, Outcome, Secret, UnixMs, nonce};
+use super::code::{self, Code, CodeHolder};
+use super::confirm_link::{self, ConfirmTarget};
+use super::service::consent;
+use super::{ContactRef, VerificationConfig, VerificationEvent};
+use crate::channels::{
+    BoxFuture, CapDecision, Caps, Channels, CodeAndLink, ConsentMethod, ConsentProof, Content, Message, Question,
+    consent_method,
+};
+use crate::contacts::Contact;
+use crate::contacts::edit::{ConsentId, StoredContact, VerifyOutcome};
+use crate::contacts::store::{EditContactsError, read_contacts};
+use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
+use crate::types::{Class, DeliveryId, Keys, Outcome, UnixMs, VerificationRequest, nonce};
 use crate::wire::RedisClient;
 
 /// Messages that are sent at once. They share the mail server with alerts, which go first.
@@ -31,7 +33,7 @@ const SENDS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Messenger {
     parts: Arc<MessengerParts>,
-    waiting: mpsc::Receiver<Wanted>,
+    waiting: mpsc::Receiver<ContactRef>,
 }
 
 /// What the messenger needs.
@@ -46,7 +48,9 @@ pub struct MessengerParts {
     /// Where confirm links lead to; without it mails have none.
     pub public_url: Option<Url>,
     /// What sends.
-    pub sender: Arc<Sender>,
+    pub channels: Arc<Channels>,
+    /// What asks the caps.
+    pub caps: Caps,
 }
 
 /// Why a message was not sent.
@@ -54,27 +58,21 @@ pub struct MessengerParts {
 enum MessageError {
     #[error("redis")]
     Redis(#[from] redis::RedisError),
-    #[error("make a confirm link")]
-    RedisClient(#[from] TokenError),
-    #[error("store the consent")]
-    Consent(#[from] DeskError),
-}
-
-impl MessageError {
-    /// Whether the message may have arrived: what Redis says before it is sent keeps it from being sent.
-    const fn arrival(&self) -> Arrival {
-        match self {
-            Self::Redis(_) | Self::RedisClient(_) => Arrival::Never,
-            Self::Consent(_) => Arrival::Possible,
-        }
-    }
+    #[error("read or write the contacts")]
+    Contacts(#[from] EditContactsError),
 }
 
 impl Messenger {
-    /// A messenger that does nothing until it runs. `waiting` comes from [`super::Desk::new`].
+    /// A messenger that does nothing until it runs. `waiting` comes from [`super::VerificationService::new`].
     #[must_use]
-    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<Wanted>) -> Self {
+    pub fn new(parts: MessengerParts, waiting: mpsc::Receiver<ContactRef>) -> Self {
         Self { parts: Arc::new(parts), waiting }
+    }
+
+    /// What the outbox asks about requests for consent.
+    #[must_use]
+    pub fn consents(&self) -> Arc<MessengerParts> {
+        Arc::clone(&self.parts)
     }
 
     /// Sends until `stop`; then takes nothing more, and sends what was taken before. How long that may take is the caller's to bound,
@@ -108,166 +106,178 @@ fn tell_panic(ended: Result<(), JoinError>) {
 }
 
 impl MessengerParts {
-    async fn ask(&self, wanted: &Wanted) {
-        let Candidate { subject, contact: id } = &wanted.candidate;
+    async fn ask(&self, wanted: &ContactRef) {
+        let ContactRef { subject, contact } = wanted;
         let event = match self.ask_now(wanted).await {
             Ok(Some(event)) => event,
-            // Verified, removed, or never there: nobody is told which.
             Ok(None) => {
-                tracing::debug!(%subject, contact = ?id.as_str(), "nothing to verify");
+                tracing::debug!(%subject, %contact, "nothing to verify");
                 return;
             }
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                // As it was named, by whoever asked.
-                let contact = id.as_str();
-                tracing::warn!(%subject, ?contact, %error, source, "verification could not be sent");
-                Event::Failed
+                tracing::warn!(%subject, %contact, %error, source, "verification could not be sent");
+                VerificationEvent::Failed
             }
         };
         event.count();
     }
 
-    async fn ask_now(&self, wanted: &Wanted) -> Result<Option<Event>, MessageError> {
-        let candidate = &wanted.candidate;
-        let stored = read_contacts(&self.client, &candidate.subject).await?;
-        let Some(unverified) = array::unverified(&stored, &candidate.contact) else { return Ok(None) };
-        let claim = Claim::new(&self.keys, wanted, &unverified, self.config.requests.window());
-        let attempted = match claim.take(&self.client).await {
-            // The one before is on its way, and its password good.
-            Ok(Claimed::Others) => return Ok(Some(Event::Throttled)),
-            Ok(Claimed::Ours) => self.attempt(candidate, &unverified).await,
-            Err(error) => Err(error.into()),
-        };
-        let arrival = attempted.as_ref().map_or_else(MessageError::arrival, |attempted| attempted.arrival);
-        if arrival == Arrival::Never
-            && let Err(error) = claim.give_back(&self.client).await
-        {
-            tracing::warn!(%error, "a verification that could not be sent still counts as a request");
-        }
-        Ok(Some(attempted?.event))
-    }
-
-    /// Asks, and says whether the message may have arrived.
-    async fn attempt(&self, candidate: &Candidate, unverified: &Unverified) -> Result<Attempted, MessageError> {
-        if let Some(event) = self.without_room(candidate, &unverified.contact).await {
-            return Ok(Attempted { event, arrival: Arrival::Never });
+    async fn ask_now(&self, wanted: &ContactRef) -> Result<Option<VerificationEvent>, MessageError> {
+        let contacts = read_contacts(&self.client, &wanted.subject).await?;
+        let found = contacts.find(&wanted.contact).filter(|stored| !stored.contact.verified);
+        let Some(unverified) = found else { return Ok(None) };
+        if let Some(event) = self.without_room(wanted, &unverified.contact).await {
+            return Ok(Some(event));
         }
         let now = server_time(&self.client).await?;
-        match &unverified.contact.endpoint {
-            Endpoint::Email { .. } => self.mail(candidate, unverified, now).await,
-            Endpoint::Webhook { url, secret } => {
-                self.challenge(candidate, &unverified.asked, Receiver { url, secret }, now).await
-            }
-        }
+        Ok(Some(match consent_method(unverified.contact.channel()) {
+            Some(ConsentMethod::Challenge) => self.challenge(wanted, &unverified, now).await?,
+            _ => self.mail(wanted, &unverified, now).await?,
+        }))
     }
 
-    /// What is told where a cap has no room. The message is not sent later: who waits for it asks again. Rows of messages to one
-    /// destination would keep those to others from being sent. The password before stays good, since nothing was drawn yet.
-    async fn without_room(&self, candidate: &Candidate, contact: &Contact) -> Option<Event> {
-        let event = match self.sender.room_for(contact).await {
-            Room::Given => return None,
-            Room::Full { .. } => Event::Throttled,
-            Room::Unknown { .. } => Event::Failed,
+    /// What is told where a cap has no room.
+    async fn without_room(&self, wanted: &ContactRef, contact: &Contact) -> Option<VerificationEvent> {
+        let event = match self.caps.take(&self.channels, contact).await {
+            CapDecision::Allowed => return None,
+            CapDecision::Exhausted { .. } => VerificationEvent::Throttled,
+            CapDecision::Unknown { .. } => VerificationEvent::Failed,
         };
-        let (Candidate { subject, contact: id }, channel) = (candidate, contact.channel().as_str());
+        let (ContactRef { subject, contact: id }, channel) = (wanted, contact.channel().as_str());
         tracing::warn!(%subject, contact = %id, channel, outcome = event.as_str(), "verification not sent: no room under a cap");
         Some(event)
     }
 
     async fn mail(
         &self,
-        candidate: &Candidate,
-        unverified: &Unverified,
+        wanted: &ContactRef,
+        unverified: &StoredContact,
         now: UnixMs,
-    ) -> Result<Attempted, MessageError> {
+    ) -> Result<VerificationEvent, MessageError> {
+        let proof = ConsentProof::CodeAndLink(self.draw_now(wanted, &unverified.consent).await?);
+        let outcome = self.send(wanted, &unverified.contact, &proof, now).await;
+        Ok(told(wanted, &unverified.contact, &outcome))
+    }
+
+    /// Draws a code and a link and stores their digests.
+    async fn draw_now(&self, wanted: &ContactRef, consent: &ConsentId) -> Result<CodeAndLink, MessageError> {
         let Self { client, keys, config, .. } = self;
-        let Unverified { contact, asked } = unverified;
-        let password = Password::draw();
-        let holder = element(&candidate.subject, asked);
-        password::issue(client, keys, &holder, asked, &password, config.lifetime).await?;
-        let confirm = match &self.public_url {
-            Some(url) => Some(confirm_link::make(client, keys, url, candidate, asked, config.lifetime).await?),
+        let code = Code::draw();
+        let holder = CodeHolder::new(&wanted.subject, consent);
+        code::issue(client, keys, &holder, &code, config.lifetime).await?;
+        let link = match &self.public_url {
+            Some(url) => {
+                let target = ConfirmTarget { contact: wanted.clone(), consent: consent.clone() };
+                Some(confirm_link::create(client, keys, url, target, config.lifetime).await?)
+            }
             None => None,
         };
-        let Posted { outcome, arrival } = self
-            .sender
-            .send_password(PasswordMail {
-                id: &new_id(),
-                subject: &candidate.subject,
-                address: contact.address(),
-                code: password.reveal(),
-                link: confirm.as_deref(),
-                lives: config.lifetime,
-                now,
-            })
-            .await;
-        // A mailbox that is refused for good counts: else whoever tries addresses has our mail server ask for each without end.
-        let arrival = if outcome.class == Class::Permanent { Arrival::Possible } else { arrival };
-        Ok(Attempted { event: told(candidate, Channel::Email, &outcome), arrival })
+        Ok(CodeAndLink { code: code.reveal().to_owned(), link, lifetime: config.lifetime })
+    }
+
+    async fn send(&self, wanted: &ContactRef, contact: &Contact, proof: &ConsentProof, now: UnixMs) -> Outcome {
+        let id = new_id();
+        let delivery = &DeliveryId::of_notification(&id, &contact.id);
+        let content = Content::Verification(Question { id: &id, subject: &wanted.subject, proof });
+        self.channels.send(Message { delivery, contact, content, now }).await
     }
 
     async fn challenge(
         &self,
-        candidate: &Candidate,
-        asked: &str,
-        receiver: Receiver<'_>,
+        wanted: &ContactRef,
+        unverified: &StoredContact,
         now: UnixMs,
-    ) -> Result<Attempted, MessageError> {
-        let challenge = nonce();
-        let Receiver { url, secret } = receiver;
-        let Candidate { subject, contact: id } = candidate;
-        let post = ChallengePost { id: &new_id(), subject, url, secret, challenge: &challenge, now };
-        let event = match self.sender.send_challenge(post).await {
-            Challenged::Failed(Posted { outcome, arrival }) => {
-                return Ok(Attempted { event: told(candidate, Channel::Webhook, &outcome), arrival });
+    ) -> Result<VerificationEvent, MessageError> {
+        let StoredContact { contact, consent, .. } = unverified;
+        let ContactRef { subject, contact: id } = wanted;
+        let outcome = self.send(wanted, contact, &ConsentProof::Challenge(nonce()), now).await;
+        let was_taken = outcome.status.is_some_and(|status| (200..300).contains(&status));
+        match outcome.class {
+            Class::Permanent if was_taken => {
+                VerificationEvent::Sent.count();
+                let channel = contact.channel().as_str();
+                tracing::warn!(%subject, contact = %id, channel, "the receiver did not echo the challenge: not verified");
+                Ok(VerificationEvent::Rejected)
             }
-            Challenged::NotEchoed => {
-                Event::Sent.count();
-                tracing::warn!(%subject, contact = %id, channel = "webhook", "the receiver did not echo the challenge: not verified");
-                Event::Rejected
+            Class::Permanent | Class::Transient => Ok(told(wanted, contact, &outcome)),
+            Class::Delivered => {
+                VerificationEvent::Sent.count();
+                self.grant_now(wanted, consent).await
             }
-            Challenged::Echoed => {
-                Event::Sent.count();
-                match consent(&self.client, candidate, asked).await? {
-                    Consented::Verified | Consented::Before => {
-                        tracing::info!(%subject, contact = %id, "contact is verified");
-                        Event::Verified
-                    }
-                    Consented::Void => {
-                        tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
-                        Event::Rejected
-                    }
-                }
+        }
+    }
+
+    async fn grant_now(&self, wanted: &ContactRef, asked: &ConsentId) -> Result<VerificationEvent, MessageError> {
+        let ContactRef { subject, contact: id } = wanted;
+        Ok(match consent(&self.client, subject, asked).await? {
+            VerifyOutcome::Verified | VerifyOutcome::AlreadyVerified => {
+                tracing::info!(%subject, contact = %id, "contact is verified");
+                VerificationEvent::Verified
             }
-        };
-        Ok(Attempted { event, arrival: Arrival::Possible })
+            VerifyOutcome::Outdated => {
+                tracing::info!(%subject, contact = %id, "the contact changed while it was asked: not verified");
+                VerificationEvent::Rejected
+            }
+        })
     }
 }
 
-/// How an attempt ended.
-#[derive(Debug)]
-struct Attempted {
-    event: Event,
-    arrival: Arrival,
+impl ConsentRequests for MessengerParts {
+    fn contact<'a>(
+        &'a self,
+        request: &'a VerificationRequest,
+    ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
+        Box::pin(async move {
+            let contacts = read_contacts(&self.client, &request.subject).await;
+            let contacts = contacts.map_err(|error| failed("read the contact", error))?;
+            let found = contacts.find(&request.contact).filter(|stored| !stored.contact.verified);
+            Ok(found.filter(|stored| stored.consent.as_str() == request.consent).map(|stored| stored.contact))
+        })
+    }
+
+    fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+        Box::pin(async move {
+            let drawn = self.draw_now(&contact_of(request), &ConsentId::from_stored(&request.consent)).await;
+            drawn.map_err(|error| failed("store the code", error))
+        })
+    }
+
+    fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
+        Box::pin(async move {
+            let granted = self.grant_now(&contact_of(request), &ConsentId::from_stored(&request.consent)).await;
+            granted.map(VerificationEvent::count).map_err(|error| failed("store the consent", error))
+        })
+    }
+
+    fn settled(&self, _: &VerificationRequest, settlement: &Settlement) {
+        match settlement {
+            Settlement::Delivered(_) => VerificationEvent::Sent.count(),
+            Settlement::Dead(_) | Settlement::Retry(..) => VerificationEvent::Failed.count(),
+            Settlement::Throttled(_) => VerificationEvent::Throttled.count(),
+            _ => {}
+        }
+    }
 }
 
-#[derive(Clone, Copy)]
-struct Receiver<'a> {
-    url: &'a str,
-    secret: &'a Secret,
+fn contact_of(request: &VerificationRequest) -> ContactRef {
+    ContactRef { subject: request.subject.clone(), contact: request.contact.clone() }
+}
+
+fn failed(operation: &'static str, error: impl std::error::Error + Send + Sync + 'static) -> ConsentRequestError {
+    ConsentRequestError { operation, source: Box::new(error) }
 }
 
 /// One log event for an attempt, without the address.
-fn told(candidate: &Candidate, channel: Channel, outcome: &Outcome) -> Event {
-    let (Candidate { subject, contact }, channel) = (candidate, channel.as_str());
+fn told(wanted: &ContactRef, reached: &Contact, outcome: &Outcome) -> VerificationEvent {
+    let (ContactRef { subject, contact }, channel) = (wanted, reached.channel().as_str());
     if outcome.class == Class::Delivered {
         tracing::info!(%subject, %contact, channel, status = outcome.status, "verification sent");
-        return Event::Sent;
+        return VerificationEvent::Sent;
     }
     let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
     tracing::warn!(%subject, %contact, channel, status, error, "verification could not be sent");
-    Event::Failed
+    VerificationEvent::Failed
 }
 
 /// The id of a message: another for each, without a dot.

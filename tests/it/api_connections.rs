@@ -9,8 +9,8 @@ use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::redis_server::RedisServer;
 use axum::Router;
 use axum::routing::{get, post};
-use quotabell::api::patience::Patience;
-use quotabell::api::serving::{self, Bounds};
+use quotabell::api::server::{self, ServerLimits};
+use quotabell::api::timeouts::Timeouts;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -38,7 +38,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start(connections_max: usize, patience: Patience) -> Self {
+    async fn start(connections_max: usize, timeouts: Timeouts) -> Self {
         let (go, began) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let slow = {
             let (go, began) = (Arc::clone(&go), Arc::clone(&began));
@@ -56,8 +56,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let stop = CancellationToken::new();
-        let bounds = Bounds { connections_max, patience };
-        let serving = tokio::spawn(serving::serve(routes, listener, bounds, stop.clone()));
+        let limits = ServerLimits { connections_max, timeouts };
+        let serving = tokio::spawn(server::serve(routes, listener, limits, stop.clone()));
         Self { address, stop, serving, go, began }
     }
 
@@ -110,7 +110,7 @@ impl Caller {
 /// Half a request that is kept open costs its sender nothing, and a file descriptor here.
 #[tokio::test]
 async fn half_a_head_is_given_up_and_others_are_answered_meanwhile() {
-    let server = Server::start(100, Patience { head: SHORT, idle: LONG }).await;
+    let server = Server::start(100, Timeouts { head: SHORT, idle: LONG }).await;
     let began = Instant::now();
     let (mut silent, mut half, mut second) = (server.caller().await, server.caller().await, server.caller().await);
     half.send(HALF).await;
@@ -134,13 +134,13 @@ async fn half_a_head_is_given_up_and_others_are_answered_meanwhile() {
 /// API nodes keep their connections: one that was taken from them is a check that fails.
 #[tokio::test]
 async fn an_idle_connection_is_kept_longer_than_half_a_head_and_not_for_ever() {
-    let server = Server::start(100, Patience { head: SHORT, idle: LONG }).await;
+    let server = Server::start(100, Timeouts { head: SHORT, idle: LONG }).await;
     let mut kept = server.caller().await;
     kept.ask().await;
     server.serves_others_for(SHORT * 3).await;
     kept.ask().await;
 
-    let server = Server::start(100, Patience { head: LONG, idle: SHORT }).await;
+    let server = Server::start(100, Timeouts { head: LONG, idle: SHORT }).await;
     let (mut idle, began) = (server.caller().await, Instant::now());
     idle.ask().await;
     idle.is_closed().await;
@@ -150,7 +150,7 @@ async fn an_idle_connection_is_kept_longer_than_half_a_head_and_not_for_ever() {
 /// The deadlines are the caller's: a body that is on its way and an answer that takes us long are cut off by neither.
 #[tokio::test]
 async fn what_takes_long_after_the_head_is_answered() {
-    let server = Server::start(100, Patience { head: SHORT, idle: SHORT }).await;
+    let server = Server::start(100, Timeouts { head: SHORT, idle: SHORT }).await;
     let (mut slow, mut body) = (server.caller().await, server.caller().await);
     slow.send("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
     body.send("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbo").await;
@@ -164,7 +164,7 @@ async fn what_takes_long_after_the_head_is_answered() {
 /// An answer that nobody reads holds its connection as half a request does.
 #[tokio::test]
 async fn a_caller_that_does_not_read_is_given_up() {
-    let server = Server::start(1, Patience { head: SHORT, idle: LONG }).await;
+    let server = Server::start(1, Timeouts { head: SHORT, idle: LONG }).await;
     let mut deaf = server.caller().await;
     deaf.send("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
     // There is one place, and it becomes free.
@@ -174,7 +174,7 @@ async fn a_caller_that_does_not_read_is_given_up() {
 /// What is held of a head has a bound too, or a thousand callers could fill the memory.
 #[tokio::test]
 async fn a_head_that_never_ends_is_refused() {
-    let server = Server::start(1, Patience { head: LONG, idle: LONG }).await;
+    let server = Server::start(1, Timeouts { head: LONG, idle: LONG }).await;
     let mut endless = server.caller().await;
     endless.send(HALF).await;
     let mut sent = 0;
@@ -188,7 +188,7 @@ async fn a_head_that_never_ends_is_refused() {
 /// Connections without a bound take the descriptors that Redis and receivers need.
 #[tokio::test]
 async fn one_more_than_there_may_be_waits_for_a_place() {
-    let server = Server::start(2, Patience { head: LONG, idle: LONG }).await;
+    let server = Server::start(2, Timeouts { head: LONG, idle: LONG }).await;
     let (mut first, mut second) = (server.caller().await, server.caller().await);
     first.ask().await;
     second.ask().await;
@@ -207,7 +207,7 @@ async fn one_more_than_there_may_be_waits_for_a_place() {
 /// A drain waits neither for those who keep a connection nor cuts off who is being answered.
 #[tokio::test]
 async fn the_end_waits_for_answers_and_for_nothing_else() {
-    let server = Server::start(100, Patience { head: SHORT, idle: LONG }).await;
+    let server = Server::start(100, Timeouts { head: SHORT, idle: LONG }).await;
     let (mut idle, mut slow, mut half) = (server.caller().await, server.caller().await, server.caller().await);
     let mut silent = server.caller().await;
     idle.ask().await;

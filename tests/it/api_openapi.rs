@@ -11,7 +11,7 @@ use proptest::string::string_regex;
 use proptest::test_runner::TestRunner;
 use quotabell::api::openapi::DOCUMENT;
 use quotabell::api::routes::{Access, ROUTES};
-use quotabell::contacts::check::check_secret;
+use quotabell::channels::webhook::secret::check as check_secret;
 use quotabell::types::Subject;
 use serde_json::Value;
 
@@ -43,8 +43,8 @@ fn every_route_documents_its_token_and_its_refusals() {
         assert_eq!(open, route.access == Access::Open, "{} {}: security", route.method, route.path);
         let needed: &[&str] = match route.access {
             Access::Open => &[],
-            Access::Token => &["401"],
-            Access::Write => &["401", "403"],
+            Access::TokenIfSet => &["401"],
+            Access::RequiredToken => &["401", "403"],
         };
         for status in needed {
             assert!(operation["responses"].get(status).is_some(), "{} {}: {status}", route.method, route.path);
@@ -63,7 +63,7 @@ fn every_route_documents_its_token_and_its_refusals() {
 fn patterns_promise_no_more_than_what_is_taken() {
     let document: Value = serde_json::from_str(DOCUMENT).expect("JSON");
     let at = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).expect(pointer).to_owned();
-    let subject = at("/components/schemas/Question/properties/subject/pattern");
+    let subject = at("/components/schemas/CheckRequest/properties/subject/pattern");
     assert_eq!(at("/components/parameters/Subject/schema/pattern"), subject);
     let secret = at("/components/schemas/NewContact/oneOf/1/properties/secret/pattern");
     let made = |pattern: &str| {

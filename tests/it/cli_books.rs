@@ -1,12 +1,14 @@
 //! `usage`, `alerts` and `deliveries` against a real server, whose books a real daemon or the library's own commits have filled.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::process::{Child, Command, Stdio};
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::table::Table;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::{Settlement, settle};
 use quotabell::types::{Alert, AlertId, Class, Day, DaySpan, DeliveryId, Keys, UnixMs, keys};
@@ -58,7 +60,7 @@ async fn server_time(client: &RedisClient) -> UnixMs {
 }
 
 /// What differs from run to run: ids (they hold the day), times, durations.
-fn snapshot(name: &str, text: &str) {
+fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"alert_[0-9a-f]{32}", "alert_ID");
     settings.add_filter(r"delivery_[0-9a-f]{32}", "delivery_ID");
@@ -96,10 +98,11 @@ async fn what_the_daemon_did_is_shown() {
     .await;
 
     let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
+    let mut shown = Table::default();
     for line in ["usage alice", "usage bob", "alerts", "deliveries list"] {
-        let name = line.replace(' ', "_");
-        snapshot(&name, &run(server, line).told());
-        snapshot(&format!("{name}_json"), &run(server, &format!("{line} --json")).told());
+        for line in [line.to_owned(), format!("{line} --json")] {
+            shown.add(&line, run(server, &line).told());
+        }
     }
     let usage = run(server, "usage alice --json").expect_json();
     let of_alice = &run(server, "alerts --subject alice --json").expect_json()[0];
@@ -108,16 +111,18 @@ async fn what_the_daemon_did_is_shown() {
     for state in ["delivered", "dead", "pending"] {
         let listed = run(server, &format!("deliveries list --json --state {state}")).expect_json();
         let id = ids(&listed)[0];
-        snapshot(&format!("show_{state}"), &run(server, &format!("deliveries show {id}")).told());
-        snapshot(&format!("show_{state}_json"), &run(server, &format!("deliveries show --json {id}")).told());
+        for line in [format!("deliveries show {id}"), format!("deliveries show --json {id}")] {
+            shown.add(format!("{line} ({state})"), run(server, &line).told());
+        }
     }
+    snapshot("what_the_daemon_did", shown);
 }
 
 /// Nobody set it, nobody used anything: it still has a plan, and 0 is an answer.
 #[tokio::test]
 async fn an_unknown_subject_has_the_default_plan_and_0() {
     let server = RedisServer::start();
-    snapshot("usage_of_nobody", &run(&server, "usage nobody").told());
+    snapshot("usage_of_nobody", run(&server, "usage nobody").told());
     let printed = run(&server, "usage nobody --day 2026-11-21 --json").expect_json();
     let requests = json!({"metric": "requests", "used": 0, "limit": 5000, "used_percent": 0.0, "alerts": []});
     let expected =
@@ -162,7 +167,7 @@ async fn unreadable_fields_are_named_and_not_replaced() {
         ]))
         .await
         .expect("set");
-    snapshot("usage_unreadable", &run(&server, "usage alice --day 2026-11-21").told());
+    snapshot("usage_unreadable", run(&server, "usage alice --day 2026-11-21").told());
     let shown = run(&server, "usage alice --json").expect_json();
     let tokens = json!({"metric": "tokens", "used": 0, "limit": 7, "used_percent": 0.0, "alerts": []});
     assert_eq!((&shown[0]["plan"], &shown[0]["metrics"]), (&json!("gold"), &json!([tokens])));
@@ -305,11 +310,13 @@ async fn a_replay_says_what_became_of_each_id() {
     // Twice the same id is one id.
     let line = format!("deliveries replay {} {carol} {unknown} {}", dead[0], dead[0]);
     // These ids are the same on every day, so they are shown.
-    insta::assert_snapshot!("replay", run(&outbox.server, &line).told());
+    let mut told = Table::default();
+    told.add(&line, run(&outbox.server, &line).told());
     assert_eq!(outbox.state(&dead[0]).await, "pending");
     assert_eq!(outbox.state(&dead[1]).await, "dead");
-    let again = run(&outbox.server, &format!("deliveries replay --json {} {} {unknown}", dead[0], dead[1]));
-    insta::assert_snapshot!("replay_json", again.told());
+    let again = format!("deliveries replay --json {} {} {unknown}", dead[0], dead[1]);
+    told.add(&again, run(&outbox.server, &again).told());
+    insta::assert_snapshot!("replay", told);
     assert_eq!(run(&outbox.server, "deliveries list --state dead").told(), "exit 0");
 }
 
@@ -324,7 +331,11 @@ async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
     for id in &dead {
         assert_eq!(outbox.state(id).await, "pending");
     }
-    insta::assert_snapshot!("nothing_dead", run(&outbox.server, "deliveries replay --all").told());
+    let told = run(&outbox.server, "deliveries replay --all").told();
+    insta::assert_snapshot!(told, @"
+    no delivery is dead; `quotabell deliveries list` shows where they stand
+    exit 0
+    ");
 }
 
 /// A mistyped id must not look like a delivery without attempts.
@@ -332,7 +343,11 @@ async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
 async fn a_delivery_that_is_not_there_is_said() {
     let server = RedisServer::start();
     let unknown = run(&server, "deliveries show delivery_00000000000000000000000000000000");
-    insta::assert_snapshot!("show_unknown", unknown.told());
+    insta::assert_snapshot!(unknown.told(), @"
+    error: there is no delivery delivery_00000000000000000000000000000000
+    hint: `quotabell deliveries list` lists them; they stay readable for 14 days after their end
+    exit 1
+    ");
 }
 
 /// Each of these verbs tells its own failures apart.

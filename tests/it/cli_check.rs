@@ -1,7 +1,10 @@
 //! `check` on the command line: the same question as over HTTP, and an exit code that a script can act on.
 
+use std::fmt::Display;
+
 use crate::support::binary::{Finished, Quotabell, quotabell};
 use crate::support::outbox::Outbox;
+use crate::support::table::Table;
 
 fn run(books: &Outbox, line: &str) -> Finished {
     prepared(books, line).run()
@@ -14,7 +17,7 @@ fn prepared(books: &Outbox, line: &str) -> Quotabell {
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"gcra","requests":"2/1h"}"#)
 }
 
-fn snapshot(name: &str, text: &str) {
+fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"\b\d+ s\b", "N s");
     settings.add_filter(r#""reset_s":\d+"#, r#""reset_s":N"#);
@@ -25,19 +28,22 @@ fn snapshot(name: &str, text: &str) {
 #[tokio::test]
 async fn a_subject_is_asked_for_until_it_is_refused() {
     let books = Outbox::start();
-    snapshot("allowed", &run(&books, "check alice").told());
-    snapshot("allowed_json", &run(&books, "check alice --json").told());
-    snapshot("refused", &run(&books, "check alice").told());
-    snapshot("refused_json", &run(&books, "check alice --json").told());
-    snapshot("never", &run(&books, "check bob --units 3").told());
-    snapshot("without_limits", &run(&books, "check alice --metric tokens.in --units 9").told());
+    let lines = [
+        "check alice",
+        "check alice --json",
+        "check alice",
+        "check alice --json",
+        "check bob --units 3",
+        "check alice --metric tokens.in --units 9",
+    ];
+    snapshot("until_it_is_refused", lines.map(|line| (line, run(&books, line).told())).into_iter().collect::<Table>());
 }
 
 /// An event is recorded only where that was asked for and it may proceed.
 #[tokio::test]
 async fn an_event_is_recorded_where_that_is_asked_for() {
     let books = Outbox::start();
-    snapshot("recorded", &run(&books, "check alice --record --id order-7").told());
+    snapshot("recorded", run(&books, "check alice --record --id order-7").told());
     let made = run(&books, "check alice --record --json").expect_json();
     assert_eq!((&made[0]["recorded"], made[0]["event_id"].as_str().map(str::len)), (&true.into(), Some(32)));
     let refused = run(&books, "check alice --record --json");
@@ -53,7 +59,12 @@ async fn an_event_is_recorded_where_that_is_asked_for() {
 async fn settings_that_cannot_be_read_are_told() {
     let books = Outbox::start();
     let _: u64 = books.run("HSET", &["quota_subject:alice", "plan", "gold"]).await;
-    snapshot("unreadable", &run(&books, "check alice --json").told());
+    insta::assert_snapshot!(run(&books, "check alice --json").told(), @r#"
+    warning: subject "alice": field "plan": "gold" is not one of the configured plans
+    error: nothing is judged: settings of subject "alice" can't be read
+    hint: mend the field (subject set, or whoever writes it); the daemon follows its last good value, or check.on_error
+    exit 1
+    "#);
     let away = prepared(&books, "check alice").redis("redis://127.0.0.1:1").run();
     assert!(away.code == 1 && away.stderr.contains("hint: is Redis running there?"), "{}", away.told());
 }

@@ -5,6 +5,7 @@ use crate::support::binary::{Finished, Quotabell, quotabell};
 use crate::support::certificates::Certificates;
 use crate::support::outbox::Outbox;
 use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::table::Table;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use redis::{Commands as _, Connection};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +15,7 @@ fn check(url: &str) -> Quotabell {
 }
 
 /// What was found: stderr, with addresses and versions that differ from run to run left out.
-fn snapshot(name: &str, finished: &Finished) {
+fn snapshot<const N: usize>(name: &str, cases: [(&str, Finished); N]) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
     settings.add_filter(r"(Redis|Valkey) \d+\.\d+\.\d+", "SERVER");
@@ -24,8 +25,8 @@ fn snapshot(name: &str, finished: &Finished) {
     // Whether this machine has a mail server at port 25 is not what these tests are about.
     settings
         .add_filter(r"(?m)^(warning: no mail server at|ok: the mail server answers \() ?smtp://localhost:25.*\n", "");
-    let told = format!("{}exit {}", finished.stderr, finished.code);
-    settings.bind(|| insta::assert_snapshot!(name, told));
+    let told = cases.map(|(case, finished)| (case, format!("{}exit {}", finished.stderr, finished.code)));
+    settings.bind(|| insta::assert_snapshot!(name, told.into_iter().collect::<Table>()));
 }
 
 fn connection(server: &RedisServer) -> Connection {
@@ -47,8 +48,8 @@ async fn everything_that_works_is_said_and_nothing_is_written() {
     let mut mail = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
     let before = outbox.dump().await;
     let finished = check(&outbox.server.url()).env("QUOTABELL__EMAIL__SMTP_URL", mail.url()).run();
-    snapshot("everything_works", &finished);
     assert!(finished.stdout.contains("[plans.free]") && finished.stdout.contains("[retry]"), "{}", finished.stdout);
+    snapshot("everything_works", [("everything works", finished)]);
     assert_eq!(outbox.dump().await, before);
     assert!(mail.try_next().is_none() && mail.connections() == 1, "it logs in and sends nothing");
 }
@@ -77,10 +78,13 @@ fn rights_that_are_missing_are_named() {
     acl(&mut admin, "SETUSER plain on >pw ~* +@all -multi");
     acl(&mut admin, "SETUSER right on >pw ~usage ~quota_* +@all -@admin -@dangerous +info");
     let of = |user: &str| check(&server.url().replace("://", &format!("://{user}:pw@")));
-    snapshot("no_right_to_trim", &of("app").run());
-    snapshot("no_right_to_keys", &of("narrow").run());
-    snapshot("rights_unknown", &of("plain").run());
-    snapshot("rights_enough", &of("right").run());
+    let cases = [
+        ("no right to trim", of("app").run()),
+        ("no right to keys", of("narrow").run()),
+        ("rights that can't be asked for", of("plain").run()),
+        ("rights enough", of("right").run()),
+    ];
+    snapshot("rights", cases);
     // What is not configured is not needed.
     assert_eq!(of("app").env("QUOTABELL__STREAM__TRIM", "never").run().code, 0);
     let keys: Vec<String> = admin.keys("*").expect("KEYS works");
@@ -112,22 +116,26 @@ fn books_that_do_not_fit_are_a_failure() {
         let () = admin.hset("quota_checkpoint:{usage}", field, value).expect("set");
         check(&server.url()).run()
     };
-    snapshot("other_format", &finding("format", "99"));
-    snapshot("other_partitions", &finding("partitions", "4"));
+    let other_format = finding("format", "99");
+    let other_partitions = finding("partitions", "4");
     let () = admin.del("quota_checkpoint:{usage}").expect("removed");
     let () = admin.set("quota_checkpoint:{usage}", "x").expect("set");
-    snapshot("other_type", &check(&server.url()).run());
+    let cases = [
+        ("another format", other_format),
+        ("another number of partitions", other_partitions),
+        ("a key of another type", check(&server.url()).run()),
+    ];
+    snapshot("books_that_do_not_fit", cases);
 }
 
 /// A server that evicts loses counts silently; one that wants a password is no missing server.
 #[test]
 fn a_server_that_will_not_do_is_refused() {
     let evicting = RedisServer::start_with(&["--save", "", "--maxmemory-policy", "allkeys-lru"]);
-    snapshot("evicting", &check(&evicting.url()).run());
     let locked = RedisServer::start_with(&["--save", "", "--requirepass", "right"]);
-    snapshot("wrong_password", &check(&locked.url()).run());
     let replica = RedisServer::start_with(&["--save", "", "--replicaof", &format!("127.0.0.1 {}", free_port())]);
-    snapshot("replica", &check(&replica.url()).run());
+    let cases = [("it evicts", evicting), ("it wants a password", locked), ("it is a replica", replica)];
+    snapshot("servers_that_will_not_do", cases.map(|(case, server)| (case, check(&server.url()).run())));
 }
 
 /// A database that the server does not have is no trouble of its version: what is wrong is one digit of the URL.
@@ -135,7 +143,7 @@ fn a_server_that_will_not_do_is_refused() {
 fn a_database_that_the_server_lacks_is_named() {
     let server = RedisServer::start();
     let url = format!("{}/99", server.url().trim_end_matches('/'));
-    snapshot("no_such_database", &check(&url).run());
+    snapshot("no_such_database", [("no such database", check(&url).run())]);
     let run = |verb: &str| quotabell(verb.split(' ')).redis(&url).env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0").run();
     for verb in ["run", "subject list"] {
         let finished = run(verb);
@@ -151,12 +159,11 @@ fn a_database_that_the_server_lacks_is_named() {
 async fn every_connection_is_tried() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let both = check(&format!("redis://{nobody}")).env("QUOTABELL__EMAIL__SMTP_URL", format!("smtp://{nobody}")).run();
-    snapshot("nothing_works", &both);
     let server = RedisServer::start();
     let mail = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
     mail.program(Phase::Greeting, Reply::Say("421 busy"), Times::Always);
     let finished = check(&server.url()).env("QUOTABELL__EMAIL__SMTP_URL", mail.url()).run();
-    snapshot("mail_server_refuses", &finished);
+    snapshot("connections_that_fail", [("nothing works", both), ("the mail server refuses", finished)]);
 }
 
 /// Who sends only webhooks need not run a mail server; who has named an e-mail contact does.
@@ -177,8 +184,12 @@ fn the_default_mail_server_is_missed_only_where_it_is_wanted() {
 fn the_embedded_server_needs_a_binary() {
     let port = free_port().to_string();
     let offline = || quotabell(["check-config"]).env("QUOTABELL__REDIS__EMBEDDED_PORT", &port);
-    snapshot("embedded_without_binary", &offline().env("PATH", "/nowhere").run());
-    snapshot("embedded", &offline().env("PATH", std::env::var_os("PATH").expect("a PATH")).run());
+    let path = std::env::var_os("PATH").expect("a PATH");
+    let cases = [
+        ("without a binary", offline().env("PATH", "/nowhere").run()),
+        ("with a binary", offline().env("PATH", path).run()),
+    ];
+    snapshot("embedded", cases);
     let server = RedisServer::start();
     let runs = quotabell(["check-config"]).env("QUOTABELL__REDIS__EMBEDDED_PORT", server.port().to_string()).run();
     assert!(runs.code == 0 && runs.stderr.contains("ok: Redis answers"), "{}", runs.stderr);

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::binary::quotabell;
 use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::table::Table;
 
 /// Scripts tell by the code what went wrong.
 #[test]
@@ -51,6 +52,7 @@ fn every_error_ends_with_a_hint() {
 /// The commonest mistakes, word by word.
 #[test]
 fn wrong_command_lines_are_explained() {
+    let mut table = Table::default();
     for (name, arguments) in [
         ("misspelt_option", vec!["emit", "--subjct", "alice"]),
         ("missing_option", vec!["emit"]),
@@ -81,8 +83,9 @@ fn wrong_command_lines_are_explained() {
     ] {
         let finished = quotabell(arguments.iter().copied()).run();
         assert_eq!(finished.code, 2, "{arguments:?}: {}", finished.stderr);
-        insta::assert_snapshot!(format!("usage_{name}"), finished.told());
+        table.add(format!("{name}: quotabell {}", arguments.join(" ")), finished.told());
     }
+    insta::assert_snapshot!(table);
 }
 
 /// A secret that was mistyped is still nearly a secret.

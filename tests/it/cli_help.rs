@@ -1,11 +1,12 @@
 //! The help of every verb, as people read it.
 
 use crate::support::binary::quotabell;
+use crate::support::table::Table;
 use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 24] = [
     "",
     "run",
     "demo",
@@ -26,6 +27,7 @@ const VERBS: [&str; 23] = [
     "deliveries replay",
     "refused list",
     "send-test",
+    "listen",
     "preview",
     "completions",
     "man",
@@ -38,9 +40,8 @@ fn help(verb: &str) -> String {
 /// Help is the documentation that is always at hand: a change of it must be seen.
 #[test]
 fn every_verb_explains_itself() {
-    for verb in VERBS {
-        insta::assert_snapshot!(format!("help_{}", verb.replace([' ', '-'], "_")), help(verb));
-    }
+    let pages: Table = VERBS.map(|verb| (format!("quotabell {verb} --help"), help(verb))).into_iter().collect();
+    insta::assert_snapshot!("help", pages);
 }
 
 /// An option is learnt from an example.

@@ -61,7 +61,10 @@ fn the_table_shows_control_characters_and_does_not_obey_them() {
         ],
     );
     let printed = quotabell(["refused", "list"]).redis(&server.url()).run().expect_done();
-    insta::assert_snapshot!(printed);
+    insta::assert_snapshot!(printed, @r"
+    ENTRY  REASON       DETAIL                             FIELDS
+    1-1    bad_subject  subject holds a control character  subject=a\u{1b}[2J\nb
+    ");
 }
 
 /// A list that ends at a page's end would hide the rest.

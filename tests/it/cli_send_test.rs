@@ -1,7 +1,10 @@
 //! `send-test` against real receivers, and `preview`.
 
+use std::fmt::Display;
+
 use crate::support::binary::{Quotabell, quotabell};
 use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::table::Table;
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
@@ -16,7 +19,7 @@ fn send(arguments: &[&str]) -> Quotabell {
         .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
 }
 
-fn snapshot(name: &str, text: &str) {
+fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
     settings.add_filter(r"\bc_[0-9a-f]{16}", "c_ID");
@@ -26,13 +29,19 @@ fn snapshot(name: &str, text: &str) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
+/// Sets fields of a subject, as the platform does.
+async fn set(redis: &RedisServer, subject: &str, fields: &[&str]) {
+    let mut command = redis::cmd("HSET");
+    command.arg(format!("quota_subject:{subject}")).arg(fields);
+    let () = redis.client().query(&command).await.expect("the platform may set subjects");
+}
+
 /// A receiver is tried out with what it will get: a signed message that says that it is a test. No Redis is needed for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_gets_one_signed_test_message() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let url = receiver.url("/hook");
     let done = send(&["--webhook", &url, "--webhook-secret", SECRET]).run();
-    snapshot("webhook", &done.told());
     assert!(!done.stdout.contains("whsec_"), "a secret that is known need not be shown: {}", done.stdout);
     let request = receiver.next().await;
     Webhook::new(SECRET).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
@@ -40,7 +49,8 @@ async fn a_webhook_gets_one_signed_test_message() {
     assert_eq!(body["type"], "quota.test");
 
     let made = send(&["--webhook", &url, "--json"]).run();
-    snapshot("webhook_with_a_new_secret", &made.told());
+    let told = [("a known secret", done.told()), ("a new secret", made.told())];
+    snapshot("webhook", Table::from_iter(told));
     let secret = made.expect_json()[0]["webhook_secret"].as_str().expect("the secret").to_owned();
     let request = receiver.next().await;
     Webhook::new(&secret).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
@@ -53,14 +63,16 @@ async fn a_mailbox_gets_one_test_mail() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
     let mail =
         |server: &SmtpCatcher| send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__SMTP_URL", server.url()).run();
-    snapshot("email", &mail(&server).told());
+    let mut told = Table::default();
+    told.add("delivered", mail(&server).told());
     let caught = server.next().await;
     assert_eq!(caught.to, ["a@b.test"]);
     assert!(caught.text().contains("Subject: [test] "), "{}", caught.text());
     server.program(Phase::Rcpt, Reply::Say("550 no such user"), Times::Once);
-    snapshot("email_refused", &mail(&server).told());
+    told.add("refused", mail(&server).told());
     server.program(Phase::Rcpt, Reply::Say("450 try later"), Times::Once);
-    snapshot("email_put_off", &mail(&server).told());
+    told.add("put off", mail(&server).told());
+    snapshot("email", told);
     assert!(server.try_next().is_none());
 }
 
@@ -70,11 +82,13 @@ async fn a_message_that_does_not_arrive_is_a_failure_with_a_hint() {
     let receiver = HttpCatcher::start([Answer::status(503), Answer::status(410)]).await.expect("a receiver");
     let url = receiver.url("/hook");
     let line = ["--webhook", &url, "--webhook-secret", SECRET];
-    snapshot("webhook_transient", &send(&line).run().told());
-    snapshot("webhook_permanent", &send(&line).run().told());
+    let mut told = Table::default();
+    told.add("transient", send(&line).run().told());
+    told.add("permanent", send(&line).run().told());
     // As configured by default, nobody inside the own network is called.
     let blocked = send(&line).env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "false").run();
-    snapshot("webhook_blocked", &blocked.told());
+    told.add("blocked", blocked.told());
+    snapshot("webhook_that_does_not_arrive", told);
     assert_eq!(send(&[line.as_slice(), &["--json"]].concat()).run().code, 0);
 }
 
@@ -84,7 +98,8 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let redis = RedisServer::start();
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let run = |arguments: &[&str]| send(arguments).redis(&redis.url());
-    snapshot("no_contact", &run(&["--subject", "alice"]).run().told());
+    let mut told = Table::default();
+    told.add("no contact", run(&["--subject", "alice"]).run().told());
     let fallback = json!([{"id": "c_ops", "channel": "webhook", "url": receiver.url("/ops"), "secret": SECRET}]);
     let sent = run(&["--subject", "alice", "--json"]).env("QUOTABELL__FALLBACK__CONTACTS", fallback.to_string()).run();
     assert!(
@@ -100,20 +115,16 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     });
     let broken = json!({"id": "c_old", "channel": "sms"});
     let contacts = json!([own[0], own[1], broken]).to_string();
-    let mut command = redis::cmd("HSET");
-    let () =
-        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(&contacts)).await.expect("set");
-    snapshot("several_contacts", &run(&["--subject", "alice"]).run().told());
-    snapshot("unknown_contact", &run(&["--subject", "alice", "--contact", "c_three"]).run().told());
+    set(&redis, "alice", &["contacts", &contacts]).await;
+    told.add("several contacts", run(&["--subject", "alice"]).run().told());
+    told.add("an unknown contact", run(&["--subject", "alice", "--contact", "c_three"]).run().told());
     let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
-    let mut command = redis::cmd("HSET");
-    let () =
-        redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(unverified)).await.expect("set");
+    set(&redis, "alice", &["contacts", &unverified]).await;
     let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
     assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
-    snapshot("unverified_contact", &run(&["--subject", "alice"]).run().told());
-    let mut command = redis::cmd("HSET");
-    let () = redis.client().query(command.arg("quota_subject:alice").arg("contacts").arg(contacts)).await.expect("set");
+    told.add("an unverified contact", run(&["--subject", "alice"]).run().told());
+    snapshot("contact_of_a_subject", told);
+    set(&redis, "alice", &["contacts", &contacts]).await;
     let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
     assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
     assert_eq!(receiver.next().await.uri.path(), "/two");
@@ -132,8 +143,7 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     let contacts = json!([{"channel": "webhook", "url": receiver.url("/"), "secret": SECRET}]).to_string();
     let fields = ["timezone", "Asia/Tokyo", "limit:tokens", "7", "contacts", &contacts];
     let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
-    let mut command = redis::cmd("HSET");
-    let () = redis.client().query(command.arg("quota_subject:alice").arg(&fields)).await.expect("set");
+    set(&redis, "alice", &fields).await;
     let cooled = async || {
         let keys: Vec<String> =
             redis.client().query(redis::cmd("KEYS").arg("quota_cooldown:*")).await.expect("KEYS works");
@@ -147,8 +157,7 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert_eq!((said("metric"), said("limit"), said("used")), (json!("tokens"), json!(7), json!(6)), "{body}");
 
     // What can't be read is told, as `usage` tells it, and the message goes out.
-    let mut command = redis::cmd("HSET");
-    let () = redis.client().query(command.arg("quota_subject:alice").arg(&["plan", "gold"])).await.expect("set");
+    set(&redis, "alice", &["plan", "gold"]).await;
     let unknown = run().run();
     assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
@@ -162,9 +171,7 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
     for (subject, path) in [("alice", "/shared"), ("bob", "/own"), ("carol", "/shared")] {
         let contact = json!([{"id": "w", "channel": "webhook", "url": receiver.url(path), "secret": SECRET}]);
-        let mut command = redis::cmd("HSET");
-        command.arg(format!("quota_subject:{subject}")).arg("contacts").arg(contact.to_string());
-        let () = redis.client().query(&command).await.expect("set");
+        set(&redis, subject, &["contacts", &contact.to_string()]).await;
     }
     let run = |subject| send(&["--subject", subject]).redis(&redis.url()).run();
     // One that did not arrive left all the same.
@@ -173,7 +180,13 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     let again = run("alice");
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"\b\d+ s\b", "N s");
-    settings.bind(|| snapshot("cooling_down", &again.told()));
+    settings.bind(|| {
+        insta::assert_snapshot!(again.told(), @"
+    error: contact w got a test message just now: the next one may leave in N s
+    hint: wait N s; only test messages to this contact wait, alerts do not
+    exit 1
+    ");
+    });
     assert_eq!(run("carol").code, 1, "the same receiver");
     assert_eq!(run("bob").code, 0, "the same id, another receiver");
     assert_eq!(receiver.next().await.uri.path(), "/own");
@@ -216,10 +229,11 @@ fn failures_have_their_codes() {
 /// Operators compare templates by their previews: the same arguments print the same, and nothing but the part.
 #[test]
 fn each_part_of_an_alert_is_previewed() {
-    for part in ["subject", "text", "webhook"] {
-        let printed = quotabell(["preview", part, "--threshold", "100", "--limit", "7", "--subject", "bob"]).run();
-        insta::assert_snapshot!(format!("preview_{part}"), printed.told());
-    }
+    let printed = ["subject", "text", "webhook"].map(|part| {
+        let run = quotabell(["preview", part, "--threshold", "100", "--limit", "7", "--subject", "bob"]).run();
+        (format!("preview {part}"), run.told())
+    });
+    insta::assert_snapshot!("preview", Table::from_iter(printed));
     let html = quotabell(["preview", "html", "--subject", "<b>"]).run().expect_done();
     assert!(html.trim_end().ends_with("</html>") && html.contains("&lt;b&gt;"), "{html}");
     assert!(!html.ends_with("\n\n"));

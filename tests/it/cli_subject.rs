@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::redis_server::RedisServer;
-use quotabell::cli::subject::change::{self, Change, NamedWebhook};
-use quotabell::cli::subject::store::{self, Stored};
+use quotabell::cli::subject::change::{self, GeneratedSecret, MergedChange, NamedWebhook, SubjectChange};
+use quotabell::cli::subject::store::{self, SubjectWrite};
+use quotabell::contacts::edit::UnnamedContacts;
 use serde_json::{Value, json};
 
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
@@ -31,6 +32,12 @@ fn hset(server: &RedisServer, subject: &str, fields: &[(&str, &[u8])]) {
 
 fn contacts(hash: &BTreeMap<String, String>) -> Vec<Value> {
     serde_json::from_str(&hash["contacts"]).expect("a JSON array")
+}
+
+/// The contact of this address or URL.
+fn by_address(hash: &BTreeMap<String, String>, address: &str) -> Value {
+    let of_address = |contact: &Value| contact["address"] == address || contact["url"] == address;
+    contacts(hash).into_iter().find(of_address).unwrap_or_else(|| panic!("{address} is not in {hash:?}"))
 }
 
 /// The hash is a contract: platforms read and write it too.
@@ -156,10 +163,12 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
     let secret = first.split_whitespace().next().expect("a secret").to_owned();
     let again = ["set", "alice", "--email", "a@b.test", "--webhook", "https://a.test", "--webhook", "https://b.test"];
     let printed = subject(&server, &again).expect_done();
-    let now = contacts(&hash(&server, "alice"));
-    assert_eq!((&now[0]["address"], &now[1]["secret"]), (&json!("a@b.test"), &json!(secret)));
+    let now = hash(&server, "alice");
+    assert_eq!(by_address(&now, "a@b.test")["channel"], "email");
+    assert_eq!(by_address(&now, "https://a.test")["secret"], json!(secret));
     // Only what is new can be unknown to the receiver.
-    assert_eq!(printed, format!("{}  https://b.test\n", now[2]["secret"].as_str().expect("text")));
+    let made = by_address(&now, "https://b.test")["secret"].clone();
+    assert_eq!(printed, format!("{}  https://b.test\n", made.as_str().expect("text")));
     // What is named replaces it.
     subject(&server, &["set", "alice", "--webhook", "https://a.test", "--webhook-secret", SECRET]).expect_done();
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
@@ -169,21 +178,31 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
     assert!(printed.starts_with("whsec_") && !printed.contains(SECRET), "{printed}");
 }
 
+/// The secrets that a change generated and stored.
+fn generated(write: SubjectWrite) -> Vec<GeneratedSecret> {
+    match write {
+        SubjectWrite::Written(MergedChange { generated, .. }) => generated,
+        SubjectWrite::Conflict | SubjectWrite::NotAnArray => panic!("{write:?}"),
+    }
+}
+
 /// Between the look at the stored secret and the write another client may store one: it must not be overwritten.
 #[tokio::test]
 async fn contacts_that_change_meanwhile_are_read_again() {
     let server = RedisServer::start();
     let client = server.client();
     let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
-    let mut change = Change::of("alice".parse().expect("legal"));
-    change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
+    let mut change = SubjectChange::of("alice".parse().expect("legal"));
+    let named = change::contacts(&[], vec![webhook]).expect("legal");
+    change.contacts = named.clone().into_change(UnnamedContacts::RemoveOperators);
     let prepared = store::prepare(&client, [&change]).await.expect("read");
     let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
     hset(&server, "alice", &[("contacts", stored.as_bytes())]);
-    assert_eq!(store::write(&client, prepared).await.expect("answered"), [Stored::Changed]);
+    assert_eq!(store::write(&client, prepared).await.expect("answered"), [SubjectWrite::Conflict]);
     assert_eq!(hash(&server, "alice")["contacts"], stored);
     // Read again, it is there to be kept.
-    assert_eq!(store::one(&client, &change).await.expect("written"), Stored::Written(Vec::new()));
+    assert!(generated(store::write_one(&client, &change).await.expect("written")).is_empty());
+    assert_eq!(named.generated.len(), 1);
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
 }
 
@@ -193,11 +212,12 @@ async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let server = RedisServer::start();
     let client = server.client();
     let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
-    let mut change = Change::of("alice".parse().expect("legal"));
-    change.name_contacts(change::contacts(&[], vec![webhook]).expect("legal"));
+    let mut change = SubjectChange::of("alice".parse().expect("legal"));
+    let named = change::contacts(&[], vec![webhook]).expect("legal");
+    change.contacts = named.clone().into_change(UnnamedContacts::RemoveOperators);
     for _ in 0..2 {
-        let stored = store::one(&client, &change).await.expect("written");
-        assert_eq!(stored, Stored::Written(change.generated.clone()));
+        let written = store::write_one(&client, &change).await.expect("written");
+        assert_eq!(generated(written), named.generated);
     }
 }
 
@@ -215,9 +235,58 @@ fn secrets_that_the_platform_wrote_are_kept_unless_they_cannot_sign() {
     let options = ["set", "alice", "--webhook", "https://a.test", "--webhook", "https://b.test", "--plan", "free"];
     let printed = subject(&server, &options).expect_done();
     let hash = hash(&server, "alice");
-    let now = contacts(&hash);
-    assert_eq!((&now[0]["secret"], hash["plan"].as_str()), (&json!(list), "free"));
-    assert_eq!(printed, format!("{}  https://b.test\n", now[1]["secret"].as_str().expect("text")));
+    assert_eq!((&by_address(&hash, "https://a.test")["secret"], hash["plan"].as_str()), (&json!(list), "free"));
+    let made = by_address(&hash, "https://b.test")["secret"].clone();
+    assert_eq!(printed, format!("{}  https://b.test\n", made.as_str().expect("text")));
+}
+
+/// What `subject set` prints, and the stored contacts afterwards.
+fn set_contacts(server: &RedisServer, options: &[&str]) -> (Finished, String) {
+    let finished = subject(server, &[&["set", "alice"], options].concat());
+    let stored = hash(server, "alice").remove("contacts").unwrap_or_default();
+    (finished, stored)
+}
+
+/// A nightly `subject set` or import must not make a muted contact ring again, nor cost a customer what they confirmed.
+#[test]
+fn contacts_that_are_named_again_keep_what_is_known_of_them() {
+    let server = RedisServer::start();
+    let main = r#"{"id":"main","channel":"email","address":"a@B.test","muted":true,"note":1e999}"#;
+    let old = r#"{"channel":"email","address":"old@b.test"}"#;
+    let confirmed = r#"{"id":"c_9","channel":"email","address":"own@b.test","verified":true,"nonce":"n"}"#;
+    let pending = r#"{"channel":"email","address":"new@b.test","verified":false}"#;
+    let odd = r#"{"channel":"sms","to":"+1"}"#;
+    hset(&server, "alice", &[("contacts", format!("[{main},{old},{odd},{confirmed},{pending}]").as_bytes())]);
+    let (finished, stored) = set_contacts(&server, &["--email", "a@b.test", "--timezone", "UTC"]);
+    assert_eq!(stored, format!("[{main},{odd},{confirmed},{pending}]"));
+    assert_eq!((finished.code, finished.stdout.as_str()), (0, ""));
+    assert_eq!(
+        finished.stderr,
+        "kept what the subject's side added: own@b.test, new@b.test\n\
+         warning: kept what can't be read among the contacts (1), --replace-all-contacts removes it\n\
+         set alice: timezone, contacts\n"
+    );
+    let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--replace-all-contacts"]);
+    assert_eq!(stored, format!("[{main}]"));
+    // Nothing that can be named is left out of what is cleared.
+    let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--clear", "contacts"]);
+    assert!(!stored.contains("main") && stored.contains("a@b.test"), "{stored}");
+}
+
+/// What the operator's own edit broke may hold contacts that nobody can restore: it is overwritten only when that is asked for.
+#[test]
+fn contacts_that_are_no_array_are_replaced_only_on_request() {
+    let server = RedisServer::start();
+    hset(&server, "alice", &[("contacts", b"[{]"), ("plan", b"free")]);
+    let (refused, stored) = set_contacts(&server, &["--email", "a@b.test", "--plan", "none"]);
+    assert_eq!((refused.code, stored.as_str()), (2, "[{]"));
+    let (refused, stored) = set_contacts(&server, &["--email", "a@b.test"]);
+    assert_eq!((refused.code, stored.as_str()), (1, "[{]"));
+    assert!(refused.stderr.contains("are not a JSON array") && refused.stderr.contains("--replace-all-contacts"));
+    let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--replace-all-contacts"]);
+    assert!(stored.contains("a@b.test"), "{stored}");
+    let (refused, _) = set_contacts(&server, &["--timezone", "UTC", "--replace-all-contacts"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
 }
 
 /// A refused change must change nothing.
@@ -376,7 +445,11 @@ fn list_names_a_key_of_another_type_and_shows_the_rest() {
 fn show_of_an_unknown_subject_fails() {
     let server = RedisServer::start();
     insta::with_settings!({filters => vec![(r":\d{4,5}", ":PORT")]}, {
-        insta::assert_snapshot!(subject(&server, &["show", "nobody"]).told());
+        insta::assert_snapshot!(subject(&server, &["show", "nobody"]).told(), @r#"
+    error: nothing is set for subject nobody
+    hint: it has the default plan "free" and the fallback contacts; `quotabell usage` shows its counts
+    exit 1
+    "#);
     });
 }
 
@@ -407,7 +480,11 @@ fn list_prints_a_table() {
     subject(&server, &["set", "alice", "--plan", "free", "--limit", "requests=5000", "--email", "a@b.test"])
         .expect_done();
     subject(&server, &["set", "a longer name", "--timezone", "Asia/Ho_Chi_Minh", "--threshold", "50,90"]).expect_done();
-    insta::assert_snapshot!(subject(&server, &["list"]).expect_done());
+    insta::assert_snapshot!(subject(&server, &["list"]).expect_done(), @"
+    SUBJECT        PLAN  TIMEZONE          LIMITS         THRESHOLDS  CONTACTS
+    a longer name  -     Asia/Ho_Chi_Minh  -              50,90       -
+    alice          free  -                 requests=5000  -           a@b.test
+    ");
 }
 
 /// Removing what was not there is told; what was there is removed all the same.

@@ -159,3 +159,27 @@ fn an_open_quote_ends_the_import_after_the_good_lines() {
     assert!(finished.stderr.contains("imported 1 line") && finished.stderr.contains("line 3"), "{}", finished.stderr);
     assert_eq!(subjects(&server), 1);
 }
+
+/// A nightly import must not make a muted contact ring again, nor cost a customer what they confirmed.
+#[test]
+fn contacts_that_are_named_again_keep_what_is_known_of_them() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let main = r#"{"id":"main","channel":"email","address":"a@b.test","muted":true}"#;
+    let confirmed = r#"{"id":"c_9","channel":"email","address":"own@b.test","verified":true}"#;
+    let stored = format!("[{main},{confirmed},{{\"channel\":\"email\",\"address\":\"old@b.test\"}},7]");
+    for (subject, contacts) in [("alice", stored.as_str()), ("bob", "[{]")] {
+        let key = format!("quota_subject:{subject}");
+        let () = redis::cmd("HSET").arg(key).arg("contacts").arg(contacts).query(&mut connection).expect("written");
+    }
+    let text = "subject,email\nalice,a@b.test\nbob,b@b.test\ncarol,c@b.test\n";
+    let finished = import(&server, folder.path(), text, &[]).run();
+    assert_eq!(field(&server, "alice", "contacts"), Some(format!("[{main},{confirmed},7]")));
+    assert!(finished.stderr.contains("line 2: warning: kept what can't be read"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("line 3: subject bob: its stored contacts are not a JSON array"));
+    assert_eq!((finished.code, field(&server, "bob", "contacts").as_deref()), (1, Some("[{]")));
+    import(&server, folder.path(), text, &["--replace-all-contacts"]).run().expect_done();
+    assert_eq!(field(&server, "alice", "contacts"), Some(format!("[{main}]")));
+    assert!(field(&server, "bob", "contacts").is_some_and(|contacts| contacts.contains("b@b.test")));
+}

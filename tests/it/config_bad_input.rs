@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::support::binary::quotabell;
+use crate::support::table::Table;
 
 /// What `check-config` says to this file.
 fn told(text: &str) -> String {
@@ -16,15 +17,17 @@ fn told_to_variable(name: &str, value: &str) -> String {
     quotabell(["check-config", "--offline"]).env(name, value).run().told()
 }
 
-/// One snapshot a case, so that a change of one text shows as one change.
+/// One snapshot for all of them: what each would cost, the text, and what is said to it.
 macro_rules! wrong_files {
-    ($($(#[$doc:meta])* $name:ident: $text:expr;)*) => {$(
-        $(#[$doc])*
+    ($(#[doc = $why:literal] $case:ident: $text:expr;)*) => {
+        /// Whoever made a mistake must learn from the message alone what to write instead.
         #[test]
-        fn $name() {
-            insta::assert_snapshot!(stringify!($name), told($text));
+        fn wrong_files_are_explained() {
+            let cases = [$((stringify!($case), $why, $text)),*];
+            let told = |(case, why, text)| (format!("{case}:{why}\n{text}--"), told(text));
+            insta::assert_snapshot!(cases.map(told).into_iter().collect::<Table>());
         }
-    )*};
+    };
 }
 
 wrong_files! {
@@ -228,15 +231,17 @@ wrong_files! {
     all_errors_of_syntax_are_told_at_once: "[redis]\nurl = \"embedded\nembedded_port = 6399\n[log]\nlevel = verbose\nformat = \"text\"\n";
 }
 
-/// One snapshot a case of the environment.
+/// The same for variables of the environment.
 macro_rules! wrong_variables {
-    ($($(#[$doc:meta])* $case:ident: $name:expr, $value:expr;)*) => {$(
-        $(#[$doc])*
+    ($(#[doc = $why:literal] $case:ident: $name:expr, $value:expr;)*) => {
+        /// As above, where there is no line to point at.
         #[test]
-        fn $case() {
-            insta::assert_snapshot!(stringify!($case), told_to_variable($name, $value));
+        fn wrong_variables_are_explained() {
+            let cases = [$((stringify!($case), $why, $name, $value)),*];
+            let told = |(case, why, name, value)| (format!("{case}:{why}\n{name}={value}\n--"), told_to_variable(name, value));
+            insta::assert_snapshot!(cases.map(told).into_iter().collect::<Table>());
         }
-    )*};
+    };
 }
 
 wrong_variables! {
@@ -291,7 +296,12 @@ fn a_broken_template_is_an_error_with_both_places() {
 #[test]
 fn a_variable_beside_that_of_its_file_is_an_error() {
     let run = quotabell(["check-config", "--offline"]).env("QUOTABELL__REDIS__URL_FILE", "/run/secrets/redis_url");
-    insta::assert_snapshot!(run.redis("redis://:topsecret@h").run().told());
+    let told = run.redis("redis://:topsecret@h").run().told();
+    insta::assert_snapshot!(told, @"
+    error: redis.url (variable QUOTABELL__REDIS__URL) and redis.url_file (variable QUOTABELL__REDIS__URL_FILE) are both set, and neither is later
+    hint: set one of redis.url and redis.url_file; a variable wins over the file, whichever of the two it sets
+    exit 78
+    ");
 }
 
 /// The default of `retry.first` stays; the file breaks the relation, and the place must be the file's.
@@ -305,7 +315,11 @@ fn a_relation_that_a_default_fulfilled_is_told_at_the_key_that_names_it() {
 #[test]
 fn a_missing_file_is_an_error() {
     let told = quotabell(["check-config", "--offline", "--config", "absent.toml"]).run().told();
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(told, @"
+    error: cannot read the configuration absent.toml: No such file or directory (os error 2)
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    exit 78
+    ");
 }
 
 /// A file that can't be read as one: a folder. (Permissions stop nobody who runs the tests as root.)
@@ -314,7 +328,11 @@ fn an_unreadable_file_is_an_error() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::create_dir(folder.path().join("quotabell.toml")).expect("the folder is writable");
     let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(told, @"
+    error: cannot read the configuration quotabell.toml: Is a directory (os error 21)
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    exit 78
+    ");
 }
 
 /// Bytes that are no text.
@@ -323,7 +341,11 @@ fn a_file_that_is_not_utf8_is_an_error() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("quotabell.toml"), b"[redis]\nurl = \"\xff\"\n").expect("the folder is writable");
     let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(told, @"
+    error: cannot read the configuration quotabell.toml: stream did not contain valid UTF-8
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    exit 78
+    ");
 }
 
 /// A variable whose bytes are no text.
@@ -332,7 +354,11 @@ fn a_variable_that_is_not_utf8_is_an_error() {
     use std::os::unix::ffi::OsStrExt as _;
     let value = std::ffi::OsStr::from_bytes(b"\xff");
     let told = quotabell(["check-config", "--offline"]).env("QUOTABELL__DEFAULT_PLAN", value).run().told();
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(told, @"
+    error: variable QUOTABELL__DEFAULT_PLAN: the value is not UTF-8
+    hint: write the value as UTF-8 text
+    exit 78
+    ");
 }
 
 /// The address in use would hide a mistake that the next start shows, and exit 1 makes a supervisor try again for ever.

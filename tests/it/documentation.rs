@@ -7,13 +7,14 @@ use std::process::Stdio;
 
 use quotabell::config::DEFAULTS;
 use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::types::meters::{self, Kind};
-use quotabell::types::{Keys, Reason};
+use quotabell::types::meters::{self, MeterKind};
+use quotabell::types::{Keys, RefusalReason};
 use quotabell::wire::RedisClient;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::support::api::Caller;
+use crate::support::binary::quotabell;
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::{RedisServer, free_port};
@@ -108,9 +109,9 @@ fn every_metric_is_documented_with_its_kind() {
         .collect();
     for meter in meters::ALL {
         let kind = match meter.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MeterKind::Counter => "counter",
+            MeterKind::Gauge => "gauge",
+            MeterKind::Histogram => "histogram",
         };
         assert!(documented.contains(&(meter.name, kind)), "docs/operations.md lacks {} as a {kind}", meter.name);
     }
@@ -129,7 +130,7 @@ fn quoted_metrics(rules: &str) -> Vec<&str> {
 #[test]
 fn every_reason_is_documented_in_its_order() {
     let operations = text_of("docs/operations.md");
-    let known = Reason::ALL.map(|reason| reason.as_str());
+    let known = RefusalReason::ALL.map(|reason| reason.as_str());
     let rows = rows(&operations);
     let firsts = rows.iter().filter_map(|row| quoted(&row[0]).first().copied());
     let documented: Vec<&str> = firsts.filter(|first| known.contains(first)).take(known.len()).collect();
@@ -172,6 +173,113 @@ fn test_file(name: &str) -> String {
     let mut paths = folders.iter().map(|folder| format!("{folder}/{name}.rs"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     paths.find(|path| root.join(path).exists()).unwrap_or_else(|| panic!("no file {name}.rs in {folders:?}"))
+}
+
+/// Every Markdown document of the repository.
+fn documents() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let in_folder = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(root.join(folder)).expect("a readable folder");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}{name}")).collect()
+    };
+    [in_folder(""), in_folder("docs/")].concat()
+}
+
+/// The targets of the links in a text, pictures left out: `make picture` draws those.
+fn links(markdown: &str) -> Vec<&str> {
+    let follows = |(at, _): (usize, &str)| {
+        let opens = markdown[..at].rfind('[').unwrap_or(0);
+        let picture = markdown[..opens].ends_with('!');
+        (!picture).then(|| markdown[at + 2..].split(')').next().unwrap_or_default())
+    };
+    markdown.match_indices("](").filter_map(follows).collect()
+}
+
+/// The anchors of a text's headings, as GitHub makes them.
+fn anchors(markdown: &str) -> Vec<String> {
+    let slug = |heading: &str| {
+        let kept = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+        kept.collect::<String>().replace(' ', "-")
+    };
+    markdown.lines().filter(|line| line.starts_with('#')).map(slug).collect()
+}
+
+/// A section that moved to another document takes its readers along only if the links follow.
+#[test]
+fn every_link_between_the_documents_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut followed = 0;
+    for document in documents() {
+        let text = text_of(&document);
+        for link in links(&text).into_iter().filter(|link| !link.starts_with("http")) {
+            let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+            let folder = Path::new(&document).parent().expect("a folder");
+            let target = if path.is_empty() { document.clone() } else { folder.join(path).display().to_string() };
+            assert!(root.join(&target).exists(), "{document} leads to {link}, which is not there");
+            if let Some(anchor) = anchor {
+                let there = anchors(&text_of(&target));
+                assert!(there.iter().any(|heading| heading == anchor), "{document} leads to {link}: no such heading");
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 50, "{followed} links");
+}
+
+/// The map is how a document is found.
+#[test]
+fn the_map_names_every_document() {
+    let map = text_of("docs/README.md");
+    let named = links(&map);
+    for document in documents().iter().filter_map(|document| document.strip_prefix("docs/")) {
+        assert!(document == "README.md" || named.contains(&document), "docs/README.md lacks {document}");
+    }
+}
+
+/// The block of code in a document that holds `word`.
+fn code_with(document: &str, word: &str) -> String {
+    let text = text_of(document);
+    let mut blocks = text.split("```").skip(1).step_by(2).filter(|block| block.contains(word));
+    let block = blocks.next().unwrap_or_else(|| panic!("{document} has no code with {word}"));
+    block.split_once('\n').expect("a language and lines").1.to_owned()
+}
+
+/// Who types it in has a subject that works, and not one with a plan that is not there or a secret that signs nothing.
+#[tokio::test]
+async fn the_documented_hset_is_valid_as_typed() {
+    let typed = code_with("docs/subjects.md", "HSET");
+    // Stand-ins for the two programs: one shows what it was called with, the other makes a key that is the same each time.
+    let script = format!(
+        "redis-cli() {{ printf '%s\\0' \"$@\"; }}\nopenssl() {{ echo {}; }}\n{typed}",
+        SECRET.trim_start_matches("whsec_")
+    );
+    let output = std::process::Command::new("bash").args(["-euc", &script]).output().expect("bash");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let words: Vec<&[u8]> = output.stdout.split(|byte| *byte == 0).collect();
+    assert_eq!(words[..4], [&b"-p"[..], b"6399", b"HSET", b"quota_subject:alice"]);
+
+    let server = RedisServer::start();
+    let mut command = redis::cmd("HSET");
+    for word in &words[3..words.len() - 1] {
+        command.arg(*word);
+    }
+    let fields: u64 = server.client().query(&command).await.expect("an HSET");
+    assert_eq!(fields, 5);
+    let shown = quotabell(["subject", "show", "alice"]).redis(&server.url()).run();
+    assert_eq!((shown.code, shown.stderr.as_str()), (0, ""), "{}", shown.stdout);
+    assert_eq!(shown.stdout.matches("\ncontact").count(), 2, "{}", shown.stdout);
+}
+
+/// The first minute with the program.
+#[test]
+fn the_configuration_of_the_quick_start_is_valid() {
+    let readme = text_of("README.md");
+    assert!(readme.contains("quotabell run --config config/quickstart.toml"));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/quickstart.toml");
+    let arguments = ["check-config", "--offline", "--config", file.to_str().expect("UTF-8")];
+    quotabell(arguments).run().expect_done();
 }
 
 /// The words after `ACL SETUSER` of a user in docs/operations.md, with the test's password.

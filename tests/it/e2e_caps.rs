@@ -8,7 +8,7 @@ use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{secret, verify};
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::types::{DeliveryId, meters};
+use quotabell::types::{Channel, DeliveryId, meters};
 
 /// A Redis and a daemon that is to be started on it.
 struct Town {
@@ -113,7 +113,7 @@ async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
     town.cross("calm").await;
 
     // What the window has admitted, seen by looking all the time; each call stays for a second.
-    let window = town.outbox.keys.webhook_cap(&origin(&busy));
+    let window = town.outbox.keys.cap(Channel::Webhook, Some(&origin(&busy)));
     let admitted = std::sync::Mutex::new(BTreeSet::new());
     eventually("everything is delivered", || async {
         let members: Vec<(String, u64)> = town.outbox.run("ZRANGE", &[window.as_str(), "0", "-1", "WITHSCORES"]).await;
@@ -162,7 +162,7 @@ async fn mail_beyond_the_cap_waits_for_the_next_minute() {
         town.set(&name, serde_json::json!([{"channel": "email", "address": format!("{name}@b.test")}])).await;
         town.cross(&name).await;
     }
-    let window = town.outbox.keys.email_cap();
+    let window = town.outbox.keys.cap(Channel::Email, None);
     let mut mails = BTreeSet::new();
     for expected in [2, 4, 5] {
         let left = 5 - expected;
@@ -199,7 +199,7 @@ async fn a_cap_whose_key_holds_something_else_holds_back_and_loses_nothing() {
     let town = Town::found().capped("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
     let mut broken = HttpCatcher::start([]).await.expect("a receiver");
     let mut whole = HttpCatcher::start([]).await.expect("a receiver");
-    let key = town.outbox.keys.webhook_cap(&origin(&broken));
+    let key = town.outbox.keys.cap(Channel::Webhook, Some(&origin(&broken)));
     let () = town.outbox.run("SET", &[key.as_str(), "somebody else's"]).await;
     let mut daemon = town.setup.start().await;
     for (name, contact) in

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
-use quotabell::ledger::admission::{Basis, Recorded};
-use quotabell::ledger::{Check, CheckError, Judgement, Question};
+use quotabell::ledger::decision::{DecisionBasis, Recorded};
+use quotabell::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
-use quotabell::throttle::{Algorithm, STORED_KEY_BYTES_MAX, Verdict};
+use quotabell::throttle::{Admission, Algorithm, STORED_KEY_BYTES_MAX};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{DaySpan, EventId, Metric, Subject, Units, UnixMs, keys};
 use quotabell::wire::{ErrorKind, error_kind};
@@ -19,7 +19,7 @@ const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algori
 /// A partition and somebody who asks it.
 struct Gate {
     books: Outbox,
-    check: Check,
+    check: CheckScript,
 }
 
 fn units(units: u64) -> Units {
@@ -35,18 +35,18 @@ fn profile(zone: &str, limit: Option<u64>, algorithm: Algorithm, rate: Option<&s
     Profile::read(&[(b"timezone".to_vec(), zone.as_bytes().to_vec())], &plans, None).0
 }
 
-fn question(who: &Subject, asked: u64) -> Question {
-    Question { subject: who.clone(), metric: Metric::default(), units: units(asked), record: None }
+fn question(who: &Subject, asked: u64) -> CheckRequest {
+    CheckRequest { subject: who.clone(), metric: Metric::default(), units: units(asked), record: None }
 }
 
 impl Gate {
     fn open() -> Self {
         let books = Outbox::start();
-        let check = Check::new(books.keys.clone());
+        let check = CheckScript::new(books.keys.clone());
         Self { books, check }
     }
 
-    async fn judge(&self, question: &Question, profile: &Profile) -> Judgement {
+    async fn judge(&self, question: &CheckRequest, profile: &Profile) -> CheckDecision {
         self.check.judge(&self.books.client, question, profile).await.expect("it is judged")
     }
 
@@ -110,12 +110,12 @@ async fn a_day_that_refuses_takes_nothing_from_the_window_and_records_nothing() 
         let who = subject(algorithm.as_str());
         let profile = profile("UTC", Some(100), algorithm, Some("60/1m"));
         gate.count(&who, "UTC", gate.now().await, 98).await;
-        let ask = Question { record: Some(EventId::numbered(7)), ..question(&who, 3) };
+        let ask = CheckRequest { record: Some(EventId::numbered(7)), ..question(&who, 3) };
         let judged = gate.judge(&ask, &profile).await;
         assert!(!judged.is_allowed());
         let (window, day) = (judged.window.expect("a rate"), judged.day.expect("a limit"));
         assert_eq!((window.remaining, window.is_admitted()), (60, true), "{algorithm:?}");
-        assert_eq!((day.remaining, day.verdict), (2, Verdict::Rejected { retry_after: Some(day.reset) }));
+        assert_eq!((day.remaining, day.admission), (2, Admission::Rejected { retry_after: Some(day.reset) }));
         assert_eq!(judged.recorded, Recorded::No);
         assert!(!gate.exists(&gate.window(algorithm, &who)).await, "{algorithm:?}: nothing was taken");
         assert_eq!(gate.entries().await, 0);
@@ -130,7 +130,7 @@ async fn a_window_that_refuses_records_nothing() {
     let gate = Gate::open();
     let who = subject("alice");
     let profile = profile("UTC", Some(100), Algorithm::Fixed, Some("1/1h"));
-    let record = |number| Question { record: Some(EventId::numbered(number)), ..question(&who, 1) };
+    let record = |number| CheckRequest { record: Some(EventId::numbered(number)), ..question(&who, 1) };
     assert_eq!(gate.judge(&record(1), &profile).await.recorded, Recorded::Yes);
     let refused = gate.judge(&record(2), &profile).await;
     assert!(!refused.is_allowed() && refused.recorded == Recorded::No);
@@ -143,7 +143,7 @@ async fn what_is_recorded_is_a_usage_event() {
     let gate = Gate::open();
     let who = subject("🦀 with: {colons}");
     let metric: Metric = "tokens.in".parse().expect("a metric");
-    let ask = Question { metric, record: "order-7".parse().ok(), ..question(&who, 350) };
+    let ask = CheckRequest { metric, record: "order-7".parse().ok(), ..question(&who, 350) };
     // No limit and no rate for that metric: nothing to judge, still recorded.
     let judged = gate.judge(&ask, &profile("UTC", Some(5), Algorithm::Gcra, Some("5/1m"))).await;
     assert_eq!((judged.window, judged.day, judged.recorded), (None, None, Recorded::Yes));
@@ -159,11 +159,11 @@ async fn without_a_limit_everything_is_allowed() {
     let gate = Gate::open();
     let judged =
         gate.judge(&question(&subject("alice"), UNITS_MAX), &profile("UTC", None, Algorithm::Fixed, None)).await;
-    assert!(judged.is_allowed() && judged.basis == Basis::Settings);
+    assert!(judged.is_allowed() && judged.basis == DecisionBasis::Settings);
     let plans = Plans::new(&[("free".to_owned(), PlanConfig::clone(&plan_of_one()))].into(), "free").expect("legal");
     let (unreadable, _) = Profile::read(&[(b"plan".to_vec(), b"gold".to_vec())], &plans, None);
     let judged = gate.judge(&question(&subject("alice"), 2), &unreadable).await;
-    assert!(judged.is_allowed() && judged.basis == Basis::Nothing, "no limit silently becomes the default one");
+    assert!(judged.is_allowed() && judged.basis == DecisionBasis::Nothing, "no limit silently becomes the default one");
 }
 
 fn plan_of_one() -> PlanConfig {
@@ -224,7 +224,7 @@ async fn units_up_to_the_largest_are_judged_exactly() {
     gate.count(&subject("bob"), "UTC", gate.now().await, 9).await;
     let judged = gate.judge(&question(&subject("bob"), 6), &small).await;
     let day = judged.day.expect("a limit");
-    assert_eq!(day.verdict, Verdict::Rejected { retry_after: Some(day.reset) });
+    assert_eq!(day.admission, Admission::Rejected { retry_after: Some(day.reset) });
     assert!(judged.never_fits() && !gate.judge(&question(&subject("bob"), 5), &small).await.never_fits());
 }
 
@@ -236,7 +236,7 @@ async fn a_key_of_another_type_is_an_error() {
     for algorithm in ALGORITHMS {
         let profile = profile("UTC", Some(100), algorithm, Some("60/1m"));
         let _: u64 = gate.books.run("LPUSH", &[gate.window(algorithm, &who).as_str(), "x"]).await;
-        let ask = Question { record: Some(EventId::numbered(1)), ..question(&who, 1) };
+        let ask = CheckRequest { record: Some(EventId::numbered(1)), ..question(&who, 1) };
         match gate.check.judge(&gate.books.client, &ask, &profile).await {
             Err(CheckError::Redis(error)) => {
                 assert_eq!(error_kind(&error), ErrorKind::WrongType, "{algorithm:?}: {error}")
@@ -282,7 +282,7 @@ async fn nodes_that_ask_at_once_share_one_window() {
             let (gate, profile) = (std::sync::Arc::clone(&gate), std::sync::Arc::clone(&profile));
             nodes.spawn(async move {
                 let who = subject(algorithm.as_str());
-                let ask = Question { record: Some(EventId::numbered(number)), ..question(&who, 1) };
+                let ask = CheckRequest { record: Some(EventId::numbered(number)), ..question(&who, 1) };
                 gate.judge(&ask, &profile).await.is_allowed()
             });
         }
@@ -296,7 +296,7 @@ async fn nodes_that_ask_at_once_share_one_window() {
 async fn a_full_server_is_a_fault_and_not_a_yes() {
     let server = RedisServer::start_with(&["--save", "", "--maxmemory", "1"]);
     let books = Outbox::on(server);
-    let check = Check::new(books.keys.clone());
+    let check = CheckScript::new(books.keys.clone());
     let profile = profile("UTC", Some(10), Algorithm::Fixed, Some("5/1m"));
     match check.judge(&books.client, &question(&subject("alice"), 1), &profile).await {
         Err(CheckError::Redis(error)) => assert_eq!(error_kind(&error), ErrorKind::Full, "{error}"),

@@ -2,10 +2,11 @@
 
 use crate::support::eventually::eventually;
 use crate::support::redis_server::RedisServer;
-use quotabell::ledger::batch::LadderOf;
-use quotabell::ledger::commit::{Committed, Note, Terms, Trimming};
-use quotabell::ledger::{Answer, Batch, Committer, Ladder, Refused, Row, SeenId, probe};
-use quotabell::types::{Alert, Day, Keys, Metric, Percent, Reason, StreamId, Subject, Units, UnixMs, keys};
+use quotabell::ledger::batch::AppliedLimit;
+use quotabell::ledger::commit::{CommitSummary, CommitWarning};
+use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
+use quotabell::ledger::{Batch, CommitOutcome, Committer, RefusedEvent, Row, SeenId, Thresholds, probe};
+use quotabell::types::{Alert, Day, Keys, Metric, Percent, RefusalReason, StreamId, Subject, Units, UnixMs, keys};
 use quotabell::wire::{ErrorKind, RedisClient, error_kind};
 
 /// A partition on a server of its own, with what a test does to it.
@@ -16,8 +17,8 @@ struct Books {
     committer: Committer,
 }
 
-fn terms() -> Terms {
-    Terms { trim: Trimming::Consumed, partitions: 1, fingerprint: "test".into() }
+fn settings() -> CommitSettings {
+    CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: "test".into() }
 }
 
 impl Books {
@@ -28,7 +29,7 @@ impl Books {
     fn open_with(options: &[&str]) -> Self {
         let server = RedisServer::start_with(options);
         let keys = Keys::new("usage");
-        Self { client: server.client(), server, committer: Committer::new(keys.clone(), terms()), keys }
+        Self { client: server.client(), server, committer: Committer::new(keys.clone(), settings()), keys }
     }
 
     async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
@@ -65,31 +66,31 @@ impl Books {
         now: UnixMs,
     ) -> Batch {
         let mut batch = Batch { from, to, entries: 1, read_at: now, counted: 1, ..Batch::default() };
-        let page = batch.page(&Metric::default(), day);
+        let metric_day = batch.metric_day(&Metric::default(), day);
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range"));
-        let ladder = Ladder::new(Units::new(10).expect("in range"), &thresholds, ends).expect("reachable");
-        batch.ladders.push(LadderOf { ladder, limit: 10, plan: "free".into(), timezone: "UTC" });
+        let thresholds = Thresholds::new(Units::new(10).expect("in range"), &thresholds, ends).expect("reachable");
+        batch.limits.push(AppliedLimit { thresholds, limit: 10, plan: "free".into(), timezone: "UTC" });
         let subject = Subject::parse(subject.as_bytes()).expect("legal");
         let bucket = keys::bucket(subject.as_str());
-        batch.rows.push(Row { subject, bucket, page, ladder: Some(0), believed: 0, sum });
+        batch.rows.push(Row { subject, bucket, metric_day, limit: Some(0), expected_before: 0, sum });
         batch.arrange();
         batch
     }
 
-    async fn commit(&self, batch: &Batch) -> Answer {
+    async fn commit(&self, batch: &Batch) -> CommitOutcome {
         self.committer.commit(&self.client, batch).await.expect("the server answers")
     }
 
-    async fn committed(&self, batch: &Batch) -> Committed {
+    async fn committed(&self, batch: &Batch) -> CommitSummary {
         match self.commit(batch).await {
-            Answer::Committed(done) => done,
+            CommitOutcome::Committed(done) => done,
             answer => panic!("{answer:?}"),
         }
     }
 
     async fn count(&self, batch: &Batch) -> Option<u64> {
         let row = &batch.rows[0];
-        let key = self.keys.usage(&Metric::default(), batch.pages[0].day, row.bucket);
+        let key = self.keys.usage(&Metric::default(), batch.metric_days[0].day, row.bucket);
         self.run(&["HGET", &key, row.subject.as_str()]).await
     }
 
@@ -115,7 +116,7 @@ async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
     assert_eq!(done.raised.iter().map(|r| (r.percent.get(), r.used)).collect::<Vec<_>>(), [(80, 8)]);
     assert_eq!(done.notes, []);
 
-    let (row, day) = (&batch.rows[0], batch.pages[0].day);
+    let (row, day) = (&batch.rows[0], batch.metric_days[0].day);
     let flag = books.keys.flag(&row.subject, &Metric::default(), Percent::new(80).expect("in range"), day);
     assert_eq!(books.run::<String>(&["GET", &flag]).await, done.raised[0].id.as_str());
     let ttl: u64 = books.run(&["TTL", &flag]).await;
@@ -142,7 +143,7 @@ async fn a_batch_committed_twice_counts_once() {
     let batch = books.batch(StreamId::ZERO, "alice", 3).await;
     books.committed(&batch).await;
     let before = books.dump().await;
-    assert!(matches!(books.commit(&batch).await, Answer::Stale(id) if id == batch.to));
+    assert!(matches!(books.commit(&batch).await, CommitOutcome::Stale(id) if id == batch.to));
     assert_eq!(books.dump().await, before);
 }
 
@@ -151,10 +152,14 @@ async fn a_batch_committed_twice_counts_once() {
 async fn two_racing_workers_count_once() {
     let books = Books::open();
     let batch = books.batch(StreamId::ZERO, "alice", 3).await;
-    let other = Committer::new(books.keys.clone(), terms());
+    let other = Committer::new(books.keys.clone(), settings());
     let (a, b) =
         tokio::join!(books.commit(&batch), async { other.commit(&books.client, &batch).await.expect("answers") });
-    assert_eq!([&a, &b].iter().filter(|answer| matches!(answer, Answer::Committed(_))).count(), 1, "{a:?} {b:?}");
+    assert_eq!(
+        [&a, &b].iter().filter(|answer| matches!(answer, CommitOutcome::Committed(_))).count(),
+        1,
+        "{a:?} {b:?}"
+    );
     assert_eq!(books.count(&batch).await, Some(3));
 }
 
@@ -165,7 +170,7 @@ async fn a_batch_whose_last_entry_is_gone_is_lost() {
     let batch = books.batch(StreamId::ZERO, "alice", 3).await;
     books.run::<u64>(&["XDEL", "usage", &batch.to.to_string()]).await;
     let before = books.dump().await;
-    assert!(matches!(books.commit(&batch).await, Answer::Lost));
+    assert!(matches!(books.commit(&batch).await, CommitOutcome::Lost));
     assert_eq!(books.dump().await, before);
 }
 
@@ -183,11 +188,11 @@ async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
 
     let tail = primary.batch(first.to, "alice", 5).await;
     let before = replica.dump().await;
-    assert!(matches!(replica.commit(&tail).await, Answer::Lost));
+    assert!(matches!(replica.commit(&tail).await, CommitOutcome::Lost));
     assert_eq!(replica.dump().await, before);
     // Entries that came after the promotion don't make it this history either.
     let survivor = replica.batch(first.to, "alice", 1).await;
-    assert!(matches!(replica.commit(&tail).await, Answer::Lost));
+    assert!(matches!(replica.commit(&tail).await, CommitOutcome::Lost));
     replica.committed(&survivor).await;
     assert_eq!(replica.count(&first).await, Some(4));
 }
@@ -199,7 +204,7 @@ async fn a_batch_read_too_long_ago_is_old() {
     let mut batch = books.batch(StreamId::ZERO, "alice", 3).await;
     batch.read_at = batch.read_at.plus(-5_500);
     let before = books.dump().await;
-    assert!(matches!(books.commit(&batch).await, Answer::Old));
+    assert!(matches!(books.commit(&batch).await, CommitOutcome::Old));
     assert_eq!(books.dump().await, before);
 }
 
@@ -213,7 +218,7 @@ async fn a_counter_that_would_overflow_is_reported_with_its_count() {
     let too_much = Batch { rows: vec![Row { sum: 5, ..fits.rows[0].clone() }], ..fits.clone() };
     let before = books.dump().await;
     match books.commit(&too_much).await {
-        Answer::Overflow(full) => {
+        CommitOutcome::Overflow(full) => {
             assert_eq!(full.iter().map(|f| (f.row, f.count)).collect::<Vec<_>>(), [(0, (1 << 53) - 5)])
         }
         answer => panic!("{answer:?}"),
@@ -233,7 +238,7 @@ async fn an_alert_whose_flag_expired_is_not_raised_again() {
         &first.rows[0].subject,
         &Metric::default(),
         Percent::new(80).expect("in range"),
-        first.pages[0].day,
+        first.metric_days[0].day,
     );
     books.run::<u64>(&["DEL", &flag]).await;
     let second = books.batch(first.to, "alice", 1).await;
@@ -252,8 +257,8 @@ async fn a_lowered_limit_counts_today_and_not_for_yesterday() {
     let mut from = StreamId::ZERO;
     for day in [today, yesterday] {
         let mut batch = books.batch_on(from, books.add("alice").await, "alice", 9, day, now.plus(3_600_000), now);
-        batch.ladders.clear();
-        batch.rows[0].ladder = None;
+        batch.limits.clear();
+        batch.rows[0].limit = None;
         books.committed(&batch).await;
         from = batch.to;
     }
@@ -270,7 +275,7 @@ async fn a_lowered_limit_counts_today_and_not_for_yesterday() {
 async fn a_key_of_another_type_is_named_and_nothing_is_written() {
     let books = Books::open();
     let batch = books.batch(StreamId::ZERO, "alice", 8).await;
-    let (day, bucket) = (batch.pages[0].day, batch.rows[0].bucket);
+    let (day, bucket) = (batch.metric_days[0].day, batch.rows[0].bucket);
     let metric = Metric::default();
     for key in [
         books.keys.outbox(),
@@ -306,7 +311,7 @@ async fn a_total_that_is_no_number_is_named_and_nothing_is_counted() {
     let mut batch = books.batch(StreamId::ZERO, "alice", 8).await;
     batch.duplicates = 1;
     let (entry, detail) = (batch.to, "units must be digits".to_owned());
-    batch.refused.push(Refused { entry, reason: Reason::BadUnits, detail, fields: Vec::new() });
+    batch.refused.push(RefusedEvent { entry, reason: RefusalReason::BadUnits, detail, fields: Vec::new() });
     let totals = books.keys.totals();
     for field in ["counted", "duplicates", "refused", "raised"] {
         for value in ["", "abc", "1.5", "007", "-0", "99999999999999999999", "9223372036854775807"] {
@@ -354,12 +359,12 @@ async fn trimming_stops_at_what_another_group_needs() {
     let day = Day::in_utc(now).expect("a day");
     let batch = books.batch_on(StreamId::ZERO, ids[5], "alice", 1, day, now.plus(1000), now);
     let done = books.committed(&batch).await;
-    assert_eq!(done.notes, [Note::Held("billing".into())]);
+    assert_eq!(done.notes, [CommitWarning::TrimHeld("billing".into())]);
     let left: Vec<(String, Vec<String>)> = books.run(&["XRANGE", "usage", "-", "+"]).await;
     assert_eq!(left[0].0, ids[1].to_string(), "entry 2 is pending for billing, entry 1 is acknowledged");
 }
 
-/// Refused events are kept with reason and fields, event ids in their window, and windows that are past are removed.
+/// RefusedEvent events are kept with reason and fields, event ids in their window, and windows that are past are removed.
 #[tokio::test]
 async fn refusals_and_event_ids_are_written_with_the_batch() {
     let books = Books::open();
@@ -373,9 +378,9 @@ async fn refusals_and_event_ids_are_written_with_the_batch() {
     assert_eq!(books.run::<u64>(&["SISMEMBER", &books.keys.seen(1), "m1"]).await, 1);
 
     let mut second = books.batch(first.to, "alice", 1).await;
-    second.refused.push(Refused {
+    second.refused.push(RefusedEvent {
         entry: second.to,
-        reason: Reason::BadUnits,
+        reason: RefusalReason::BadUnits,
         detail: "units must be".into(),
         fields: vec![b"units".to_vec(), b"\xff".to_vec()],
     });
@@ -401,18 +406,18 @@ async fn a_full_server_still_commits() {
 #[tokio::test]
 async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
     let books = Books::open();
-    probe::rehearse(&books.client, &books.keys, &terms(), "t1").await.expect("healthy");
+    probe::rehearse(&books.client, &books.keys, &settings(), "t1").await.expect("healthy");
     assert_eq!(books.dump().await, []);
 
     books.run::<String>(&["ACL", "SETUSER", "default", "-xtrim"]).await;
-    let error = probe::rehearse(&books.client, &books.keys, &terms(), "t2").await.expect_err("no xtrim");
+    let error = probe::rehearse(&books.client, &books.keys, &settings(), "t2").await.expect_err("no xtrim");
     assert!(error.to_string().contains("trim was refused"), "{error}");
     books.run::<String>(&["ACL", "SETUSER", "default", "+xtrim", "-hset"]).await;
-    let error = probe::rehearse(&books.client, &books.keys, &terms(), "t3").await.expect_err("no hset");
+    let error = probe::rehearse(&books.client, &books.keys, &settings(), "t3").await.expect_err("no hset");
     assert!(matches!(error, probe::ProbeError::Redis { .. }), "{error}");
     for command in ["get", "set", "pttl", "del"] {
         books.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
-        let error = probe::rehearse(&books.client, &books.keys, &terms(), command).await.expect_err(command);
+        let error = probe::rehearse(&books.client, &books.keys, &settings(), command).await.expect_err(command);
         assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
     }
 }
@@ -422,7 +427,7 @@ async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
 async fn the_rehearsal_passes_on_a_full_server() {
     let books = Books::open();
     books.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    probe::rehearse(&books.client, &books.keys, &terms(), "full").await.expect("flags=allow-oom");
+    probe::rehearse(&books.client, &books.keys, &settings(), "full").await.expect("flags=allow-oom");
 }
 
 /// Where a counter stood is only a guess of the reader, who may have begun in the middle of the day or counted a batch twice.
@@ -430,16 +435,16 @@ async fn the_rehearsal_passes_on_a_full_server() {
 async fn a_wrong_guess_of_the_count_neither_hides_nor_invents_an_alert() {
     let books = Books::open();
     let mut batch = books.batch(StreamId::ZERO, "alice", 8).await;
-    batch.rows[0].believed = 1_000;
-    let raised = |done: &Committed| done.raised.iter().map(|r| (r.percent.get(), r.used)).collect::<Vec<_>>();
+    batch.rows[0].expected_before = 1_000;
+    let raised = |done: &CommitSummary| done.raised.iter().map(|r| (r.percent.get(), r.used)).collect::<Vec<_>>();
     assert_eq!(raised(&books.committed(&batch).await), [(80, 8)], "believed to be past it");
 
     let mut next = books.batch(batch.to, "bob", 3).await;
-    next.rows[0].believed = 6;
+    next.rows[0].expected_before = 6;
     assert_eq!(raised(&books.committed(&next).await), [], "believed to reach it");
 
     let mut last = books.batch(next.to, "alice", 2).await;
-    last.rows[0].believed = 8;
+    last.rows[0].expected_before = 8;
     assert_eq!(raised(&books.committed(&last).await), [(100, 10)], "believed rightly");
 }
 
@@ -449,7 +454,7 @@ async fn a_counter_that_is_made_anew_within_the_minute_has_a_life() {
     let books = Books::open();
     let first = books.batch(StreamId::ZERO, "alice", 8).await;
     books.committed(&first).await;
-    let (day, bucket) = (first.pages[0].day, first.rows[0].bucket);
+    let (day, bucket) = (first.metric_days[0].day, first.rows[0].bucket);
     let keys = [books.keys.usage(&Metric::default(), day, bucket), books.keys.raised(&Metric::default(), day, bucket)];
     for key in &keys {
         let _: u64 = books.run(&["DEL", key]).await;
@@ -471,7 +476,7 @@ async fn a_record_that_comes_later_in_the_minute_has_a_life() {
     let first = books.batch(StreamId::ZERO, "alice", 1).await;
     books.committed(&first).await;
     books.committed(&books.batch(first.to, "alice", 8).await).await;
-    let (day, bucket) = (first.pages[0].day, first.rows[0].bucket);
+    let (day, bucket) = (first.metric_days[0].day, first.rows[0].bucket);
     let life: u64 = books.run(&["TTL", &books.keys.raised(&Metric::default(), day, bucket)]).await;
     let expected = 14 * 86_400 + 10 * u64::from(bucket);
     assert!((expected - 5..=expected).contains(&life), "{life}");

@@ -3,13 +3,13 @@
 use crate::support::outbox::{
     LONG, Outbox, alert, delivery, email, outcome, subject, until, waiting_delivery, webhook,
 };
-use quotabell::outbox::{FannedOut, Source, SourceEnd, fan_out, wake_all, wake_subject};
-use quotabell::types::{Channel, Class};
+use quotabell::outbox::{FanOutAnswer, FanOutSource, SourceEnd, fan_out, wake_all, wake_subject};
+use quotabell::types::{Channel, Class, Notification};
 use quotabell::wire::{ErrorKind, error_kind};
 
-fn fanned(answer: FannedOut) -> quotabell::outbox::Fanned {
+fn fanned(answer: FanOutAnswer) -> quotabell::outbox::FanOutResult {
     match answer {
-        FannedOut::Done(fanned) => fanned,
+        FanOutAnswer::Done(fanned) => fanned,
         other => panic!("not fanned out: {other:?}"),
     }
 }
@@ -27,7 +27,7 @@ async fn an_alert_becomes_one_delivery_per_contact_and_leaves_the_outbox() {
     assert_eq!((totals.made, totals.pending, totals.outbox), (2, 2, 0));
     let leased = outbox.lease("t", LONG).await.leased;
     assert_eq!(leased.len(), 2);
-    assert!(leased.iter().all(|leased| leased.alert == Ok(alert.clone())));
+    assert!(leased.iter().all(|leased| leased.notification == Ok(Notification::Alert(alert.clone()))));
 }
 
 /// After a lost answer the loop fans out again; that must make nothing a second time.
@@ -36,10 +36,10 @@ async fn a_second_run_finds_the_entry_gone_and_writes_nothing() {
     let outbox = Outbox::start();
     let alert = alert(&subject("alice"), 80);
     let entry = outbox.raise(&alert).await;
-    let source = Source::Outbox { entry: &entry };
+    let source = FanOutSource::Outbox { entry: &entry };
     fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
     let before = outbox.dump().await;
-    assert_eq!(outbox.fan_out(source, &alert, &[email("a"), email("b")]).await, FannedOut::Gone);
+    assert_eq!(outbox.fan_out(source, &alert, &[email("a"), email("b")]).await, FanOutAnswer::Gone);
     assert_eq!(outbox.dump().await, before);
 }
 
@@ -70,17 +70,17 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     // Woken, still without contact: rescheduled, nothing made, no attempt counted.
     assert_eq!(wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("wake works"), 1);
     let leased = outbox.lease_one("t1", LONG).await;
-    let source = Source::Delivery { id: &leased.id, token: &leased.token };
+    let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let still = fanned(outbox.fan_out(source, &alert, &[]).await);
     assert_eq!((still.source, still.made.len(), still.waiting), (SourceEnd::Rescheduled, 0, 1));
     assert_eq!(outbox.due(&none).await, Some(still.now.0 + 60_000));
     assert_eq!(outbox.field(&none, "attempts").await.as_deref(), Some("0"));
-    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FannedOut::Stale);
+    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutAnswer::Stale);
 
     // Woken with one: it gets the alert, and the waiting delivery ends.
     assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), 1);
     let leased = outbox.lease_one("t2", LONG).await;
-    let source = Source::Delivery { id: &leased.id, token: &leased.token };
+    let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
     assert_eq!((done.source, done.waiting), (SourceEnd::Cancelled, 0));
     assert_eq!(outbox.state(&none).await, "cancelled");
@@ -100,7 +100,7 @@ async fn contacts_that_come_and_go_never_leave_an_alert_without_a_pending_delive
         // Removed: cancelled, and the alert waits.
         let leased = outbox.lease_one(&format!("removed{round}"), LONG).await;
         assert_eq!((&leased.id, leased.attempts), (&to_a, 1));
-        let source = Source::Delivery { id: &leased.id, token: &leased.token };
+        let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
         assert_eq!(fanned(outbox.fan_out(source, &alert, &[]).await).source, SourceEnd::Cancelled);
         assert_eq!((outbox.state(&to_a).await.as_str(), outbox.state(&none).await.as_str()), ("cancelled", "pending"));
         assert_eq!(outbox.field(&to_a, "attempts").await.as_deref(), Some("0"), "no attempt took place");
@@ -108,7 +108,7 @@ async fn contacts_that_come_and_go_never_leave_an_alert_without_a_pending_delive
         // Back: the same delivery is pending again, without an end and without a TTL.
         outbox.let_time_pass(&none).await;
         let leased = outbox.lease_one(&format!("back{round}"), LONG).await;
-        let source = Source::Delivery { id: &leased.id, token: &leased.token };
+        let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
         let back = fanned(outbox.fan_out(source, &alert, std::slice::from_ref(&a)).await);
         assert_eq!((back.source, back.made.len(), back.reopened.len()), (SourceEnd::Cancelled, 0, 1));
         assert_eq!(outbox.state(&to_a).await, "pending");
@@ -129,7 +129,7 @@ async fn a_removed_contact_is_replaced_by_those_present() {
     let to_a = leased.iter().find(|leased| leased.id == delivery(&alert, &email("a"))).expect("a's");
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
     quotabell::outbox::settle(&outbox.client, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
-    let source = Source::Delivery { id: &to_a.id, token: &to_a.token };
+    let source = FanOutSource::Delivery { id: &to_a.id, token: &to_a.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("b"), webhook("c")]).await);
     assert_eq!(done.source, SourceEnd::Cancelled);
     assert_eq!(done.made.iter().map(|made| made.channel).collect::<Vec<_>>(), [Channel::Webhook]);
@@ -148,7 +148,7 @@ async fn a_contact_whose_channel_changed_keeps_its_delivery_under_the_new_channe
     new.id = old.id.clone();
     fanned(outbox.fan_out_new(&alert, &[old]).await);
     let leased = outbox.lease_one("t", LONG).await;
-    let source = Source::Delivery { id: &leased.id, token: &leased.token };
+    let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let done = fanned(outbox.fan_out(source, &alert, &[new]).await);
     assert_eq!((done.source, done.made.len()), (SourceEnd::Rescheduled, 0));
     let again = outbox.lease_one("t2", LONG).await;
@@ -166,8 +166,8 @@ async fn a_stale_token_changes_nothing() {
     outbox.let_time_pass(&old.id).await;
     outbox.lease_one("new", LONG).await;
     let before = outbox.dump().await;
-    let source = Source::Delivery { id: &old.id, token: &old.token };
-    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FannedOut::Stale);
+    let source = FanOutSource::Delivery { id: &old.id, token: &old.token };
+    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutAnswer::Stale);
     assert_eq!(outbox.dump().await, before);
 }
 
@@ -184,8 +184,8 @@ async fn waking_finds_one_subject_and_overrides_a_lease() {
     let early = outbox.lease_one("early", LONG).await;
     assert_eq!(early.subject, "a");
     assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
-    let source = Source::Delivery { id: &early.id, token: &early.token };
-    assert_eq!(outbox.fan_out(source, &alert(&subject("a"), 80), &[]).await, FannedOut::Stale);
+    let source = FanOutSource::Delivery { id: &early.id, token: &early.token };
+    assert_eq!(outbox.fan_out(source, &alert(&subject("a"), 80), &[]).await, FanOutAnswer::Stale);
     assert_eq!(outbox.lease_one("again", LONG).await.id, early.id);
     assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), names.len() as u64);
     assert_eq!(outbox.lease("all", LONG).await.leased.len(), names.len());
@@ -215,7 +215,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     for name in names.into_iter().chain([keys.delivery(&delivery(&alert, &email("a")))]) {
         let () = outbox.run("SET", &[name.as_str(), "x"]).await;
         let before = outbox.dump().await;
-        let source = Source::Outbox { entry: &entry };
+        let source = FanOutSource::Outbox { entry: &entry };
         let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong type");
         assert_eq!(error.error_kind(), ErrorKind::WrongType, "{name}");
         assert!(error.is_fatal());
@@ -228,13 +228,13 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     for (name, field, value) in odd {
         let () = outbox.run("HSET", &[name.as_str(), field, value]).await;
         let before = outbox.dump().await;
-        let source = Source::Outbox { entry: &entry };
+        let source = FanOutSource::Outbox { entry: &entry };
         let error = fan_out(&outbox.client, keys, source, &alert, &[email("a")]).await.expect_err("a wrong value");
         assert_eq!(error.error_kind(), ErrorKind::WrongType, "{name}");
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
     }
-    fanned(outbox.fan_out(Source::Outbox { entry: &entry }, &alert, &[email("a")]).await);
+    fanned(outbox.fan_out(FanOutSource::Outbox { entry: &entry }, &alert, &[email("a")]).await);
 }
 
 /// A full server must still empty the outbox and take outcomes, but send nothing whose outcome it could not keep.
@@ -251,13 +251,13 @@ async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
         refused.is_err_and(|error| error_kind(&error) == ErrorKind::Full)
     })
     .await;
-    fanned(outbox.fan_out(Source::Outbox { entry: &entry }, &second, &[email("a")]).await);
+    fanned(outbox.fan_out(FanOutSource::Outbox { entry: &entry }, &second, &[email("a")]).await);
     let request = quotabell::outbox::LeaseRequest { deliveries_max: 1, token: "full", times: LONG };
     let error = quotabell::outbox::lease(&outbox.client, &outbox.keys, request).await.expect_err("full");
     assert_eq!(error.error_kind(), ErrorKind::Full);
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
     let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
-    assert!(matches!(settled, Ok(quotabell::outbox::Settled::Done(_))));
+    assert!(matches!(settled, Ok(quotabell::outbox::SettleAnswer::Done(_))));
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.pending, totals.outbox), (1, 1, 0));
 }

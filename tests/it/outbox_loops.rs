@@ -1,10 +1,11 @@
-//! The fan-out loop and the dispatcher on a real server, with a double in place of the sender.
+//! The fan-out loop and the dispatcher on a real server, with a double in place of the notifier.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::notifier::NoConsentRequests;
 use crate::support::outbox::{
     LONG, Outbox, SHORT, alert, delivery, email, json, outcome, subject, until, waiting_delivery, webhook,
 };
@@ -12,9 +13,9 @@ use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::contacts::book::ContactBook;
 use quotabell::outbox::{
-    Attempting, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, OutboxError, slots, wake_subject,
+    AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, Notifier, OutboxError,
+    Settlement, slots, wake_subject,
 };
-use quotabell::sender::{Due, Verdict};
 use quotabell::types::{Alert, Channel, Class, DeliveryId};
 use quotabell::wire::ErrorKind;
 use tokio::sync::{Notify, Semaphore};
@@ -46,9 +47,9 @@ struct Seen {
     attempt: u32,
 }
 
-/// In place of the sender: acts as told by delivery and attempt, and remembers.
+/// In place of the notifier: acts as told by delivery and attempt, and remembers.
 struct Double {
-    act: Box<dyn Fn(&Due<'_>) -> Act + Send + Sync>,
+    act: Box<dyn Fn(&AttemptRequest<'_>) -> Act + Send + Sync>,
     seen: Mutex<Vec<Seen>>,
     running: AtomicU64,
     most_running: AtomicU64,
@@ -56,7 +57,7 @@ struct Double {
 }
 
 impl Double {
-    fn new(act: impl Fn(&Due<'_>) -> Act + Send + Sync + 'static) -> Arc<Self> {
+    fn new(act: impl Fn(&AttemptRequest<'_>) -> Act + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             act: Box::new(act),
             seen: Mutex::default(),
@@ -75,12 +76,12 @@ impl Double {
     }
 }
 
-impl Attempting for Double {
+impl Notifier for Double {
     fn timeout(&self, _: Channel) -> Duration {
         Duration::from_millis(100)
     }
 
-    async fn send(&self, due: Due<'_>) -> Verdict {
+    async fn attempt(&self, due: AttemptRequest<'_>) -> Settlement {
         let seen =
             Seen { delivery: due.delivery.clone(), address: due.contact.address().to_owned(), attempt: due.attempt };
         self.seen.lock().expect("no test holds it in a panic").push(seen);
@@ -92,12 +93,12 @@ impl Attempting for Double {
         }
         self.running.fetch_sub(1, Ordering::SeqCst);
         match act {
-            Act::Deliver | Act::Gate => Verdict::Delivered(outcome(Class::Delivered)),
-            Act::Retry => Verdict::Retry(outcome(Class::Transient), Duration::ZERO),
-            Act::Die => Verdict::Dead(outcome(Class::Permanent)),
-            Act::Mute => Verdict::Muted,
-            Act::Throttle => Verdict::Throttled(Duration::ZERO),
-            Act::Postpone => Verdict::Postponed(Duration::ZERO),
+            Act::Deliver | Act::Gate => Settlement::Delivered(outcome(Class::Delivered)),
+            Act::Retry => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
+            Act::Die => Settlement::Dead(outcome(Class::Permanent)),
+            Act::Mute => Settlement::Muted,
+            Act::Throttle => Settlement::Throttled(Duration::ZERO),
+            Act::Postpone => Settlement::Released(Duration::ZERO),
             Act::Panic => panic!("the double panics as told"),
         }
     }
@@ -126,7 +127,7 @@ impl Default for Setting {
 }
 
 impl Loops {
-    fn start(outbox: &Outbox, sender: &Arc<Double>, setting: Setting) -> Self {
+    fn start(outbox: &Outbox, notifier: &Arc<Double>, setting: Setting) -> Self {
         let contacts = Arc::new(ContactBook::new(setting.fallback));
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
         // Each process has a link of its own.
@@ -142,7 +143,8 @@ impl Loops {
             client,
             keys: outbox.keys.clone(),
             contacts,
-            sender: Arc::clone(sender),
+            notifier: Arc::clone(notifier),
+            consents: Arc::new(NoConsentRequests),
             slots: slots(&DeliveryConfig { concurrency: setting.concurrency }),
             new_deliveries: Arc::clone(&new_deliveries),
             lease_margin: setting.lease_margin,
@@ -191,7 +193,7 @@ async fn raised(outbox: &Outbox, name: &str, contacts: &[Contact]) -> Alert {
 #[tokio::test]
 async fn alerts_travel_from_the_outbox_to_their_contacts() {
     let outbox = Outbox::start();
-    let sender = Double::new(|due| match (due.alert.subject.as_str(), due.attempt) {
+    let notifier = Double::new(|due| match (due.notification.subject().as_str(), due.attempt) {
         ("dies", _) => Act::Die,
         ("muted", _) => Act::Mute,
         ("retries", 1 | 2) => Act::Retry,
@@ -201,12 +203,12 @@ async fn alerts_travel_from_the_outbox_to_their_contacts() {
         raised(&outbox, name, &[email(name), webhook(name)]).await;
     }
     raised(&outbox, "fallback", &[]).await;
-    let loops = Loops::start(&outbox, &sender, Setting { fallback: vec![email("ops")], ..Setting::default() });
+    let loops = Loops::start(&outbox, &notifier, Setting { fallback: vec![email("ops")], ..Setting::default() });
     until_ended(&outbox, 9).await;
     loops.drain().await;
     let totals = outbox.totals().await;
     assert_eq!((totals.delivered, totals.dead, totals.muted), (5, 2, 2));
-    let seen = sender.seen();
+    let seen = notifier.seen();
     assert_eq!(seen.len(), 7 + 6, "three attempts for each that is tried again");
     assert!(seen.iter().any(|seen| seen.address == "ops@b.test"));
 }
@@ -218,7 +220,7 @@ async fn a_delivery_that_was_put_off_has_had_no_attempt() {
     let outbox = Outbox::start();
     let calls = AtomicU64::new(0);
     // Put off twice, fails, put off twice, goes.
-    let sender = Double::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+    let notifier = Double::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
         0 | 3 => Act::Throttle,
         1 | 4 => Act::Postpone,
         2 => Act::Retry,
@@ -227,13 +229,13 @@ async fn a_delivery_that_was_put_off_has_had_no_attempt() {
     });
     let raised = raised(&outbox, "alice", &[webhook("a")]).await;
     let id = delivery(&raised, &webhook("a"));
-    let loops = Loops::start(&outbox, &sender, Setting::default());
-    until("all but the last call are over", || async { sender.seen().len() == 6 }).await;
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
+    until("all but the last call are over", || async { notifier.seen().len() == 6 }).await;
     let first_failed = outbox.field(&id, "first_attempt_at_ms").await;
-    sender.open();
+    notifier.open();
     until_ended(&outbox, 1).await;
     loops.drain().await;
-    let attempts: Vec<u32> = sender.seen().iter().map(|seen| seen.attempt).collect();
+    let attempts: Vec<u32> = notifier.seen().iter().map(|seen| seen.attempt).collect();
     assert_eq!(attempts, [1, 1, 1, 2, 2, 2]);
     assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("2"));
     assert!(outbox.field(&id, "attempt:1").await.is_some() && outbox.field(&id, "attempt:3").await.is_none());
@@ -244,9 +246,9 @@ async fn a_delivery_that_was_put_off_has_had_no_attempt() {
 #[tokio::test]
 async fn two_dispatchers_never_send_one_delivery_twice() {
     let outbox = Outbox::start();
-    let sender = Double::new(|_| Act::Deliver);
+    let notifier = Double::new(|_| Act::Deliver);
     let loops =
-        [Loops::start(&outbox, &sender, Setting::default()), Loops::start(&outbox, &sender, Setting::default())];
+        [Loops::start(&outbox, &notifier, Setting::default()), Loops::start(&outbox, &notifier, Setting::default())];
     for n in 0..300 {
         raised(&outbox, &format!("s{n}"), &[email("a")]).await;
         loops[n % 2].new_alerts.notify_one();
@@ -256,7 +258,7 @@ async fn two_dispatchers_never_send_one_delivery_twice() {
         one.drain().await;
     }
     let mut times: BTreeMap<DeliveryId, u32> = BTreeMap::new();
-    for seen in sender.seen() {
+    for seen in notifier.seen() {
         *times.entry(seen.delivery).or_default() += 1;
     }
     assert_eq!(times.len(), 300);
@@ -268,9 +270,10 @@ async fn two_dispatchers_never_send_one_delivery_twice() {
 async fn what_a_dead_worker_had_leased_is_attempted_by_another() {
     let outbox = Outbox::start();
     let alert = raised(&outbox, "alice", &[email("a")]).await;
-    let sender = Double::new(|_| Act::Gate);
-    let dying = Loops::start(&outbox, &sender, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
-    until("the attempt runs", || async { sender.seen().len() == 1 }).await;
+    let notifier = Double::new(|_| Act::Gate);
+    let dying =
+        Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
+    until("the attempt runs", || async { notifier.seen().len() == 1 }).await;
     dying.dispatcher.abort();
     dying.fan_out.abort();
     let heir = Double::new(|_| Act::Deliver);
@@ -288,14 +291,14 @@ async fn no_more_attempts_run_at_once_than_configured() {
     for n in 0..12 {
         raised(&outbox, &format!("s{n}"), &[email("a")]).await;
     }
-    let sender = Double::new(|_| Act::Gate);
-    let loops = Loops::start(&outbox, &sender, Setting { concurrency: 3, ..Setting::default() });
-    until("all slots are taken", || async { sender.running.load(Ordering::SeqCst) == 3 }).await;
+    let notifier = Double::new(|_| Act::Gate);
+    let loops = Loops::start(&outbox, &notifier, Setting { concurrency: 3, ..Setting::default() });
+    until("all slots are taken", || async { notifier.running.load(Ordering::SeqCst) == 3 }).await;
     until("the rest is made", || async { outbox.totals().await.made == 12 }).await;
-    sender.open();
+    notifier.open();
     until_ended(&outbox, 12).await;
     loops.drain().await;
-    assert_eq!(sender.most_running.load(Ordering::SeqCst), 3);
+    assert_eq!(notifier.most_running.load(Ordering::SeqCst), 3);
 }
 
 /// A bug in one attempt must neither end the loop nor lose the delivery.
@@ -304,13 +307,13 @@ async fn a_panic_in_an_attempt_costs_one_lease() {
     let outbox = Outbox::start();
     raised(&outbox, "panics", &[email("a")]).await;
     let panicked = AtomicU64::new(0);
-    let sender = Double::new(move |due| {
-        let first = due.alert.subject.as_str() == "panics" && panicked.fetch_add(1, Ordering::SeqCst) == 0;
+    let notifier = Double::new(move |due| {
+        let first = due.notification.subject().as_str() == "panics" && panicked.fetch_add(1, Ordering::SeqCst) == 0;
         if first { Act::Panic } else { Act::Deliver }
     });
     let loops =
-        Loops::start(&outbox, &sender, Setting { lease_margin: Duration::from_millis(200), ..Setting::default() });
-    until("the panic happened", || async { !sender.seen().is_empty() }).await;
+        Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::from_millis(200), ..Setting::default() });
+    until("the panic happened", || async { !notifier.seen().is_empty() }).await;
     raised(&outbox, "other", &[email("a")]).await;
     until_ended(&outbox, 2).await;
     loops.drain().await;
@@ -322,17 +325,17 @@ async fn a_panic_in_an_attempt_costs_one_lease() {
 async fn a_drain_finishes_what_runs_and_starts_nothing() {
     let outbox = Outbox::start();
     raised(&outbox, "running", &[email("a")]).await;
-    let sender = Double::new(|_| Act::Gate);
-    let loops = Loops::start(&outbox, &sender, Setting { concurrency: 1, ..Setting::default() });
-    until("the attempt runs", || async { sender.seen().len() == 1 }).await;
+    let notifier = Double::new(|_| Act::Gate);
+    let loops = Loops::start(&outbox, &notifier, Setting { concurrency: 1, ..Setting::default() });
+    until("the attempt runs", || async { notifier.seen().len() == 1 }).await;
     let later = raised(&outbox, "later", &[email("a")]).await;
     loops.new_alerts.notify_one();
     until("it is made", || async { outbox.totals().await.made == 2 }).await;
     loops.stop.cancel();
-    sender.open();
+    notifier.open();
     loops.drain().await;
     let totals = outbox.assert_balanced().await;
-    assert_eq!((totals.delivered, totals.pending, sender.seen().len()), (1, 1, 1));
+    assert_eq!((totals.delivered, totals.pending, notifier.seen().len()), (1, 1, 1));
     // Not leased, no attempt counted: the next worker takes it at once.
     let leased = outbox.lease_one("next", LONG).await;
     assert_eq!((leased.id, leased.attempts), (delivery(&later, &email("a")), 1));
@@ -350,15 +353,15 @@ async fn a_drain_gives_back_what_was_leased_and_not_started() {
     // The first attempt itself starts the drain, while the others, leased by the same call, still look their contacts up.
     let stop = Arc::new(std::sync::OnceLock::<CancellationToken>::new());
     let told = Arc::clone(&stop);
-    let sender = Double::new(move |_| {
+    let notifier = Double::new(move |_| {
         told.get().expect("set before the first attempt").cancel();
         Act::Deliver
     });
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     stop.set(loops.stop.clone()).expect("set once");
     loops.drain_after_stop().await;
     let totals = outbox.assert_balanced().await;
-    assert_eq!((sender.seen().len(), totals.delivered, totals.pending), (1, 1, 7));
+    assert_eq!((notifier.seen().len(), totals.delivered, totals.pending), (1, 1, 7));
     let lease = outbox.lease("next", LONG).await;
     assert_eq!(lease.leased.len(), 7);
     assert!(lease.leased.iter().all(|leased| leased.attempts == 1 && leased.first_attempt == lease.now));
@@ -369,9 +372,9 @@ async fn a_drain_gives_back_what_was_leased_and_not_started() {
 async fn no_attempt_starts_that_its_lease_does_not_cover() {
     let outbox = Outbox::start();
     let alert = raised(&outbox, "alice", &[email("a")]).await;
-    let sender = Double::new(|_| Act::Deliver);
+    let notifier = Double::new(|_| Act::Deliver);
     // The lease is as long as the deadline alone, so what remains after the call never covers it.
-    let loops = Loops::start(&outbox, &sender, Setting { lease_margin: Duration::ZERO, ..Setting::default() });
+    let loops = Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::ZERO, ..Setting::default() });
     let id = delivery(&alert, &email("a"));
     until("it was leased and given back a few times", || async {
         let nonce: Option<String> = outbox.run("HGET", &[outbox.keys.delivery(&id).as_str(), "settled_token"]).await;
@@ -379,7 +382,7 @@ async fn no_attempt_starts_that_its_lease_does_not_cover() {
     })
     .await;
     loops.drain().await;
-    assert!(sender.seen().is_empty());
+    assert!(notifier.seen().is_empty());
     assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("0"));
 }
 
@@ -389,8 +392,8 @@ async fn a_contact_added_later_gets_the_alert_that_waited() {
     let outbox = Outbox::start();
     let alice = subject("alice");
     let alert = raised(&outbox, "alice", &[]).await;
-    let sender = Double::new(|_| Act::Deliver);
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let notifier = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     until("it waits", || async { outbox.totals().await.waiting == 1 }).await;
     outbox.set_contacts(&alice, &json(&[email("new")])).await;
     assert_eq!(wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("wake works"), 1);
@@ -398,7 +401,7 @@ async fn a_contact_added_later_gets_the_alert_that_waited() {
     until_ended(&outbox, 2).await;
     loops.drain().await;
     assert_eq!(outbox.state(&waiting_delivery(&alert)).await, "cancelled");
-    assert_eq!(sender.seen()[0].address, "new@b.test");
+    assert_eq!(notifier.seen()[0].address, "new@b.test");
 }
 
 /// The contact is looked up at each attempt: an address that was mended counts at once, a removed contact gets nothing more.
@@ -409,16 +412,16 @@ async fn contacts_are_rechecked_at_each_attempt() {
     old.id = quotabell::types::ContactId::from_stored("c_1");
     mended.id = old.id.clone();
     let alert = raised(&outbox, "alice", &[old.clone(), email("removed")]).await;
-    let sender = Double::new(|due| if due.attempt == 1 { Act::Retry } else { Act::Deliver });
+    let notifier = Double::new(|due| if due.attempt == 1 { Act::Retry } else { Act::Deliver });
     outbox.fan_out_new(&alert, &[old, email("removed")]).await;
     // Between fan-out and attempt.
     outbox.set_contacts(&subject("alice"), &json(&[mended, email("present")])).await;
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     until_ended(&outbox, 3).await;
     loops.drain().await;
     let totals = outbox.totals().await;
     assert_eq!((totals.delivered, totals.cancelled), (2, 1));
-    assert!(sender.seen().iter().all(|seen| ["mended@b.test", "present@b.test"].contains(&seen.address.as_str())));
+    assert!(notifier.seen().iter().all(|seen| ["mended@b.test", "present@b.test"].contains(&seen.address.as_str())));
 }
 
 /// A contacts field that was broken by hand must not cancel what is on its way, nor divert it to the fallback.
@@ -431,8 +434,8 @@ async fn unreadable_contacts_make_deliveries_wait() {
     outbox.set_contacts(&alice, "[{\"channel\":\"email\",").await;
     outbox.set_contacts(&bob, "{}").await;
     raised(&outbox, "bob", &[]).await;
-    let sender = Double::new(|_| Act::Deliver);
-    let loops = Loops::start(&outbox, &sender, Setting { fallback: vec![email("ops")], ..Setting::default() });
+    let notifier = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &notifier, Setting { fallback: vec![email("ops")], ..Setting::default() });
     let id = delivery(&known, &email("a"));
     until("both wait", || async {
         let settled = outbox.field(&id, "settled_token").await;
@@ -440,7 +443,7 @@ async fn unreadable_contacts_make_deliveries_wait() {
     })
     .await;
     loops.drain().await;
-    assert!(sender.seen().is_empty());
+    assert!(notifier.seen().is_empty());
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.made, totals.pending), (2, 2));
     assert!(outbox.due(&id).await > Some(totals.now.0 + 50_000), "it looks again in a minute, not in a busy loop");
@@ -452,38 +455,39 @@ async fn an_outcome_survives_an_outage_longer_than_its_lease() {
     let mut outbox = Outbox::on(RedisServer::start_durable());
     raised(&outbox, "alice", &[email("a")]).await;
     raised(&outbox, "bob", &[email("b")]).await;
-    let sender = Double::new(|_| Act::Gate);
-    let loops = Loops::start(&outbox, &sender, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
-    until("both attempts run", || async { sender.seen().len() == 2 }).await;
+    let notifier = Double::new(|_| Act::Gate);
+    let loops =
+        Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
+    until("both attempts run", || async { notifier.seen().len() == 2 }).await;
     // Both leases of 1.1 s began before this moment.
     let leases_end = std::time::Instant::now() + Duration::from_millis(1100);
     outbox.server.kill();
-    sender.open();
+    notifier.open();
     until("the leases ran out", || async { std::time::Instant::now() > leases_end }).await;
     outbox.server.restart();
     until("redis is back", || async { outbox.client.query::<()>(&redis::cmd("PING")).await.is_ok() }).await;
     until_ended(&outbox, 2).await;
     raised(&outbox, "after", &[email("a")]).await;
-    sender.open();
+    notifier.open();
     until_ended(&outbox, 3).await;
     loops.drain().await;
-    assert_eq!(sender.seen().len(), 3, "none was attempted again");
+    assert_eq!(notifier.seen().len(), 3, "none was attempted again");
 }
 
 /// A full server must stop sending, recover by itself, and lose nothing.
 #[tokio::test]
 async fn a_full_server_delays_deliveries_and_loses_none() {
     let outbox = Outbox::start();
-    let sender = Double::new(|_| Act::Deliver);
+    let notifier = Double::new(|_| Act::Deliver);
     raised(&outbox, "alice", &[email("a")]).await;
     let () = outbox.run("CONFIG", &["SET", "maxmemory", "1"]).await;
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     until("the outbox is empty", || async {
         let totals = outbox.totals().await;
         totals.made == 1 && totals.outbox == 0
     })
     .await;
-    assert!(sender.seen().is_empty());
+    assert!(notifier.seen().is_empty());
     let () = outbox.run("CONFIG", &["SET", "maxmemory", "0"]).await;
     until_ended(&outbox, 1).await;
     loops.drain().await;
@@ -496,8 +500,8 @@ async fn an_unreadable_outbox_entry_stays_and_blocks_nothing() {
     let () = outbox.run("XADD", &[outbox.keys.outbox().as_str(), "*", "alert", "{\"id\":"]).await;
     let () = outbox.run("XADD", &[outbox.keys.outbox().as_str(), "*", "note", "x"]).await;
     raised(&outbox, "alice", &[email("a")]).await;
-    let sender = Double::new(|_| Act::Deliver);
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let notifier = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     until("the readable alert is delivered", || async { outbox.totals().await.delivered == 1 }).await;
     loops.drain().await;
     assert_eq!(outbox.totals().await.outbox, 2);
@@ -512,12 +516,12 @@ async fn an_unreadable_alert_ends_dead_and_blocks_nothing() {
     let id = delivery(&broken, &email("a"));
     let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "alert", "{}"]).await;
     raised(&outbox, "fine", &[email("a")]).await;
-    let sender = Double::new(|_| Act::Deliver);
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let notifier = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     until_ended(&outbox, 2).await;
     loops.drain().await;
     assert_eq!(outbox.state(&id).await, "dead");
-    assert_eq!(outbox.field(&id, "last_error").await.as_deref(), Some("the stored alert is unreadable"));
+    assert_eq!(outbox.field(&id, "last_error").await.as_deref(), Some("the stored notification is unreadable"));
 }
 
 /// A key of ours with another type stops the partition loudly; guessing could lose or double alerts.
@@ -526,8 +530,8 @@ async fn a_wrong_type_ends_the_loops_with_an_error() {
     let outbox = Outbox::start();
     let () = outbox.run("SET", &[outbox.keys.due().as_str(), "x"]).await;
     raised(&outbox, "alice", &[email("a")]).await;
-    let sender = Double::new(|_| Act::Deliver);
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let notifier = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     for ended in [loops.fan_out, loops.dispatcher] {
         let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends");
         let error = ended.expect("no panic").expect_err("a fatal error");
@@ -543,9 +547,9 @@ async fn a_short_lease_of_another_worker_delays_and_does_not_block() {
     let alert = raised(&outbox, "alice", &[email("a")]).await;
     outbox.fan_out_new(&alert, &[email("a")]).await;
     outbox.lease_one("dead worker", SHORT).await;
-    let sender = Double::new(|_| Act::Deliver);
-    let loops = Loops::start(&outbox, &sender, Setting::default());
+    let notifier = Double::new(|_| Act::Deliver);
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
     until_ended(&outbox, 1).await;
     loops.drain().await;
-    assert_eq!(sender.seen().len(), 1);
+    assert_eq!(notifier.seen().len(), 1);
 }

@@ -65,7 +65,7 @@ async fn a_list_shows_state_due_time_and_error() {
         listed(&outbox, &DeliveryFilter { state: Some(DeliveryState::Dead), subject: Some(alice.clone()) }).await;
     let [dead] = dead.as_slice() else { panic!("one is dead: {dead:?}") };
     assert_eq!((dead.attempts, dead.next_due, dead.last_error.as_deref()), (1, None, Some("receiver answered 503")));
-    assert_eq!((&dead.alert_id, dead.subject.as_str()), (&alert(&alice, 80).id, "alice"));
+    assert_eq!((&dead.alert_id, dead.subject.as_str()), (&Some(alert(&alice, 80).id), "alice"));
     let of_bob = listed(&outbox, &DeliveryFilter { state: Some(DeliveryState::Pending), subject: Some(bob) }).await;
     assert_eq!(of_bob[0].channel, Channel::None);
     assert_eq!(of_bob[0].next_due, Some(of_bob[0].created_at.plus(60_000)));

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::support::outbox::{LONG, Outbox, SHORT, alert, delivery, email, outcome, subject, until};
 use quotabell::outbox::{
-    LeaseRequest, Leased, ReplayAnswer, Settled, Settlement, lease, replay, replay_all, settle, show,
+    LeaseRequest, LeasedDelivery, ReplayAnswer, SettleAnswer, Settlement, lease, replay, replay_all, settle, show,
 };
-use quotabell::types::{Alert, Class, DeliveryId, DeliveryState};
+use quotabell::types::{Alert, Class, DeliveryId, DeliveryState, Notification};
 use quotabell::wire::ErrorKind;
 
-async fn settled(outbox: &Outbox, leased: &Leased, settlement: &Settlement) -> Settled {
+async fn settled(outbox: &Outbox, leased: &LeasedDelivery, settlement: &Settlement) -> SettleAnswer {
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, settlement).await.expect("settling works")
 }
 
@@ -29,7 +29,7 @@ async fn a_lease_hides_the_delivery_until_it_ends() {
     let leased = &first.leased[0];
     assert_eq!((leased.attempts, leased.attempt, leased.first_attempt), (1, 1, first.now));
     assert_eq!(leased.lease_end, first.now.plus(600_000));
-    assert_eq!((&leased.alert, &leased.contact), (&Ok(alert), &email("a").id));
+    assert_eq!((&leased.notification, &leased.contact), (&Ok(Notification::Alert(alert)), &email("a").id));
     assert_eq!(first.next_due, Some(leased.lease_end));
     let second = outbox.lease("u", LONG).await;
     assert_eq!((second.leased.len(), second.next_due), (0, Some(leased.lease_end)));
@@ -45,11 +45,11 @@ async fn a_lease_runs_out_and_the_late_outcome_is_stale() {
     assert_eq!((again.attempts, again.first_attempt), (2, dead_workers.first_attempt));
     let before = outbox.dump().await;
     let late = Settlement::Delivered(outcome(Class::Delivered));
-    assert_eq!(settled(&outbox, &dead_workers, &late).await, Settled::Stale);
+    assert_eq!(settled(&outbox, &dead_workers, &late).await, SettleAnswer::Stale);
     assert_eq!(outbox.dump().await, before);
 }
 
-async fn until_leased(outbox: &Outbox, token: &str) -> Leased {
+async fn until_leased(outbox: &Outbox, token: &str) -> LeasedDelivery {
     let found = std::cell::RefCell::new(None);
     until("the lease ran out", || async {
         *found.borrow_mut() = outbox.lease(token, LONG).await.leased.pop();
@@ -68,7 +68,7 @@ async fn a_lease_that_ran_out_can_still_be_settled() {
     let leased = outbox.lease_one("t", LONG).await;
     outbox.let_time_pass(&leased.id).await;
     let delivered = Settlement::Delivered(outcome(Class::Delivered));
-    assert!(matches!(settled(&outbox, &leased, &delivered).await, Settled::Done(_)));
+    assert!(matches!(settled(&outbox, &leased, &delivered).await, SettleAnswer::Done(_)));
     assert_eq!(outbox.lease("u", LONG).await.leased.len(), 0, "none starts after success");
 }
 
@@ -87,10 +87,10 @@ async fn every_end_is_recorded_once() {
         let outbox = Outbox::start();
         one_due(&outbox).await;
         let leased = outbox.lease_one("t", LONG).await;
-        let Settled::Done(now) = settled(&outbox, &leased, &end).await else { panic!("{end:?} was not recorded") };
+        let SettleAnswer::Done(now) = settled(&outbox, &leased, &end).await else { panic!("{end:?} was not recorded") };
         let before = outbox.dump().await;
-        assert_eq!(settled(&outbox, &leased, &end).await, Settled::Repeated);
-        assert_eq!(settled(&outbox, &leased, &Settlement::Released(Duration::ZERO)).await, Settled::Repeated);
+        assert_eq!(settled(&outbox, &leased, &end).await, SettleAnswer::Repeated);
+        assert_eq!(settled(&outbox, &leased, &Settlement::Released(Duration::ZERO)).await, SettleAnswer::Repeated);
         assert_eq!(outbox.dump().await, before);
 
         let totals = outbox.assert_balanced().await;
@@ -113,9 +113,9 @@ async fn a_retry_records_the_attempt_and_schedules_the_next() {
     one_due(&outbox).await;
     let leased = outbox.lease_one("t1", LONG).await;
     let retry = Settlement::Retry(outcome(Class::Transient), Duration::from_millis(5000));
-    let Settled::Done(now) = settled(&outbox, &leased, &retry).await else { panic!("not recorded") };
+    let SettleAnswer::Done(now) = settled(&outbox, &leased, &retry).await else { panic!("not recorded") };
     assert_eq!(outbox.due(&leased.id).await, Some(now.0 + 5000));
-    assert_eq!(settled(&outbox, &leased, &retry).await, Settled::Repeated);
+    assert_eq!(settled(&outbox, &leased, &retry).await, SettleAnswer::Repeated);
     outbox.let_time_pass(&leased.id).await;
     let second = outbox.lease_one("t2", LONG).await;
     assert_eq!((second.attempts, second.first_attempt), (2, leased.first_attempt));
@@ -132,7 +132,7 @@ async fn a_released_lease_counts_no_attempt() {
     let outbox = Outbox::start();
     one_due(&outbox).await;
     let leased = outbox.lease_one("t1", LONG).await;
-    assert!(matches!(settled(&outbox, &leased, &Settlement::Released(Duration::ZERO)).await, Settled::Done(_)));
+    assert!(matches!(settled(&outbox, &leased, &Settlement::Released(Duration::ZERO)).await, SettleAnswer::Done(_)));
     assert_eq!(outbox.field(&leased.id, "first_attempt_at_ms").await, None);
     let second = outbox.lease_one("t2", LONG).await;
     assert_eq!(second.attempts, 1);
@@ -201,7 +201,7 @@ async fn what_is_due_without_a_delivery_is_dropped_and_reported() {
 }
 
 /// Sorted by reason and id, so that the order of equal due times does not matter.
-fn dropped(mut dropped: Vec<quotabell::outbox::lease::Dropped>) -> Vec<(DeliveryId, &'static str)> {
+fn dropped(mut dropped: Vec<quotabell::outbox::lease::DroppedDelivery>) -> Vec<(DeliveryId, &'static str)> {
     let known = ["malformed", "missing", "ended"];
     let names = ["cut", "missing", "typed", "ended"];
     let rank = |id: &DeliveryId| names.iter().position(|name| delivery(&alert(&subject(name), 80), &email("a")) == *id);
@@ -217,7 +217,7 @@ async fn an_unreadable_alert_is_leased_as_unreadable() {
     let alert = one_due(&outbox).await;
     let id = delivery(&alert, &email("a"));
     let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "alert", "{\"id\":7"]).await;
-    assert!(outbox.lease_one("t", LONG).await.alert.is_err());
+    assert!(outbox.lease_one("t", LONG).await.notification.is_err());
 }
 
 /// Keys of another type must raise before anything is written.
@@ -247,7 +247,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(error, Some(ErrorKind::WrongType), "wake, {name}");
     }
     assert!(
-        matches!(settled(&outbox, &leased, &Settlement::Muted).await, Settled::Done(_)),
+        matches!(settled(&outbox, &leased, &Settlement::Muted).await, SettleAnswer::Done(_)),
         "nothing was lost on the way"
     );
 }
@@ -268,7 +268,7 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
         assert_eq!(outbox.dump().await, before, "{value:?}");
     }
     let () = outbox.run("HDEL", &[totals.as_str(), "dead"]).await;
-    assert!(matches!(settled(&outbox, &leased, &dead).await, Settled::Done(_)));
+    assert!(matches!(settled(&outbox, &leased, &dead).await, SettleAnswer::Done(_)));
     let () = outbox.run("HSET", &[totals.as_str(), "dead", "007"]).await;
     let before = outbox.dump().await;
     let call = replay(&outbox.client, &outbox.keys, std::slice::from_ref(&leased.id)).await;

@@ -1,16 +1,17 @@
-//! The sender under caps, on a real Redis with real receivers: who takes room, who waits and for how long.
+//! Attempts under caps, on a real Redis with real receivers: who takes room, who waits and for how long.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::notifier::Sending;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
+use quotabell::channels::{ChannelSettings, EmailConfig, Sample, WebhookConfig, sample_alert};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::sender::{Due, Sample, Sender, Throttle, Verdict, sample_alert};
-use quotabell::transport::{EmailConfig, WebhookConfig};
-use quotabell::types::{Class, DeliveryId, Keys, Percent, Secret, UnixMs};
+use quotabell::outbox::{AttemptRequest, Notifier, Settlement};
+use quotabell::types::{Channel, Class, DeliveryId, Keys, Notification, Percent, Secret, UnixMs};
 use quotabell::wire::RedisClient;
 use tokio::time::Instant;
 
@@ -18,10 +19,10 @@ use tokio::time::Instant;
 const RAISED: UnixMs = UnixMs(1_795_250_220_123);
 const DAY_MS: i64 = 86_400_000;
 
-/// A sender on a Redis of its own.
+/// A notifier on a Redis of its own.
 struct Capped {
     redis: RedisServer,
-    sender: Sender,
+    sender: Sending,
     keys: Keys,
 }
 
@@ -39,7 +40,7 @@ impl Default for Caps {
     }
 }
 
-fn sender(client: Arc<RedisClient>, caps: Caps) -> Sender {
+fn sender(client: Arc<RedisClient>, caps: Caps) -> Sending {
     let defaults = Config::defaults().expect("valid");
     let webhook = WebhookConfig {
         allow_http: true,
@@ -49,8 +50,8 @@ fn sender(client: Arc<RedisClient>, caps: Caps) -> Sender {
     };
     let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
     let email = EmailConfig { smtp_url: caps.smtp_url, per_minute, ..defaults.email };
-    let throttle = Throttle::new(client, Keys::new("usage"), &webhook, &email).expect("few members");
-    Sender::new(&webhook, &email, defaults.retry).expect("a sender").throttled_by(throttle)
+    let settings = ChannelSettings { email: &email, webhook: &webhook };
+    Sending::new(client, settings, defaults.retry).expect("legal settings")
 }
 
 impl Capped {
@@ -60,7 +61,7 @@ impl Capped {
         Self { redis, sender, keys: Keys::new("usage") }
     }
 
-    async fn send(&self, contact: &Contact) -> Verdict {
+    async fn send(&self, contact: &Contact) -> Settlement {
         send(&self.sender, contact, Attempt::default()).await
     }
 
@@ -82,13 +83,14 @@ impl Default for Attempt {
     }
 }
 
-async fn send(sender: &Sender, contact: &Contact, attempt: Attempt) -> Verdict {
+async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
     let alert = sample_alert(Percent::new(80).expect("legal"), RAISED);
     let delivery = DeliveryId::of(&alert.id, &contact.id);
+    let notification = Notification::Alert(alert);
     let now = RAISED.plus(attempt.late_ms);
-    let due = Due {
+    let request = AttemptRequest {
         delivery: &delivery,
-        alert: &alert,
+        notification: &notification,
         contact,
         attempts: 1,
         attempt: 1,
@@ -96,7 +98,7 @@ async fn send(sender: &Sender, contact: &Contact, attempt: Attempt) -> Verdict {
         now,
         start_by: attempt.start_by,
     };
-    sender.send(due).await
+    sender.notifier.attempt(request).await
 }
 
 fn webhook(url: &str) -> Contact {
@@ -110,15 +112,16 @@ async fn contacts_of_one_origin_share_its_cap_and_no_other() {
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let other = HttpCatcher::start([]).await.expect("a receiver");
     for path in ["/a", "/b?c"] {
-        assert!(matches!(capped.send(&webhook(&receiver.url(path))).await, Verdict::Delivered(_)));
+        assert!(matches!(capped.send(&webhook(&receiver.url(path))).await, Settlement::Delivered(_)));
     }
     match capped.send(&webhook(&receiver.url("/a"))).await {
         // An hour is beyond the longest wait: a cap may be raised meanwhile.
-        Verdict::Throttled(again) => assert!((300..=601).contains(&again.as_secs()), "{again:?}"),
+        Settlement::Throttled(again) => assert!((300..=601).contains(&again.as_secs()), "{again:?}"),
         verdict => panic!("{verdict:?}"),
     }
-    assert!(matches!(capped.send(&webhook(&other.url("/a"))).await, Verdict::Delivered(_)));
-    let expected = [&receiver, &other].map(|receiver| capped.keys.webhook_cap(receiver.url("").trim_end_matches('/')));
+    assert!(matches!(capped.send(&webhook(&other.url("/a"))).await, Settlement::Delivered(_)));
+    let expected = [&receiver, &other]
+        .map(|receiver| capped.keys.cap(Channel::Webhook, Some(receiver.url("").trim_end_matches('/'))));
     let mut stored = capped.stored().await;
     stored.sort();
     let mut expected = expected.to_vec();
@@ -136,17 +139,17 @@ async fn mail_is_capped_as_a_whole() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let capped = Capped::start(Caps { per_minute: Some(1), smtp_url: server.url(), ..Caps::default() });
-    assert!(matches!(capped.send(&Contact::email("a@b.test")).await, Verdict::Delivered(_)));
+    assert!(matches!(capped.send(&Contact::email("a@b.test")).await, Settlement::Delivered(_)));
     assert_eq!(server.next().await.to, ["a@b.test"]);
     match capped.send(&Contact::email("c@d.test")).await {
-        Verdict::Throttled(again) => assert!((1..=62).contains(&again.as_secs()), "{again:?}"),
+        Settlement::Throttled(again) => assert!((1..=62).contains(&again.as_secs()), "{again:?}"),
         verdict => panic!("{verdict:?}"),
     }
     for _ in 0..3 {
-        assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Verdict::Delivered(_)));
+        assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Settlement::Delivered(_)));
     }
     assert!(server.try_next().is_none());
-    assert_eq!(capped.stored().await, [capped.keys.email_cap()]);
+    assert_eq!(capped.stored().await, [capped.keys.cap(Channel::Email, None)]);
 }
 
 /// Room is for what leaves: a muted contact, an alert that is too old and a URL that is none must not take it from others.
@@ -156,14 +159,14 @@ async fn what_does_not_leave_takes_no_room() {
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
     let muted = Contact { muted: true, ..contact.clone() };
-    assert!(matches!(capped.send(&muted).await, Verdict::Muted));
+    assert!(matches!(capped.send(&muted).await, Settlement::Muted));
     let late = Attempt { late_ms: 4 * DAY_MS, ..Attempt::default() };
-    assert!(matches!(send(&capped.sender, &contact, late).await, Verdict::Expired));
+    assert!(matches!(send(&capped.sender, &contact, late).await, Settlement::Expired));
     for malformed in ["b.test/hook", "mailto:a@b.test", "https://"] {
-        assert!(matches!(capped.send(&webhook(malformed)).await, Verdict::Dead(_)), "{malformed}");
+        assert!(matches!(capped.send(&webhook(malformed)).await, Settlement::Dead(_)), "{malformed}");
     }
     assert!(capped.stored().await.is_empty());
-    assert!(matches!(capped.send(&contact).await, Verdict::Delivered(_)));
+    assert!(matches!(capped.send(&contact).await, Settlement::Delivered(_)));
 }
 
 /// An operator who tries a contact out must neither wait for its alerts nor hold them up.
@@ -172,11 +175,11 @@ async fn a_test_message_is_neither_capped_nor_counted() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
-    let test = async || capped.sender.send_test(&contact, &Sample::made_up(), RAISED).await.class;
+    let test = async || capped.sender.channels.send_test(&contact, &Sample::made_up(), RAISED).await.class;
     assert_eq!(test().await, Class::Delivered);
     assert!(capped.stored().await.is_empty());
-    assert!(matches!(capped.send(&contact).await, Verdict::Delivered(_)));
-    assert!(matches!(capped.send(&contact).await, Verdict::Throttled(_)));
+    assert!(matches!(capped.send(&contact).await, Settlement::Delivered(_)));
+    assert!(matches!(capped.send(&contact).await, Settlement::Throttled(_)));
     assert_eq!(test().await, Class::Delivered);
 }
 
@@ -187,10 +190,10 @@ async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
     let sender = sender(Arc::new(RedisClient::new(nobody)), Caps { per_minute: Some(1000), ..Caps::default() });
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     match send(&sender, &Contact::email("a@b.test"), Attempt::default()).await {
-        Verdict::Postponed(again) => assert_eq!(again, Duration::from_secs(5)),
+        Settlement::Released(again) => assert_eq!(again, Duration::from_secs(5)),
         verdict => panic!("{verdict:?}"),
     }
-    assert!(matches!(send(&sender, &webhook(&receiver.url("/")), Attempt::default()).await, Verdict::Delivered(_)));
+    assert!(matches!(send(&sender, &webhook(&receiver.url("/")), Attempt::default()).await, Settlement::Delivered(_)));
     receiver.next().await;
 }
 
@@ -201,15 +204,16 @@ async fn nothing_leaves_under_a_cap_whose_key_holds_something_else() {
     let capped = Capped::start(caps);
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let client = capped.redis.client();
-    let key = capped.keys.webhook_cap(receiver.url("").trim_end_matches('/'));
+    let key = capped.keys.cap(Channel::Webhook, Some(receiver.url("").trim_end_matches('/')));
     let () = client.query(redis::cmd("SET").arg(&key).arg("1")).await.expect("SET works");
-    let () = client.query(redis::cmd("SADD").arg(capped.keys.email_cap()).arg("1")).await.expect("SADD works");
+    let () =
+        client.query(redis::cmd("SADD").arg(capped.keys.cap(Channel::Email, None)).arg("1")).await.expect("SADD works");
     for contact in [webhook(&receiver.url("/")), Contact::email("a@b.test")] {
-        assert!(matches!(capped.send(&contact).await, Verdict::Postponed(_)), "{}", contact.channel().as_str());
+        assert!(matches!(capped.send(&contact).await, Settlement::Released(_)), "{}", contact.channel().as_str());
     }
     assert!(receiver.try_next().is_none());
     let () = client.query(redis::cmd("DEL").arg(&key)).await.expect("DEL works");
-    assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Verdict::Delivered(_)));
+    assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Settlement::Delivered(_)));
 }
 
 /// Asking takes time. An attempt that started when its lease no longer covers it could meet another worker's.
@@ -219,7 +223,7 @@ async fn what_was_asked_too_long_does_not_leave() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let late = Attempt { start_by: Instant::now() - Duration::from_millis(1), ..Attempt::default() };
     match send(&capped.sender, &webhook(&receiver.url("/")), late).await {
-        Verdict::Postponed(again) => assert_eq!(again, Duration::ZERO),
+        Settlement::Released(again) => assert_eq!(again, Duration::ZERO),
         verdict => panic!("{verdict:?}"),
     }
     assert!(receiver.try_next().is_none());

@@ -1,8 +1,10 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
-use quotabell::sender::render::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
-use quotabell::sender::{Purpose, payload, preview, sample_alert};
-use quotabell::transport::EmailConfig;
+use crate::support::table::Table;
+use quotabell::channels::email::templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use quotabell::channels::webhook::payload;
+use quotabell::channels::{ChannelSettings, EmailConfig, preview, sample_alert};
+use quotabell::config::Config;
 use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
@@ -44,16 +46,24 @@ fn render(alert: &Alert, purpose: Purpose) -> Rendered {
     Templates::embedded().render(alert, purpose).expect("renders")
 }
 
+/// The parts of a mail as one text.
+fn parts(mail: &Rendered) -> Table {
+    Table::from_iter([("subject", &mail.subject_line), ("text", &mail.text), ("html", &mail.html)])
+}
+
 /// The body is a contract with every receiver: names, order, and the forms of times and numbers.
 #[test]
 fn the_webhook_body_is_the_documented_one() {
-    let json = payload::json(&alert(), Purpose::Alert);
+    let json = payload::alert(&alert(), payload::Purpose::Alert);
     let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
  "data":{"subject":"alice","metric":"requests","threshold_percent":80,"used":4000,"limit":5000,"used_percent":80.0,
          "plan":"free","day":"2026-11-21","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
     assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
-    insta::assert_snapshot!("webhook_exceeded", payload::json(&exceeded(), Purpose::Alert));
-    insta::assert_snapshot!("webhook_test", payload::json(&alert(), Purpose::Test));
+    let bodies = [
+        ("exceeded", payload::alert(&exceeded(), payload::Purpose::Alert)),
+        ("test", payload::alert(&alert(), payload::Purpose::Test)),
+    ];
+    insta::assert_snapshot!("webhook", Table::from_iter(bodies));
     assert!(json.len() < 20_000, "Standard Webhooks asks for less than 20 kB");
 }
 
@@ -61,25 +71,21 @@ fn the_webhook_body_is_the_documented_one() {
 #[test]
 fn a_fraction_in_resets_at_is_kept() {
     let odd = Alert { resets_at_ms: UnixMs(1_795_305_600_500), ..alert() };
-    assert!(payload::json(&odd, Purpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
+    assert!(payload::alert(&odd, payload::Purpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
 }
 
 /// Mails are read by customers: every change to them must be seen.
 #[test]
 fn a_warning_reads_well() {
     let mail = render(&alert(), Purpose::Alert);
-    insta::assert_snapshot!("warning_subject", mail.subject_line);
-    insta::assert_snapshot!("warning_text", mail.text);
-    insta::assert_snapshot!("warning_html", mail.html);
+    insta::assert_snapshot!("warning", parts(&mail));
 }
 
 /// The same, past the limit, in another zone, with a name that must be escaped.
 #[test]
 fn an_exceeded_quota_reads_well() {
     let mail = render(&exceeded(), Purpose::Alert);
-    insta::assert_snapshot!("exceeded_subject", mail.subject_line);
-    insta::assert_snapshot!("exceeded_text", mail.text);
-    insta::assert_snapshot!("exceeded_html", mail.html);
+    insta::assert_snapshot!("exceeded", parts(&mail));
 }
 
 /// "Exceeded" would be wrong at exactly the limit.
@@ -87,8 +93,7 @@ fn an_exceeded_quota_reads_well() {
 fn a_quota_used_up_exactly_is_not_called_exceeded() {
     let full = Alert { used: 5000, threshold_percent: Percent::new(100).expect("legal"), ..alert() };
     let mail = render(&full, Purpose::Alert);
-    insta::assert_snapshot!("used_up_subject", mail.subject_line);
-    insta::assert_snapshot!("used_up_text", mail.text);
+    insta::assert_snapshot!("used_up", Table::from_iter([("subject", &mail.subject_line), ("text", &mail.text)]));
     assert!(!mail.text.contains("exceeded") && !mail.html.contains("xceeded"));
 }
 
@@ -96,7 +101,7 @@ fn a_quota_used_up_exactly_is_not_called_exceeded() {
 #[test]
 fn a_test_message_says_so() {
     let mail = render(&alert(), Purpose::Test);
-    insta::assert_snapshot!("test_subject", mail.subject_line);
+    insta::assert_snapshot!(mail.subject_line, @"[test] alice: 80.0% of the requests quota for 2026-11-21 used (4,000 of 5,000)");
     assert!(mail.text.starts_with("This is a test message"));
     assert!(mail.html.contains("This is a test message"));
 }
@@ -114,9 +119,15 @@ fn preview_shows_mail_and_webhook() {
         per_minute: None,
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
-    let shown = preview(&email, &sample).expect("renders");
-    assert_eq!(shown.mail, render(&sample, Purpose::Alert));
-    insta::assert_snapshot!("preview_webhook", shown.webhook_json);
+    let webhook = Config::defaults().expect("valid").webhook;
+    let previews = preview(ChannelSettings { email: &email, webhook: &webhook }, &sample).expect("renders");
+    let shown = |part: &str| {
+        let preview = previews.iter().find(|preview| preview.part.name == part);
+        preview.expect("it can be previewed").text.clone()
+    };
+    let mail = Rendered { subject_line: shown("subject"), text: shown("text"), html: shown("html") };
+    assert_eq!(mail, render(&sample, Purpose::Alert));
+    insta::assert_snapshot!("preview_webhook", shown("webhook"));
 }
 
 /// What a stranger reads who was never asked before: for whom, what to do, what happens if they do nothing.
@@ -125,10 +136,9 @@ fn the_mail_that_asks_for_consent_says_what_it_is_for() {
     let templates = Templates::embedded();
     let asking = VerifyVariables { subject: "Ngọc & <Sons>", ..SAMPLE_VERIFICATION };
     let rendered = templates.render_verification(asking).expect("renders");
-    insta::assert_snapshot!("verify_subject", rendered.subject_line);
-    insta::assert_snapshot!("verify_text", rendered.text);
-    insta::assert_snapshot!("verify_html", rendered.html);
+    let mut mail = parts(&rendered);
     let without_link = templates.render_verification(VerifyVariables { link: None, ..asking }).expect("renders");
-    insta::assert_snapshot!("verify_text_without_link", without_link.text);
+    mail.add("text without a link", &without_link.text);
+    insta::assert_snapshot!("verify", mail);
     assert!(!without_link.html.contains("href"));
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::support::mail_server::ParsedMail;
+use crate::support::notifier::Sending;
+use quotabell::channels::{ChannelError, ChannelSettings, EmailConfig, Sample, WebhookConfig, sample_alert};
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
-use quotabell::sender::{Due, RetryConfig, Sample, Sender, Verdict, sample_alert};
-use quotabell::transport::{EmailConfig, WebhookConfig};
-use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent, Secret, UnixMs};
+use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Notification, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -46,8 +47,12 @@ fn retry_config() -> RetryConfig {
     }
 }
 
-fn sender(smtp_url: &str) -> Sender {
-    Sender::new(&webhook_config(), &email_config(smtp_url), retry_config()).expect("a sender")
+fn sender(smtp_url: &str) -> Sending {
+    with(&email_config(smtp_url)).expect("legal settings")
+}
+
+fn with(email: &EmailConfig) -> Result<Sending, ChannelError> {
+    Sending::uncapped(ChannelSettings { email, webhook: &webhook_config() }, retry_config())
 }
 
 fn alert() -> Alert {
@@ -59,7 +64,7 @@ fn webhook(url: &str) -> Contact {
 }
 
 /// A delivery on its first attempt, `late_ms` after the alert was raised.
-async fn first_attempt(sender: &Sender, contact: &Contact, late_ms: i64) -> Verdict {
+async fn first_attempt(sender: &Sending, contact: &Contact, late_ms: i64) -> Settlement {
     let now = RAISED.plus(late_ms);
     attempt(sender, contact, Attempt { ever: 1, number: 1, first: now, now }).await
 }
@@ -76,14 +81,16 @@ struct Attempt {
     now: UnixMs,
 }
 
-async fn attempt(sender: &Sender, contact: &Contact, attempt: Attempt) -> Verdict {
+async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
     let alert = alert();
     let delivery = DeliveryId::of(&alert.id, &contact.id);
+    let notification = Notification::Alert(alert);
     let Attempt { ever: attempts, number, first, now } = attempt;
     sender
-        .send(Due {
+        .notifier
+        .attempt(AttemptRequest {
             delivery: &delivery,
-            alert: &alert,
+            notification: &notification,
             contact,
             attempts,
             attempt: number,
@@ -103,9 +110,9 @@ fn header<'a>(caught: &'a CaughtRequest, name: &str) -> &'a str {
 async fn a_webhook_keeps_its_id_over_attempts() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
-    assert!(matches!(first_attempt(&sender, &contact, 1000).await, Verdict::Retry(_, _)));
+    assert!(matches!(first_attempt(&sender, &contact, 1000).await, Settlement::Retry(_, _)));
     let again = Attempt { ever: 2, number: 2, first: RAISED.plus(1000), now: RAISED.plus(8000) };
-    assert!(matches!(attempt(&sender, &contact, again).await, Verdict::Delivered(_)));
+    assert!(matches!(attempt(&sender, &contact, again).await, Settlement::Delivered(_)));
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!(header(&first, "webhook-id"), alert().id.as_str());
     assert_eq!(header(&second, "webhook-id"), alert().id.as_str());
@@ -122,7 +129,7 @@ async fn a_webhook_keeps_its_id_over_attempts() {
 async fn a_mail_bears_the_ids_of_delivery_and_alert() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let contact = Contact::email("bob@example.com");
-    assert!(matches!(first_attempt(&sender(&server.url()), &contact, 0).await, Verdict::Delivered(_)));
+    assert!(matches!(first_attempt(&sender(&server.url()), &contact, 0).await, Settlement::Delivered(_)));
     let mail = ParsedMail::parse(&server.next().await.text());
     let delivery = DeliveryId::of(&alert().id, &contact.id);
     assert_eq!(mail.header("Message-ID"), format!("<{delivery}@example.com>"));
@@ -140,15 +147,15 @@ async fn verdicts_follow_the_outcome() {
     let receiver = HttpCatcher::start(answers).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
     match first_attempt(&sender, &contact, 0).await {
-        Verdict::Dead(outcome) => assert_eq!(outcome.status, Some(410)),
+        Settlement::Dead(outcome) => assert_eq!(outcome.status, Some(410)),
         other => panic!("{other:?}"),
     }
     match first_attempt(&sender, &contact, 0).await {
-        Verdict::Retry(_, delay) => assert!((4.0..=6.0).contains(&delay.as_secs_f64()), "{delay:?}"),
+        Settlement::Retry(_, delay) => assert!((4.0..=6.0).contains(&delay.as_secs_f64()), "{delay:?}"),
         other => panic!("{other:?}"),
     }
     match first_attempt(&sender, &contact, 0).await {
-        Verdict::Retry(_, delay) => assert_eq!(delay, Duration::from_secs(600)),
+        Settlement::Retry(_, delay) => assert_eq!(delay, Duration::from_secs(600)),
         other => panic!("{other:?}"),
     }
 }
@@ -159,9 +166,9 @@ async fn a_refused_mail_is_dead_and_a_deferred_one_is_not() {
     let server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let (sender, contact) = (sender(&server.url()), Contact::email("bob@example.com"));
     server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
-    assert!(matches!(first_attempt(&sender, &contact, 0).await, Verdict::Dead(_)));
+    assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Dead(_)));
     server.program(Phase::Rcpt, Reply::Say("450 4.2.0 later"), Times::Once);
-    assert!(matches!(first_attempt(&sender, &contact, 0).await, Verdict::Retry(_, _)));
+    assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Retry(_, _)));
 }
 
 /// After `give_up_after` the next failure is the last; but it is made.
@@ -170,8 +177,8 @@ async fn a_delivery_is_given_up_only_after_one_more_failure() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
     let late = || Attempt { ever: 12, number: 12, first: RAISED, now: RAISED.plus(73 * HOUR_MS) };
-    assert!(matches!(attempt(&sender, &contact, late()).await, Verdict::Dead(_)));
-    assert!(matches!(attempt(&sender, &contact, late()).await, Verdict::Delivered(_)));
+    assert!(matches!(attempt(&sender, &contact, late()).await, Settlement::Dead(_)));
+    assert!(matches!(attempt(&sender, &contact, late()).await, Settlement::Delivered(_)));
     receiver.next().await;
     receiver.next().await;
 }
@@ -181,7 +188,7 @@ async fn a_delivery_is_given_up_only_after_one_more_failure() {
 async fn a_muted_contact_gets_nothing() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = Contact { muted: true, ..webhook(&receiver.url("/")) };
-    assert!(matches!(first_attempt(&sender("smtp://localhost"), &contact, 0).await, Verdict::Muted));
+    assert!(matches!(first_attempt(&sender("smtp://localhost"), &contact, 0).await, Settlement::Muted));
     assert!(receiver.try_next().is_none());
 }
 
@@ -191,11 +198,11 @@ async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
     let until_the_limit_ms = alert().resets_at_ms.0 - RAISED.0 + 48 * HOUR_MS;
-    assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms + 1).await, Verdict::Expired));
+    assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms + 1).await, Settlement::Expired));
     assert!(receiver.try_next().is_none());
-    assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms).await, Verdict::Delivered(_)));
+    assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms).await, Settlement::Delivered(_)));
     let again = Attempt { ever: 2, number: 2, first: RAISED, now: RAISED.plus(until_the_limit_ms + HOUR_MS) };
-    assert!(matches!(attempt(&sender, &contact, again).await, Verdict::Delivered(_)));
+    assert!(matches!(attempt(&sender, &contact, again).await, Settlement::Delivered(_)));
 }
 
 /// An operator who replays a dead delivery days later wants it sent, although its count of days starts anew.
@@ -205,16 +212,16 @@ async fn a_replayed_delivery_does_not_expire() {
     let contact = webhook(&receiver.url("/"));
     let replayed_at = RAISED.plus(240 * HOUR_MS);
     let again = Attempt { ever: 9, number: 1, first: replayed_at, now: replayed_at };
-    assert!(matches!(attempt(&sender("smtp://localhost"), &contact, again).await, Verdict::Delivered(_)));
+    assert!(matches!(attempt(&sender("smtp://localhost"), &contact, again).await, Settlement::Delivered(_)));
 }
 
 /// A lease has to cover the deadline of its channel.
 #[tokio::test]
 async fn each_channel_has_its_own_deadline() {
     let sender = sender("smtp://localhost");
-    assert_eq!(sender.timeout(Channel::Webhook), Duration::from_secs(20));
-    assert_eq!(sender.timeout(Channel::Email), Duration::from_secs(30));
-    assert_eq!(sender.timeout(Channel::None), Duration::ZERO);
+    assert_eq!(sender.notifier.timeout(Channel::Webhook), Duration::from_secs(20));
+    assert_eq!(sender.notifier.timeout(Channel::Email), Duration::from_secs(30));
+    assert_eq!(sender.notifier.timeout(Channel::None), Duration::ZERO);
 }
 
 /// A test must be told from an alert by type, and a second test from the first by id; muted contacts get it too.
@@ -225,7 +232,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let sender = sender(&server.url());
     let contact = Contact { muted: true, ..webhook(&receiver.url("/")) };
     for now in [RAISED, RAISED.plus(1)] {
-        assert_eq!(sender.send_test(&contact, &Sample::made_up(), now).await.class, Class::Delivered);
+        assert_eq!(sender.channels.send_test(&contact, &Sample::made_up(), now).await.class, Class::Delivered);
     }
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!(
@@ -235,7 +242,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     assert!(first.body.starts_with(br#"{"type":"quota.test","timestamp":"2026-11-21T08:37:00.123Z""#));
 
     assert_eq!(
-        sender.send_test(&Contact::email("bob@example.com"), &Sample::made_up(), RAISED).await.class,
+        sender.channels.send_test(&Contact::email("bob@example.com"), &Sample::made_up(), RAISED).await.class,
         Class::Delivered
     );
     let mail = ParsedMail::parse(&server.next().await.text());
@@ -256,16 +263,17 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
     // No sample has this metric, so the start cannot find the mistake.
     let directory = templates("ours {% if metric == \"tokens\" %}{{ nothing }}{% endif %}");
     let email = EmailConfig { templates: Some(directory.path().to_path_buf()), ..email_config(&server.url()) };
-    let sender = Sender::new(&webhook_config(), &email, retry_config()).expect("a sender");
+    let sender = with(&email).expect("legal settings");
     let contact = Contact::email("bob@example.com");
-    assert!(matches!(first_attempt(&sender, &contact, 0).await, Verdict::Delivered(_)));
+    assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Delivered(_)));
     assert!(ParsedMail::parse(&server.next().await.text()).parts[0].content.starts_with("ours"));
 
     let odd = Alert { metric: "tokens".parse().expect("legal"), ..alert() };
     let delivery = DeliveryId::of(&odd.id, &contact.id);
-    let due = Due {
+    let notification = Notification::Alert(odd);
+    let request = AttemptRequest {
         delivery: &delivery,
-        alert: &odd,
+        notification: &notification,
         contact: &contact,
         attempts: 1,
         attempt: 1,
@@ -273,7 +281,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         now: RAISED,
         start_by: soon(),
     };
-    assert!(matches!(sender.send(due).await, Verdict::Delivered(_)));
+    assert!(matches!(sender.notifier.attempt(request).await, Settlement::Delivered(_)));
     let content = ParsedMail::parse(&server.next().await.text()).parts[0].content.clone();
     assert!(content.contains("80.0% of its tokens quota"), "{content}");
 }
@@ -283,6 +291,6 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
 async fn a_broken_template_stops_the_start() {
     let directory = templates("one\ntwo {{ oops }}");
     let email = EmailConfig { templates: Some(directory.path().to_path_buf()), ..email_config("smtp://localhost") };
-    let text = Sender::new(&webhook_config(), &email, retry_config()).expect_err("broken").to_string();
+    let text = with(&email).err().expect("broken").to_string();
     assert!(text.contains("alert.txt, line 2: \"oops\" is not known"), "{text}");
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use crate::support::clockwork::{Clockwork, MORNING_US};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::RedisServer;
-use quotabell::throttle::one_time_token::{self, Created, METADATA_BYTES_MAX, TokenError};
+use quotabell::throttle::one_time_token::{self, METADATA_BYTES_MAX, OneTimeTokenError, TokenCreation};
 use quotabell::throttle::{
-    Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, Lease, MEMBERS_MAX, Passage, STORED_KEY_BYTES_MAX,
-    SlidingWindow, Verdict,
+    Admission, Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
+    MEMBERS_MAX, STORED_KEY_BYTES_MAX, SlidingWindow,
 };
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
@@ -51,15 +51,15 @@ impl Limiter {
             Self::Gcra => Gcra::new(rate(1, lasts)).take(client, key, Units::ONE).await?.is_admitted(),
             Self::Set => {
                 let set = ExpiringSet::new(1).expect("one");
-                matches!(set.add(client, key, &someone, lasts).await?, Added::Alive { .. })
+                matches!(set.add(client, key, &someone, lasts).await?, ExpiringSetDecision::Added { .. })
             }
             Self::Token => match one_time_token::create(client, key, someone.as_bytes(), lasts).await {
-                Ok(created) => created == Created::New,
-                Err(TokenError::Redis(error)) => return Err(error),
+                Ok(created) => created == TokenCreation::Created,
+                Err(OneTimeTokenError::Redis(error)) => return Err(error),
                 Err(error) => panic!("{error}"),
             },
-            Self::Cooldown => Cooldown::new(lasts).pass(client, key).await? == Passage::Through,
-            Self::Lease => Lease::new(someone, lasts).hold(client, key).await? == Held::Ours,
+            Self::Cooldown => Cooldown::new(lasts).try_start(client, key).await? == CooldownDecision::Started,
+            Self::Lease => Lease::new(someone, lasts).acquire(client, key).await? == LeaseDecision::Acquired,
         })
     }
 
@@ -188,7 +188,7 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
     let resets = [MINUTE, MINUTE, MINUTE * 3 / 5];
     for (answer, reset) in first.into_iter().zip(resets) {
         let answer = answer.expect("an answer");
-        assert_eq!((answer.verdict, answer.remaining, answer.limit.get()), (Verdict::Admitted, 2, 5));
+        assert_eq!((answer.admission, answer.remaining, answer.limit.get()), (Admission::Admitted, 2, 5));
         assert!(nearly(answer.reset, reset), "{answer:?}");
     }
     let second = [
@@ -200,14 +200,14 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
     let waits = [MINUTE, MINUTE, MINUTE / 5];
     for (answer, wait) in second.into_iter().zip(waits) {
         let answer = answer.expect("an answer");
-        let Verdict::Rejected { retry_after: Some(retry_after) } = answer.verdict else { panic!("{answer:?}") };
+        let Admission::Rejected { retry_after: Some(retry_after) } = answer.admission else { panic!("{answer:?}") };
         assert!(nearly(retry_after, wait) && answer.remaining == 2, "{answer:?}");
     }
-    let never = Verdict::Rejected { retry_after: None };
+    let never = Admission::Rejected { retry_after: None };
     let six = Units::new(6).expect("in range");
-    assert_eq!(fixed.take(&client, "fixed", six).await.expect("an answer").verdict, never);
-    assert_eq!(sliding.take(&client, "sliding", six).await.expect("an answer").verdict, never);
-    assert_eq!(gcra.take(&client, "gcra", six).await.expect("an answer").verdict, never);
+    assert_eq!(fixed.take(&client, "fixed", six).await.expect("an answer").admission, never);
+    assert_eq!(sliding.take(&client, "sliding", six).await.expect("an answer").admission, never);
+    assert_eq!(gcra.take(&client, "gcra", six).await.expect("an answer").admission, never);
     for answer in
         [fixed.ask(&client, "fixed").await, sliding.ask(&client, "sliding").await, gcra.ask(&client, "gcra").await]
     {
@@ -272,7 +272,7 @@ async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
     for (units, wait, members_left) in [(5_000, 20, 1_102), (4_999, 10, 102)] {
         let refused = take(units).await;
         let retry_after = Some(Duration::from_secs(wait));
-        assert_eq!((refused.verdict, refused.remaining), (Verdict::Rejected { retry_after }, 4_998));
+        assert_eq!((refused.admission, refused.remaining), (Admission::Rejected { retry_after }, 4_998));
         assert_eq!(members().await, members_left);
     }
     assert_eq!((take(1).await.remaining, members().await), (4_997, 3));
@@ -316,7 +316,7 @@ async fn a_set_of_none_is_always_full() {
     let server = RedisServer::start();
     let set = ExpiringSet::new(0).expect("few enough");
     let added = set.add(&server.client(), "k", "a", MINUTE).await.expect("an answer");
-    assert_eq!(added, Added::Full { retry_after: MINUTE });
+    assert_eq!(added, ExpiringSetDecision::Full { retry_after: MINUTE });
 }
 
 /// Whoever only asks must not take the place that they ask about.
@@ -328,7 +328,7 @@ async fn asking_how_long_a_set_is_full_adds_nobody() {
     for member in ["a", "b"] {
         assert_eq!(wait().await, Duration::ZERO);
         let added = set.add(&client, "k", member, MINUTE).await.expect("an answer");
-        assert!(matches!(added, Added::Alive { .. }), "{added:?}");
+        assert!(matches!(added, ExpiringSetDecision::Added { .. }), "{added:?}");
     }
     let full = wait().await;
     assert!(full > MINUTE / 2 && full <= MINUTE, "{full:?}");
@@ -345,11 +345,11 @@ async fn metadata_of_a_token_is_bounded_and_may_be_any_bytes() {
     let client = server.client();
     let long = vec![0xff; METADATA_BYTES_MAX];
     let hour = Duration::from_secs(3600);
-    assert_eq!(one_time_token::create(&client, "k", &long, hour).await.expect("created"), Created::New);
+    assert_eq!(one_time_token::create(&client, "k", &long, hour).await.expect("created"), TokenCreation::Created);
     assert_eq!(one_time_token::consume(&client, "k", "claim").await.expect("an answer"), Some(long.clone()));
     let too_long = one_time_token::create(&client, "l", &[long, vec![0]].concat(), hour).await;
-    assert!(matches!(too_long, Err(TokenError::MetadataTooLong(bytes)) if bytes == METADATA_BYTES_MAX + 1));
-    assert_eq!(one_time_token::create(&client, "m", b"", hour).await.expect("created"), Created::New);
+    assert!(matches!(too_long, Err(OneTimeTokenError::MetadataTooLong(bytes)) if bytes == METADATA_BYTES_MAX + 1));
+    assert_eq!(one_time_token::create(&client, "m", b"", hour).await.expect("created"), TokenCreation::Created);
     assert_eq!(one_time_token::consume(&client, "m", "claim").await.expect("an answer"), Some(Vec::new()));
 }
 

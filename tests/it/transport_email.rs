@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
+use quotabell::channels::EmailConfig;
+use quotabell::channels::email::{Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
-use quotabell::transport::{EmailConfig, Mail, Mailer};
 use quotabell::types::{Class, Outcome};
 
 /// Short, so that a hanging server costs little; long enough for a loaded machine.
@@ -14,7 +15,7 @@ const SHORT: Duration = Duration::from_millis(400);
 
 const MAIL: Mail<'static> = Mail {
     to: "bob@example.com",
-    delivery_id: "delivery_0123",
+    message_id: "delivery_0123",
     alert_id: Some("alert_0123"),
     subject_line: "alice: 80.0% used",
     text: "hello\n.\n..two\nbye\n",

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::http_receiver::{Manner, OddReceiver};
 use crate::support::redis_server::free_port;
+use quotabell::channels::WebhookConfig;
+use quotabell::channels::webhook::{WebhookClient, WebhookRequest};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
-use quotabell::transport::{Webhook, WebhookConfig, WebhookRequest};
 use quotabell::types::{Class, Outcome, Secret};
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +36,7 @@ async fn send_signed(config: &WebhookConfig, url: &str, secret: &str) -> Outcome
     let secret = Secret::new(secret.to_owned());
     let body = r#"{"type":"quota.threshold_reached","data":{"subject":"ålice"}}"#;
     let request = WebhookRequest { id: "alert_0123", now_s: now_s(), url, secret: &secret, body };
-    Webhook::new(config).expect("a client").send(request).await
+    WebhookClient::new(config).expect("a client").send(request).await
 }
 
 async fn send(config: &WebhookConfig, url: &str) -> Outcome {
@@ -278,7 +279,7 @@ async fn a_broken_ca_file_is_a_configuration_error() {
     let directory = tempfile::tempdir().expect("a folder");
     let path = directory.path().join("ca.pem");
     let config = WebhookConfig { ca_file: Some(path.clone()), ..inside() };
-    let text = || Webhook::new(&config).expect_err("broken").to_string();
+    let text = || WebhookClient::new(&config).expect_err("broken").to_string();
     assert!(text().starts_with("webhook.ca_file: read "), "{}", text());
     std::fs::write(&path, "nothing here").expect("written");
     assert!(text().contains("holds no certificate"), "{}", text());

@@ -316,10 +316,11 @@ async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_link_connects_anew()
     set(&client).await.expect("set");
     let pid = nix::unistd::Pid::from_raw(i32::try_from(server.pid()).expect("a process id"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
-    let hung = set(&client).await.expect_err("it hangs");
-    assert_eq!(error_kind(&hung), ErrorKind::Unreachable, "{hung}");
-    let reader = StreamReader::connect(&target(&server.url()), "usage").await;
+    let endpoint = target(&server.url());
+    let (hung, reader) = tokio::join!(set(&client), StreamReader::connect(&endpoint, "usage"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it is stopped");
+    let hung = hung.expect_err("it hangs");
+    assert_eq!(error_kind(&hung), ErrorKind::Unreachable, "{hung}");
     assert_eq!(reader.expect_err("it hangs").error_kind(), ErrorKind::Unreachable);
     set(&client).await.expect("it is back");
 }
@@ -412,7 +413,7 @@ impl Loading {
         let binary = std::env::var("QUOTABELL_TEST_REDIS").unwrap_or_else(|_| "redis-server".to_owned());
         let mut child = Command::new(binary)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024", "--dir"])
+            .args(["--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024", "--dir"])
             .arg(folder)
             .stdout(Stdio::piped())
             .spawn()
@@ -441,7 +442,7 @@ async fn a_server_that_loads_its_data_is_not_ready() {
     let folder = tempfile::tempdir().expect("a folder");
     let writer = RedisServer::start_with(&["--dir", &folder.path().display().to_string()]);
     let client = writer.client();
-    let fill = "for i = 1, 4000 do redis.call('SET', 'key' .. i, string.rep('x', 200)) end";
+    let fill = "for i = 1, 40000 do redis.call('SET', 'key' .. i, string.rep('x', 200)) end";
     let () = client.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
     let () = client.query(&redis::cmd("SAVE")).await.expect("saved");
     let loading = Loading::start(folder.path());

@@ -97,7 +97,7 @@ enum Kind {
 
 /// What the kills met.
 #[derive(Debug, Default)]
-struct Tally {
+struct ExpectedTotal {
     kills: u64,
     before_ready: u64,
     with_backlog: u64,
@@ -224,9 +224,9 @@ impl Scene {
         })
     }
 
-    async fn kill_again_and_again(&self, seed: u64) -> Tally {
+    async fn kill_again_and_again(&self, seed: u64) -> ExpectedTotal {
         let mut random = StdRng::seed_from_u64(seed ^ 2);
-        let mut tally = Tally::default();
+        let mut tally = ExpectedTotal::default();
         let mut survivor: Option<Life> = None;
         while tally.kills < KILLS {
             let Life { mut daemon, home } = match survivor.take() {
@@ -302,7 +302,7 @@ impl Scene {
     }
 
     /// What a kill left must be consistent at once, not only in the end.
-    async fn look_at_the_wreck(&self, tally: &mut Tally) {
+    async fn look_at_the_wreck(&self, tally: &mut ExpectedTotal) {
         let keys = &self.outbox.keys;
         let mut look = redis::pipe();
         look.atomic();
@@ -444,7 +444,7 @@ impl Scene {
     }
 
     /// I4 and I5: one delivery for each alert and contact, ended as its receiver wanted, having arrived at least once.
-    async fn compare_deliveries(self, alerts: &[Alert], tally: &Tally, books: &Books) {
+    async fn compare_deliveries(self, alerts: &[Alert], tally: &ExpectedTotal, books: &Books) {
         self.mails_end.cancel();
         let mails = self.mails.await.expect("the mail server ends well");
         let arrived = self.office.arrived();

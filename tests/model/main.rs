@@ -4,6 +4,7 @@
 mod support;
 
 mod outbox_model;
+mod schedules;
 mod throttle_claims_model;
 mod throttle_races;
 mod throttle_rates_model;

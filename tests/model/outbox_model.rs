@@ -8,7 +8,7 @@ use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
-    FannedOut, ReplayAnswer, Settled, Settlement, Source, SourceEnd, replay, settle, wake_subject,
+    FanOutAnswer, FanOutSource, ReplayAnswer, SettleAnswer, Settlement, SourceEnd, replay, settle, wake_subject,
 };
 use quotabell::types::{Alert, Channel, Class, DeliveryId, Keys};
 
@@ -123,11 +123,13 @@ impl History<'_> {
     async fn raise(&mut self, number: u8, contacts: &[Contact]) {
         let alert = alert_of(number);
         let entry = self.outbox.raise(&alert).await;
-        let source = Source::Outbox { entry: &entry };
-        let FannedOut::Done(fanned) = self.outbox.fan_out(source, &alert, contacts).await else { panic!("not done") };
+        let source = FanOutSource::Outbox { entry: &entry };
+        let FanOutAnswer::Done(fanned) = self.outbox.fan_out(source, &alert, contacts).await else {
+            panic!("not done")
+        };
         assert_eq!(fanned.source, SourceEnd::Consumed);
         self.model_wanted(number, contacts, None);
-        assert_eq!(self.outbox.fan_out(source, &alert, contacts).await, FannedOut::Gone);
+        assert_eq!(self.outbox.fan_out(source, &alert, contacts).await, FanOutAnswer::Gone);
     }
 
     /// What fan-out does to the deliveries wanted; whether `source` is among them.
@@ -200,9 +202,9 @@ impl History<'_> {
         }
         let answer = settle(&self.outbox.client, &self.outbox.keys, &id, &token, &settlement).await.expect("works");
         if one.settled.as_ref() == Some(&token) {
-            assert_eq!(answer, Settled::Repeated);
+            assert_eq!(answer, SettleAnswer::Repeated);
         } else if one.state == "pending" && one.token.as_ref() == Some(&token) {
-            assert!(matches!(answer, Settled::Done(_)), "{answer:?}");
+            assert!(matches!(answer, SettleAnswer::Done(_)), "{answer:?}");
             one.state = settlement.state().as_str();
             (one.token, one.settled, one.is_due) = (None, Some(token), matches!(end, 2 | 7));
             if settlement.outcome().is_some() {
@@ -211,7 +213,7 @@ impl History<'_> {
                 one.attempts -= u32::from(one.channel != Channel::None);
             }
         } else {
-            assert_eq!(answer, Settled::Stale);
+            assert_eq!(answer, SettleAnswer::Stale);
         }
     }
 
@@ -219,13 +221,13 @@ impl History<'_> {
         let Some(Token { id, token }) = self.pick_token(number) else { return };
         let held = &self.deliveries[&id];
         let (alert, holds) = (held.alert, held.state == "pending" && held.token.as_ref() == Some(&token));
-        let source = Source::Delivery { id: &id, token: &token };
+        let source = FanOutSource::Delivery { id: &id, token: &token };
         let answer = self.outbox.fan_out(source, &alert_of(alert), contacts).await;
         if !holds {
-            assert_eq!(answer, FannedOut::Stale);
+            assert_eq!(answer, FanOutAnswer::Stale);
             return;
         }
-        let FannedOut::Done(fanned) = answer else { panic!("not done: {answer:?}") };
+        let FanOutAnswer::Done(fanned) = answer else { panic!("not done: {answer:?}") };
         if self.model_wanted(alert, contacts, Some(&id)) {
             assert_eq!(fanned.source, SourceEnd::Rescheduled);
         } else {

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::schedules::{self, Stage};
 use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
-use quotabell::throttle::one_time_token::{self, Created};
-use quotabell::throttle::{Added, Cooldown, ExpiringSet, Held, Lease, Passage};
+use quotabell::throttle::one_time_token::{self, TokenCreation};
+use quotabell::throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
 use quotabell::wire::RedisClient;
 
 /// Schedules of each.
@@ -61,14 +61,14 @@ struct Add {
 
 impl Model for SetModel {
     type Call = Add;
-    type Answer = Added;
+    type Answer = ExpiringSetDecision;
 
     fn calls() -> BoxedStrategy<Add> {
         let most = prop_oneof![3 => Just(3_u32), 1 => 1..6_u32];
         (most, 0..9_u8, some_ms()).prop_map(|(most, member, stays_ms)| Add { most, member, stays_ms }).boxed()
     }
 
-    fn call(&mut self, now_ms: u64, call: &Add) -> Added {
+    fn call(&mut self, now_ms: u64, call: &Add) -> ExpiringSetDecision {
         self.0.retain(|_, leaves_ms| *leaves_ms > now_ms);
         let most = call.most as usize;
         if !self.0.contains_key(&call.member) {
@@ -76,25 +76,25 @@ impl Model for SetModel {
                 let mut leaving: Vec<u64> = self.0.values().copied().collect();
                 leaving.sort_unstable();
                 let retry_after = Duration::from_millis(leaving[self.0.len() - most] - now_ms);
-                return Added::Full { retry_after };
+                return ExpiringSetDecision::Full { retry_after };
             }
             self.0.insert(call.member, now_ms + call.stays_ms);
         }
-        Added::Alive { remaining: most.saturating_sub(self.0.len()) as u64 }
+        ExpiringSetDecision::Added { remaining: most.saturating_sub(self.0.len()) as u64 }
     }
 
-    fn wait_of(answer: &Added) -> Option<u64> {
+    fn wait_of(answer: &ExpiringSetDecision) -> Option<u64> {
         match answer {
-            Added::Full { retry_after } => Some(millis(*retry_after)),
-            Added::Alive { .. } => None,
+            ExpiringSetDecision::Full { retry_after } => Some(millis(*retry_after)),
+            ExpiringSetDecision::Added { .. } => None,
         }
     }
 
-    fn lets(answer: &Added) -> bool {
-        matches!(answer, Added::Alive { .. })
+    fn lets(answer: &ExpiringSetDecision) -> bool {
+        matches!(answer, ExpiringSetDecision::Added { .. })
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &Add) -> Added {
+    async fn call_real(client: &RedisClient, key: &str, call: &Add) -> ExpiringSetDecision {
         let set = ExpiringSet::new(call.most).expect("few");
         let stays = Duration::from_millis(call.stays_ms);
         set.add(client, key, &call.member.to_string(), stays).await.expect("the set answers")
@@ -131,7 +131,7 @@ enum TokenCall {
 
 #[derive(Debug, PartialEq)]
 enum TokenAnswer {
-    Created(Created),
+    TokenCreation(TokenCreation),
     Consumed(Option<Vec<u8>>),
 }
 
@@ -154,11 +154,11 @@ impl Model for TokenModel {
             (TokenCall::Create { metadata, lives_ms }, None) => {
                 let what = Token { metadata: *metadata, claim: None };
                 self.0 = Some(Kept { what, ends_ms: now_ms + lives_ms });
-                TokenAnswer::Created(Created::New)
+                TokenAnswer::TokenCreation(TokenCreation::Created)
             }
             (TokenCall::Create { metadata, .. }, Some(token)) => {
                 let same = token.metadata == *metadata && token.claim.is_none();
-                TokenAnswer::Created(if same { Created::New } else { Created::Exists })
+                TokenAnswer::TokenCreation(if same { TokenCreation::Created } else { TokenCreation::Exists })
             }
             (TokenCall::Consume { claim }, Some(token)) => {
                 let first = *token.claim.get_or_insert(*claim);
@@ -180,7 +180,9 @@ impl Model for TokenModel {
         match call {
             TokenCall::Create { metadata, lives_ms } => {
                 let lives = Duration::from_millis(*lives_ms);
-                TokenAnswer::Created(one_time_token::create(client, key, &[*metadata], lives).await.expect("an answer"))
+                TokenAnswer::TokenCreation(
+                    one_time_token::create(client, key, &[*metadata], lives).await.expect("an answer"),
+                )
             }
             TokenCall::Consume { claim } => TokenAnswer::Consumed(
                 one_time_token::consume(client, key, &claim.to_string()).await.expect("an answer"),
@@ -204,13 +206,13 @@ struct Pass {
 
 impl Model for CooldownModel {
     type Call = Pass;
-    type Answer = Passage;
+    type Answer = CooldownDecision;
 
     fn calls() -> BoxedStrategy<Pass> {
         some_ms().prop_map(|interval_ms| Pass { interval_ms }).boxed()
     }
 
-    fn call(&mut self, now_ms: u64, call: &Pass) -> Passage {
+    fn call(&mut self, now_ms: u64, call: &Pass) -> CooldownDecision {
         self.calls += 1;
         // Neither a clock that was set back nor an interval that was longer before keeps anybody out for more than an interval.
         if let Some(through) = &mut self.through {
@@ -218,28 +220,28 @@ impl Model for CooldownModel {
         }
         match &self.through {
             Some(through) if through.ends_ms > now_ms => {
-                Passage::Cooling { retry_after: Duration::from_millis(through.ends_ms - now_ms) }
+                CooldownDecision::Active { retry_after: Duration::from_millis(through.ends_ms - now_ms) }
             }
             _ => {
                 self.through = Some(Kept { what: self.calls, ends_ms: now_ms + call.interval_ms });
-                Passage::Through
+                CooldownDecision::Started
             }
         }
     }
 
-    fn wait_of(answer: &Passage) -> Option<u64> {
+    fn wait_of(answer: &CooldownDecision) -> Option<u64> {
         match answer {
-            Passage::Cooling { retry_after } => Some(millis(*retry_after)),
-            Passage::Through => None,
+            CooldownDecision::Active { retry_after } => Some(millis(*retry_after)),
+            CooldownDecision::Started => None,
         }
     }
 
-    fn lets(answer: &Passage) -> bool {
-        *answer == Passage::Through
+    fn lets(answer: &CooldownDecision) -> bool {
+        *answer == CooldownDecision::Started
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &Pass) -> Passage {
-        Cooldown::new(Duration::from_millis(call.interval_ms)).pass(client, key).await.expect("an answer")
+    async fn call_real(client: &RedisClient, key: &str, call: &Pass) -> CooldownDecision {
+        Cooldown::new(Duration::from_millis(call.interval_ms)).try_start(client, key).await.expect("an answer")
     }
 }
 
@@ -257,7 +259,7 @@ enum LeaseCall {
 
 impl Model for LeaseModel {
     type Call = LeaseCall;
-    type Answer = Option<Held>;
+    type Answer = Option<LeaseDecision>;
 
     fn calls() -> BoxedStrategy<LeaseCall> {
         let holder = || prop::sample::select(HOLDERS.to_vec());
@@ -270,7 +272,7 @@ impl Model for LeaseModel {
         .boxed()
     }
 
-    fn call(&mut self, now_ms: u64, call: &LeaseCall) -> Option<Held> {
+    fn call(&mut self, now_ms: u64, call: &LeaseCall) -> Option<LeaseDecision> {
         lapse(&mut self.0, now_ms);
         match *call {
             LeaseCall::Hold { holder, lasts_ms, dead } => {
@@ -279,10 +281,12 @@ impl Model for LeaseModel {
                     kept.what != holder && !relieved
                 });
                 if let Some(others) = others {
-                    return Some(Held::Others { left: Duration::from_millis(others.ends_ms + 1 - now_ms) });
+                    return Some(LeaseDecision::HeldByOther {
+                        expires_in: Duration::from_millis(others.ends_ms + 1 - now_ms),
+                    });
                 }
                 self.0 = Some(Kept { what: holder, ends_ms: now_ms + lasts_ms });
-                Some(Held::Ours)
+                Some(LeaseDecision::Acquired)
             }
             LeaseCall::Release { holder } => {
                 self.0 = self.0.take().filter(|kept| kept.what != holder);
@@ -291,24 +295,24 @@ impl Model for LeaseModel {
         }
     }
 
-    fn wait_of(answer: &Option<Held>) -> Option<u64> {
+    fn wait_of(answer: &Option<LeaseDecision>) -> Option<u64> {
         match answer {
-            Some(Held::Others { left }) => Some(millis(*left)),
+            Some(LeaseDecision::HeldByOther { expires_in }) => Some(millis(*expires_in)),
             _ => None,
         }
     }
 
-    fn lets(answer: &Option<Held>) -> bool {
-        *answer == Some(Held::Ours)
+    fn lets(answer: &Option<LeaseDecision>) -> bool {
+        *answer == Some(LeaseDecision::Acquired)
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &LeaseCall) -> Option<Held> {
+    async fn call_real(client: &RedisClient, key: &str, call: &LeaseCall) -> Option<LeaseDecision> {
         match *call {
             LeaseCall::Hold { holder, lasts_ms, dead } => {
                 let lease = Lease::new(holder, Duration::from_millis(lasts_ms));
                 Some(match dead {
-                    "" => lease.hold(client, key).await.expect("an answer"),
-                    dead => lease.hold_relieving(client, key, dead).await.expect("an answer"),
+                    "" => lease.acquire(client, key).await.expect("an answer"),
+                    dead => lease.acquire_from_dead(client, key, dead).await.expect("an answer"),
                 })
             }
             LeaseCall::Release { holder } => {
@@ -365,21 +369,11 @@ impl<M: Model> Pair<'_, M> {
 
 /// Runs the schedules.
 fn agrees<M: Model>() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let clockwork = Clockwork::start();
-    let client = clockwork.client();
-    let number = std::cell::Cell::new(0_u64);
-    let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
-    let ran = runner.run(&schedule::<M>(), |schedule| {
-        number.set(number.get() + 1);
-        let key = format!("{{{}}}", number.get());
+    schedules::run(CASES, schedule::<M>(), async |stage, schedule| {
         let now_ms = MORNING_US / 1000;
-        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_ms, model: M::default() };
-        runtime.block_on(pair.run(&schedule))
+        let Stage { clockwork, client, prefix: key } = stage;
+        Pair { clockwork, client, key, now_ms, model: M::default() }.run(&schedule).await
     });
-    if let Err(error) = ran {
-        panic!("{error}");
-    }
 }
 
 /// One password too many, or a contact that can't ask for one although an old one has run out.

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::redis_server::RedisServer;
-use quotabell::throttle::{Added, Cooldown, ExpiringSet, FixedWindow, Gcra, Held, Lease, Passage, SlidingWindow};
+use quotabell::throttle::{
+    Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
+    SlidingWindow,
+};
 use quotabell::throttle::{lease, one_time_token};
 use quotabell::types::{Rate, Units};
 use quotabell::wire::RedisClient;
@@ -106,7 +109,7 @@ async fn no_window_wherever_it_begins_admits_more_than_the_sliding_limit() {
 async fn no_more_members_are_alive_than_the_expiring_set_holds() {
     let admitted = admitted(|client, member| async move {
         let set = ExpiringSet::new(LIMIT as u32).expect("few enough members");
-        matches!(set.add(&client, "race", &member, WINDOW).await.expect("an answer"), Added::Alive { .. })
+        matches!(set.add(&client, "race", &member, WINDOW).await.expect("an answer"), ExpiringSetDecision::Added { .. })
     })
     .await;
     // Members that are alive at one moment were added within one life.
@@ -179,10 +182,10 @@ async fn a_lease_has_one_holder_at_a_time() {
     at_once(&server, |caller, client| async move {
         let lease = Lease::new(format!("holder-{caller}"), Duration::from_secs(60));
         while HELD.load(Ordering::SeqCst) < 500 {
-            if lease.hold(&client, "race").await.expect("an answer") == Held::Ours {
+            if lease.acquire(&client, "race").await.expect("an answer") == LeaseDecision::Acquired {
                 assert_eq!(INSIDE.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
                 // Renewed by its holder, and still alone.
-                assert_eq!(lease.hold(&client, "race").await.expect("an answer"), Held::Ours);
+                assert_eq!(lease.acquire(&client, "race").await.expect("an answer"), LeaseDecision::Acquired);
                 HELD.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(INSIDE.fetch_sub(1, Ordering::SeqCst), 1, "two hold it");
                 lease.release(&client, "race").await.expect("released");
@@ -190,7 +193,10 @@ async fn a_lease_has_one_holder_at_a_time() {
         }
     })
     .await;
-    assert!(lease::Lease::new("another", WINDOW).hold(&server.client(), "race").await.expect("free") == Held::Ours);
+    assert!(
+        lease::Lease::new("another", WINDOW).acquire(&server.client(), "race").await.expect("free")
+            == LeaseDecision::Acquired
+    );
 }
 
 /// A button that sends two mails.
@@ -201,8 +207,8 @@ async fn one_call_comes_through_a_cooldown() {
         let mut through = Vec::new();
         for number in 0..40 {
             let cooldown = Cooldown::new(Duration::from_secs(60));
-            let passage = cooldown.pass(&client, &format!("button-{number}")).await.expect("an answer");
-            through.extend((passage == Passage::Through).then_some(number));
+            let passage = cooldown.try_start(&client, &format!("button-{number}")).await.expect("an answer");
+            through.extend((passage == CooldownDecision::Started).then_some(number));
         }
         through
     })

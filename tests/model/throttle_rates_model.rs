@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use crate::schedules::{self, Stage};
 use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
-use quotabell::throttle::{Decision, FixedWindow, Gcra, MEMBERS_MAX, SlidingWindow, Verdict};
+use quotabell::throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, RateDecision, SlidingWindow};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
 use quotabell::wire::RedisClient;
@@ -142,7 +142,7 @@ trait Model: Default {
     /// The largest limit it takes.
     const LIMIT_MAX: u64;
 
-    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> Decision;
+    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision;
 
     /// The same of the limiter itself.
     async fn ask_real(
@@ -150,15 +150,15 @@ trait Model: Default {
         key: &str,
         rate: Rate,
         units: Option<Units>,
-    ) -> redis::RedisResult<Decision>;
+    ) -> redis::RedisResult<RateDecision>;
 }
 
 fn window_us(rate: Rate) -> u64 {
     u64::try_from(rate.window().as_micros()).expect("a month at most")
 }
 
-fn decision(rate: Rate, verdict: Verdict, remaining: u64, reset: Duration) -> Decision {
-    Decision { verdict, limit: rate.limit(), remaining, reset }
+fn decision(rate: Rate, admission: Admission, remaining: u64, reset: Duration) -> RateDecision {
+    RateDecision { admission, limit: rate.limit(), remaining, reset }
 }
 
 /// Units taken since the window began, and its end.
@@ -172,7 +172,7 @@ impl Model for FixedModel {
     const INSTANT_US: u64 = 1000;
     const LIMIT_MAX: u64 = UNITS_MAX;
 
-    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> Decision {
+    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision {
         let (now_ms, window_ms, limit) = (now_us / 1000, window_us(rate) / 1000, rate.limit().get());
         if self.ends_ms < now_ms {
             *self = Self::default();
@@ -187,11 +187,11 @@ impl Model for FixedModel {
             *self = Self { used, ends_ms: if is_open { self.ends_ms } else { now_ms + window_ms } };
         }
         let reset = Duration::from_millis(self.ends_ms.saturating_sub(now_ms));
-        let verdict = match admitted {
-            true => Verdict::Admitted,
-            false => Verdict::Rejected { retry_after: (units <= limit).then_some(reset) },
+        let admission = match admitted {
+            true => Admission::Admitted,
+            false => Admission::Rejected { retry_after: (units <= limit).then_some(reset) },
         };
-        decision(rate, verdict, limit.saturating_sub(used), reset)
+        decision(rate, admission, limit.saturating_sub(used), reset)
     }
 
     async fn ask_real(
@@ -199,7 +199,7 @@ impl Model for FixedModel {
         key: &str,
         rate: Rate,
         units: Option<Units>,
-    ) -> redis::RedisResult<Decision> {
+    ) -> redis::RedisResult<RateDecision> {
         let limiter = FixedWindow::new(rate);
         match units {
             Some(units) => limiter.take(client, key, units).await,
@@ -233,7 +233,7 @@ impl Model for SlidingModel {
     const INSTANT_US: u64 = 1;
     const LIMIT_MAX: u64 = MEMBERS_MAX;
 
-    fn call(&mut self, clock_us: u64, rate: Rate, units: u64) -> Decision {
+    fn call(&mut self, clock_us: u64, rate: Rate, units: u64) -> RateDecision {
         let (window_us, limit) = (window_us(rate), rate.limit().get());
         let last_us = self.calls.last().map_or(0, |call| call.at_us);
         if clock_us / 1000 > self.kept_until_ms || last_us > clock_us + window_us {
@@ -250,19 +250,19 @@ impl Model for SlidingModel {
         let until = |at_us: u64| Duration::from_micros(at_us + window_us - clock_us);
         let reset = self.calls.last().map_or(Duration::ZERO, |call| until(call.at_us));
         let mut left = self.used();
-        let verdict = match admitted {
-            true => Verdict::Admitted,
-            false if units > limit => Verdict::Rejected { retry_after: None },
+        let admission = match admitted {
+            true => Admission::Admitted,
+            false if units > limit => Admission::Rejected { retry_after: None },
             false => {
                 // One call after the other leaves, until there is room.
                 let enough = self.calls.iter().find(|call| {
                     left -= call.units;
                     left + units.max(1) <= limit
                 });
-                Verdict::Rejected { retry_after: enough.map(|call| until(call.at_us)) }
+                Admission::Rejected { retry_after: enough.map(|call| until(call.at_us)) }
             }
         };
-        decision(rate, verdict, limit.saturating_sub(self.used()), reset)
+        decision(rate, admission, limit.saturating_sub(self.used()), reset)
     }
 
     async fn ask_real(
@@ -270,7 +270,7 @@ impl Model for SlidingModel {
         key: &str,
         rate: Rate,
         units: Option<Units>,
-    ) -> redis::RedisResult<Decision> {
+    ) -> redis::RedisResult<RateDecision> {
         let limiter = SlidingWindow::new(rate).expect("few enough members");
         match units {
             Some(units) => limiter.take(client, key, units).await,
@@ -292,7 +292,7 @@ impl Model for GcraModel {
     const INSTANT_US: u64 = 1;
     const LIMIT_MAX: u64 = UNITS_MAX;
 
-    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> Decision {
+    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision {
         let (window, limit) = (u128::from(window_us(rate)), u128::from(rate.limit().get()));
         if now_us / 1000 > self.kept_until_ms {
             *self = Self::default();
@@ -317,14 +317,14 @@ impl Model for GcraModel {
             *self = Self { empty, limit, kept_until_ms };
         }
         let whole_us = |parts: u128| Duration::from_micros(u64::try_from(parts.div_ceil(limit)).expect("in range"));
-        let verdict = match admitted {
-            true => Verdict::Admitted,
-            false => Verdict::Rejected {
+        let admission = match admitted {
+            true => Admission::Admitted,
+            false => Admission::Rejected {
                 retry_after: (units <= rate.limit().get()).then(|| whole_us(cost(units.max(1)) - free)),
             },
         };
         let remaining = u64::try_from((now + full - empty) / window).expect("in range");
-        decision(rate, verdict, remaining, whole_us(empty - now))
+        decision(rate, admission, remaining, whole_us(empty - now))
     }
 
     async fn ask_real(
@@ -332,7 +332,7 @@ impl Model for GcraModel {
         key: &str,
         rate: Rate,
         units: Option<Units>,
-    ) -> redis::RedisResult<Decision> {
+    ) -> redis::RedisResult<RateDecision> {
         let limiter = Gcra::new(rate);
         match units {
             Some(units) => limiter.take(client, key, units).await,
@@ -363,8 +363,8 @@ impl<M: Model> Pair<'_, M> {
             }
             let units = step.amount.of(rate.limit().get());
             let answer = self.call(rate, units, step.sent).await?;
-            match (if steady { step.probe } else { Probe::Nothing }, answer.verdict) {
-                (Probe::Retry, Verdict::Rejected { retry_after: Some(retry_after) }) => {
+            match (if steady { step.probe } else { Probe::Nothing }, answer.admission) {
+                (Probe::Retry, Admission::Rejected { retry_after: Some(retry_after) }) => {
                     self.wait_all_but_an_instant(retry_after);
                     let early = self.call(rate, units, Sent::Once).await?;
                     prop_assert!(!early.is_admitted(), "admitted an instant before retry_after: {answer:?}, {early:?}");
@@ -392,7 +392,7 @@ impl<M: Model> Pair<'_, M> {
     }
 
     /// Asks both, and compares.
-    async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<Decision, TestCaseError> {
+    async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<RateDecision, TestCaseError> {
         self.clockwork.turn_to(self.now_us);
         self.clockwork.send(sent);
         let answer = M::ask_real(self.client, &self.key, rate, Units::new(units)).await.expect("the limiter answers");
@@ -408,20 +408,11 @@ impl<M: Model> Pair<'_, M> {
 
 /// Runs the schedules.
 fn agrees<M: Model>() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let clockwork = Clockwork::start();
-    let client = clockwork.client();
-    let number = std::cell::Cell::new(0_u64);
-    let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
-    let ran = runner.run(&schedule(M::LIMIT_MAX), |schedule| {
-        number.set(number.get() + 1);
-        let key = format!("{{{}}}{}", number.get(), "x".repeat(schedule.padding));
-        let mut pair = Pair { clockwork: &clockwork, client: &client, key, now_us: MORNING_US, model: M::default() };
-        runtime.block_on(pair.run(&schedule))
+    schedules::run(CASES, schedule(M::LIMIT_MAX), async |stage, schedule| {
+        let Stage { clockwork, client, prefix } = stage;
+        let key = prefix + &"x".repeat(schedule.padding);
+        Pair { clockwork, client, key, now_us: MORNING_US, model: M::default() }.run(&schedule).await
     });
-    if let Err(error) = ran {
-        panic!("{error}");
-    }
 }
 
 /// A window that admits more than its limit, or ends at another time than it says, or never.

@@ -25,6 +25,8 @@ pub struct Clockwork {
     server: RedisServer,
     port: u16,
     turned: Arc<Turned>,
+    /// Past the relay, to look at what stands in the server.
+    direct: RedisClient,
 }
 
 /// What the test has set.
@@ -55,7 +57,8 @@ impl Clockwork {
                 std::thread::spawn(move || relay(&caller, server_port, &turned));
             }
         });
-        Self { server, port, turned }
+        let direct = server.client();
+        Self { server, port, turned, direct }
     }
 
     /// A link whose scripts live by the clock.
@@ -85,8 +88,7 @@ impl Clockwork {
 
     /// Fails when the key is there and has no end.
     pub async fn expect_end(&self, key: &str) {
-        let direct = self.direct();
-        let exists = async |key: &str| direct.query::<bool>(redis::cmd("EXISTS").arg(key)).await.expect("EXISTS");
+        let exists = async |key: &str| self.direct.query::<bool>(redis::cmd("EXISTS").arg(key)).await.expect("EXISTS");
         assert!(!exists(key).await || exists(&format!("{key}:ends")).await, "{key} has no end");
     }
 }

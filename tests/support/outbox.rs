@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotabell::contacts::Contact;
-use quotabell::outbox::{FannedOut, Lease, LeaseRequest, LeaseTimes, Leased, Source, Totals, fan_out, lease, totals};
+use quotabell::outbox::{
+    FanOutAnswer, FanOutSource, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, Totals, fan_out, lease, totals,
+};
 use quotabell::types::{
     Alert, AlertId, Class, Day, DeliveryId, Keys, Metric, Outcome, Percent, Secret, Subject, UnixMs, keys,
 };
@@ -15,12 +17,10 @@ use redis::{FromRedisValue, ToRedisArgs};
 use super::redis_server::RedisServer;
 
 /// Leases that outlive any test.
-pub const LONG: LeaseTimes =
-    LeaseTimes { email: Duration::from_secs(600), webhook: Duration::from_secs(600), none: Duration::from_secs(600) };
+pub const LONG: LeaseTimes = LeaseTimes::all(Duration::from_secs(600));
 
 /// Leases that end while a test looks.
-pub const SHORT: LeaseTimes =
-    LeaseTimes { email: Duration::from_millis(1), webhook: Duration::from_millis(1), none: Duration::from_millis(1) };
+pub const SHORT: LeaseTimes = LeaseTimes::all(Duration::from_millis(1));
 
 /// A server, a link to it and the keys of one partition.
 pub struct Outbox {
@@ -53,23 +53,23 @@ impl Outbox {
     }
 
     /// Raises an alert and fans it out.
-    pub async fn fan_out_new(&self, alert: &Alert, contacts: &[Contact]) -> FannedOut {
+    pub async fn fan_out_new(&self, alert: &Alert, contacts: &[Contact]) -> FanOutAnswer {
         let entry = self.raise(alert).await;
-        self.fan_out(Source::Outbox { entry: &entry }, alert, contacts).await
+        self.fan_out(FanOutSource::Outbox { entry: &entry }, alert, contacts).await
     }
 
-    pub async fn fan_out(&self, source: Source<'_>, alert: &Alert, contacts: &[Contact]) -> FannedOut {
+    pub async fn fan_out(&self, source: FanOutSource<'_>, alert: &Alert, contacts: &[Contact]) -> FanOutAnswer {
         fan_out(&self.client, &self.keys, source, alert, contacts).await.expect("fan-out works")
     }
 
     /// Leases what is due; `token` tells the calls apart.
-    pub async fn lease(&self, token: &str, times: LeaseTimes) -> Lease {
+    pub async fn lease(&self, token: &str, times: LeaseTimes) -> LeaseAnswer {
         let request = LeaseRequest { deliveries_max: 100, token, times };
         lease(&self.client, &self.keys, request).await.expect("the lease works")
     }
 
     /// Leases the one delivery that is due.
-    pub async fn lease_one(&self, token: &str, times: LeaseTimes) -> Leased {
+    pub async fn lease_one(&self, token: &str, times: LeaseTimes) -> LeasedDelivery {
         let mut leased = self.lease(token, times).await.leased;
         assert_eq!(leased.len(), 1, "one delivery is due");
         leased.remove(0)
@@ -169,7 +169,7 @@ pub fn waiting_delivery(alert: &Alert) -> DeliveryId {
 
 pub fn outcome(class: Class) -> Outcome {
     let error = (class != Class::Delivered).then(|| "receiver answered 503".to_owned());
-    Outcome { class, status: Some(503), error, retry_after: None, took: Duration::from_millis(7) }
+    Outcome { class, status: Some(503), error, took: Duration::from_millis(7), ..Outcome::delivered() }
 }
 
 /// Waits until `condition` holds, at most 20 s.

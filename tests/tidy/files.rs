@@ -1,9 +1,10 @@
 //! Rules about single files: keys in one place, scripts with headers, lengths, words that must not stand there.
 
-use std::fs;
 use std::path::Path;
 
-use crate::source::{Keep, Source, expect_none, files_below, first_word, rust_below, stripped, tests_begin};
+use crate::source::{
+    Keep, Source, expect_none, files_below, files_of_root, first_word, rust_below, stripped, tests_begin,
+};
 
 /// The most lines of a file without its tests. Above it a reader scrolls instead of seeing.
 const LINES_MAX: usize = 400;
@@ -208,15 +209,9 @@ fn nothing_is_left_for_later() {
 /// Both sides of a merge in one page contradict each other, and nobody knows which one holds.
 #[test]
 fn no_merge_is_left_half_done() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = fs::read_dir(root).expect("the repository").map(|entry| entry.expect("an entry").path());
-    let of_root = pages.filter(|path| path.is_file()).filter_map(|path| {
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        fs::read_to_string(&path).ok().map(|text| Source { path: name, text })
-    });
     let below =
         ["src", "tests", "benches", "config", "templates", "docs", "tools", "packaging"].map(files_below).concat();
-    expect_none(&of_root.chain(below).flat_map(|file| merge_marks(&file)).collect::<Vec<_>>());
+    expect_none(&files_of_root().into_iter().chain(below).flat_map(|file| merge_marks(&file)).collect::<Vec<_>>());
     let sample = format!("a\n{} HEAD\nb\n=======\nc\n{} x\n", "<".repeat(7), ">".repeat(7));
     assert_eq!(merge_marks(&Source::sample("docs/x.md", &sample)).len(), 2);
 }

@@ -7,4 +7,5 @@ mod circles;
 mod files;
 mod layers;
 mod names;
+mod prose;
 mod source;

@@ -159,3 +159,20 @@ pub fn tests_begin(text: &str) -> usize {
 pub fn first_word(text: &str) -> String {
     text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
 }
+
+/// The documents: Markdown of the repository's root and of docs/.
+pub fn documents() -> Vec<Source> {
+    let of_root = files_of_root().into_iter();
+    of_root.chain(files_below("docs")).filter(|file| file.is("md")).collect()
+}
+
+/// The text files of the repository's root.
+pub fn files_of_root() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let paths = fs::read_dir(root).expect("the repository").map(|entry| entry.expect("an entry").path());
+    let files = paths.filter(|path| path.is_file()).filter_map(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        fs::read_to_string(&path).ok().map(|text| Source { path: name, text })
+    });
+    files.collect()
+}

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use redis::{Cmd, RedisResult, Value};
 
-use crate::events::config::Trim;
-use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
+use crate::ledger::commit_settings::TrimPolicy;
+use crate::types::{Channel, Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// What stands for the key in the lists below.
@@ -98,12 +98,8 @@ const VERIFY_SET: [&str; 7] = [
     "ZREMRANGEBYSCORE KEY 0 0",
     "PEXPIREAT KEY 1",
 ];
-const VERIFY_COOLDOWN: [&str; 5] = ["SET KEY x", "GET KEY", "PTTL KEY", "PEXPIRE KEY 1", "UNLINK KEY"];
-const VERIFY_TURN: [&str; 4] = ["SET KEY x", "GET KEY", "PTTL KEY", "UNLINK KEY"];
-/// What message has left.
-const VERIFY_MESSAGE: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
-/// Its passwords and links.
-const VERIFY_SECRET: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "PEXPIRE KEY 1", "UNLINK KEY"];
+/// The codes and confirm links of a verification.
+const VERIFY_SECRET: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
 /// Written where contacts are added and verified through the API.
 const SUBJECT: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HSET KEY x x"];
 
@@ -123,7 +119,7 @@ pub enum Rights {
 /// # Errors
 ///
 /// What Redis or the connection said, unless it is that a command is denied.
-pub async fn check(client: &RedisClient, keys: &Keys, trim: Trim) -> RedisResult<Rights> {
+pub async fn check(client: &RedisClient, keys: &Keys, trim: TrimPolicy) -> RedisResult<Rights> {
     match client.query::<String>(&redis::cmd("MULTI")).await {
         Ok(_) => {}
         Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Rights::Unknown),
@@ -188,13 +184,13 @@ fn command_of(need: &Need) -> Cmd {
 }
 
 /// Everything that the daemon does, each command once for each kind of key.
-fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
+fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let (metric, day) = (Metric::default(), Day::parse("2026-01-01").expect("a legal day"));
     let subject = Subject::parse(b"check-config").expect("a legal subject");
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
-    let trimmed: &[&str] = if trim == Trim::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 29] = [
+    let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
+    let of_keys: [(String, &[&'static str]); 25] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -213,16 +209,12 @@ fn needs(keys: &Keys, trim: Trim) -> Vec<Need> {
         (keys.totals(), &TOTALS),
         (keys.lease(), &LEASE),
         // Also without a cap or a rate: one that is set later is to find the user ready.
-        (keys.email_cap(), &EMAIL_CAP),
-        (keys.webhook_cap("https://example.com"), &WEBHOOK_CAP),
+        (keys.cap(Channel::Email, None), &EMAIL_CAP),
+        (keys.cap(Channel::Webhook, Some("https://example.com")), &WEBHOOK_CAP),
         (keys.window("gcra", &metric, &subject), &WINDOW),
         (keys.verify_requests("check-config"), &VERIFY_SET),
         (keys.verify_guesses("check-config"), &VERIFY_SET),
-        (keys.verify_resent("check-config"), &VERIFY_COOLDOWN),
-        (keys.verify_asked("check-config"), &VERIFY_MESSAGE),
-        (keys.verify_sent("check-config"), &VERIFY_MESSAGE),
-        (keys.verify_turn("check-config"), &VERIFY_TURN),
-        (keys.verify_password("check-config"), &VERIFY_SECRET),
+        (keys.verify_code("check-config"), &VERIFY_SECRET),
         (keys.verify_link("check-config"), &VERIFY_SECRET),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];
@@ -256,7 +248,7 @@ mod tests {
         let mut sources = Vec::new();
         scripts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
         assert!(sources.len() >= 9, "the scripts are found");
-        let needs = needs(&Keys::new("usage"), Trim::Consumed);
+        let needs = needs(&Keys::new("usage"), TrimPolicy::Consumed);
         let checked: BTreeSet<&str> = needs.iter().filter_map(|need| need.words.split(' ').next()).collect();
         for source in sources {
             for call in source.split("call('").skip(1) {

@@ -18,7 +18,7 @@ const LOG_HEADING: [&str; 5] = ["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"];
 #[derive(Debug, Serialize)]
 pub(super) struct Listed<'a> {
     id: &'a DeliveryId,
-    alert_id: &'a AlertId,
+    alert_id: Option<&'a AlertId>,
     subject: &'a str,
     channel: Channel,
     state: DeliveryState,
@@ -31,7 +31,7 @@ impl<'a> Listed<'a> {
     pub(super) fn of(view: &'a DeliveryView) -> Self {
         Self {
             id: &view.id,
-            alert_id: &view.alert_id,
+            alert_id: view.alert_id.as_ref(),
             subject: &view.subject,
             channel: view.channel,
             state: view.state,
@@ -50,7 +50,7 @@ impl<'a> Listed<'a> {
             self.attempts.to_string(),
             or_dash(self.next_due),
             or_dash(self.last_error),
-            self.alert_id.to_string(),
+            or_dash(self.alert_id),
         ]
     }
 }
@@ -81,7 +81,7 @@ impl<'a> Detail<'a> {
         let Listed { id, alert_id, subject, channel, state, attempts, next_due, last_error } = self.delivery;
         output.pairs(&[
             ("id", id.to_string()),
-            ("alert", alert_id.to_string()),
+            ("alert", or_dash(alert_id)),
             ("subject", subject.to_owned()),
             ("channel", channel.as_str().to_owned()),
             ("state", state.to_string()),

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use redis::Pipeline;
-use serde::{Deserialize, Serialize};
+use clap::Args;
+use serde::Serialize;
 
+use crate::channels::webhook::secret::generate;
+use crate::channels::{self, InvalidContact, email, webhook};
 use crate::config::{Config, nearest};
-use crate::contacts::check::{self, ContactFault};
-use crate::contacts::store::Fields;
+use crate::contacts::edit::{MergeReport, NamedContact, NotAnArray, SecretSource, UnnamedContacts};
+use crate::contacts::store::FieldChanges;
 use crate::contacts::stored;
-use crate::contacts::{Contact, Endpoint};
+use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;
-use crate::transport::secret::generate;
-use crate::types::{Channel, ContactId, Metric, Percent, Secret, Subject, Units, keys};
+use crate::types::{Metric, Percent, Secret, Subject, Units};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,9 +27,39 @@ pub enum Setting<T> {
     Clear,
 }
 
-/// A change of one subject, judged and ready to be written.
+/// `--replace-all-contacts`, for verbs that name contacts.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ReplacedContactsArgs {
+    /// Where contacts are named, also replace those that the subject's side added, and those that can't be read
+    #[arg(long)]
+    pub replace_all_contacts: bool,
+}
+
+impl ReplacedContactsArgs {
+    /// What becomes of stored contacts that are not named.
+    #[must_use]
+    pub const fn unnamed(&self) -> UnnamedContacts {
+        if self.replace_all_contacts { UnnamedContacts::RemoveAll } else { UnnamedContacts::RemoveOperators }
+    }
+}
+
+/// What happens to the contacts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ContactsChange {
+    /// They stay as they are.
+    #[default]
+    Keep,
+    /// They are removed, so that the fallback contacts hold.
+    Clear,
+    /// They are removed, and these are written.
+    Replace(NamedContacts),
+    /// These are merged into the stored ones by address, see [`ContactArray::merge`].
+    Merge(NamedContacts, UnnamedContacts),
+}
+
+/// A change of one subject, checked and ready to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct SubjectChange {
     /// Who.
     pub subject: Subject,
     /// The plan.
@@ -39,25 +70,22 @@ pub struct Change {
     pub limits: BTreeMap<Metric, Setting<Units>>,
     /// The thresholds.
     pub thresholds: Setting<Vec<Percent>>,
-    /// The whole list of contacts.
-    pub contacts: Setting<Vec<Contact>>,
-    /// Those secrets in it that were made here, because none was named.
+    /// The contacts.
+    pub contacts: ContactsChange,
+}
+
+/// A change whose contacts were merged into those that are stored.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MergedChange {
+    /// The fields as they are written.
+    pub fields: FieldChanges,
+    /// The secrets that were generated and are used: nobody has seen them yet.
     pub generated: Vec<GeneratedSecret>,
-    /// What becomes of the secrets that are stored for the same webhooks.
-    pub stored_secrets: StoredSecrets,
+    /// What was kept of the stored contacts.
+    pub report: MergeReport,
 }
 
-/// What becomes of a stored secret whose webhook is named again, without a secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StoredSecrets {
-    /// It is kept: the receiver checks with it.
-    #[default]
-    Keep,
-    /// It goes with all contacts, which are cleared first.
-    Clear,
-}
-
-impl Change {
+impl SubjectChange {
     /// A change of nothing so far.
     #[must_use]
     pub const fn of(subject: Subject) -> Self {
@@ -67,118 +95,81 @@ impl Change {
             timezone: Setting::Keep,
             limits: BTreeMap::new(),
             thresholds: Setting::Keep,
-            contacts: Setting::Keep,
-            generated: Vec::new(),
-            stored_secrets: StoredSecrets::Keep,
+            contacts: ContactsChange::Keep,
         }
     }
 
-    /// Takes contacts as named; none leaves those that are there.
-    pub fn name_contacts(&mut self, named: NamedContacts) {
-        if !named.contacts.is_empty() {
-            self.contacts = Setting::Set(named.contacts);
-            self.generated = named.generated;
+    /// Whether it depends on the stored contacts.
+    #[must_use]
+    pub const fn depends_on_stored(&self) -> bool {
+        matches!(self.contacts, ContactsChange::Merge(..))
+    }
+
+    /// The contacts that it names.
+    #[must_use]
+    pub fn named_contacts(&self) -> &[NamedContact] {
+        match &self.contacts {
+            ContactsChange::Keep | ContactsChange::Clear => &[],
+            ContactsChange::Replace(named) | ContactsChange::Merge(named, _) => &named.contacts,
         }
     }
 
-    /// Whether a stored secret may take the place of one that was made here.
-    #[must_use]
-    pub fn depends_on_stored(&self) -> bool {
-        !self.generated.is_empty() && self.stored_secrets == StoredSecrets::Keep
-    }
-
-    /// The change where `stored` is the field of contacts: each webhook without a named secret keeps the one that is stored for its
-    /// URL. One that can't sign is no secret: no receiver ever checked with it. Pure.
-    #[must_use]
-    pub fn keeping(&self, stored: &[u8]) -> Self {
-        let mut kept = self.clone();
-        let Setting::Set(contacts) = &mut kept.contacts else { return kept };
-        let stored = StoredWebhook::read(stored);
-        kept.generated.retain(|generated| {
-            let Some(secret) = StoredWebhook::secret_of(&stored, &generated.url) else { return true };
-            // Our own, from a try whose answer was lost: nobody has seen it yet.
-            if secret == generated.secret {
-                return true;
+    /// The fields that it writes where `stored` is the field of contacts (empty where there is none, or where the change does not
+    /// depend on it). Pure.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAnArray`], when the stored contacts can be neither merged nor kept.
+    pub fn merged(&self, stored: &[u8]) -> Result<MergedChange, NotAnArray> {
+        let mut merged = MergedChange { fields: self.settings(), ..MergedChange::default() };
+        let (named, unnamed, stored) = match &self.contacts {
+            ContactsChange::Keep => return Ok(merged),
+            ContactsChange::Clear => {
+                merged.fields.cleared.push(stored::CONTACTS.to_owned());
+                return Ok(merged);
             }
-            for contact in contacts.iter_mut() {
-                if let Endpoint::Webhook { url, secret: made } = &mut contact.endpoint
-                    && *url == generated.url
-                {
-                    *made = Secret::new(secret.to_owned());
-                }
+            ContactsChange::Replace(named) => (named, UnnamedContacts::RemoveAll, &[][..]),
+            // What is removed need not be readable.
+            ContactsChange::Merge(named, UnnamedContacts::RemoveAll) if ContactArray::parse(stored).is_err() => {
+                (named, UnnamedContacts::RemoveAll, &[][..])
             }
-            false
-        });
-        kept
+            ContactsChange::Merge(named, unnamed) => (named, *unnamed, stored),
+        };
+        let mut array = ContactArray::parse(stored)?;
+        merged.report = array.merge(&named.contacts, unnamed, |contact| channels::check_contact(contact).is_ok());
+        merged.fields.set.push((stored::CONTACTS.to_owned(), array.to_stored()));
+        // One that is stored already is our own, from a try whose answer was lost: nobody has seen it yet.
+        let is_replaced = |generated: &GeneratedSecret| {
+            let kept = merged.report.kept_secrets.iter().filter(|kept| kept.address() == generated.url);
+            kept.filter_map(Contact::secret).any(|kept| kept.reveal() != generated.secret)
+        };
+        merged.generated = named.generated.iter().filter(|generated| !is_replaced(generated)).cloned().collect();
+        Ok(merged)
     }
 
     /// The names of the fields that change, in words for people.
     #[must_use]
-    pub fn named(&self) -> Vec<String> {
-        let Fields { set, cleared } = self.fields();
-        set.into_iter().map(|(name, _)| name).chain(cleared).collect()
+    pub fn field_names(&self) -> Vec<String> {
+        let FieldChanges { set, cleared } = self.settings();
+        let contacts = (self.contacts != ContactsChange::Keep).then(|| stored::CONTACTS.to_owned());
+        set.into_iter().map(|(name, _)| name).chain(cleared).chain(contacts).collect()
     }
 
-    /// Adds the commands that write this change. Writing it twice changes nothing more.
-    pub fn write(&self, pipeline: &mut Pipeline) {
-        let key = keys::subject(&self.subject);
-        let Fields { set, cleared } = self.fields();
-        if !set.is_empty() {
-            let command = pipeline.cmd("HSET").arg(&key);
-            for (name, value) in &set {
-                command.arg(name).arg(value);
-            }
-            pipeline.ignore();
-        }
-        if !cleared.is_empty() {
-            pipeline.cmd("HDEL").arg(&key).arg(&cleared).ignore();
-        }
-    }
-
-    /// The fields as they are written.
-    pub(super) fn fields(&self) -> Fields {
-        let mut fields = Fields::default();
+    /// The fields beside the contacts.
+    fn settings(&self) -> FieldChanges {
+        let mut fields = FieldChanges::default();
         take(&mut fields, record::PLAN, &self.plan, Clone::clone);
         take(&mut fields, record::TIMEZONE, &self.timezone, Clone::clone);
         for (metric, limit) in &self.limits {
             take(&mut fields, &record::limit_field(metric), limit, ToString::to_string);
         }
         take(&mut fields, record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
-        take(&mut fields, stored::CONTACTS, &self.contacts, |contacts| stored::write_contacts(contacts));
         fields
     }
 }
 
-/// A webhook among stored contacts. Read by itself: another contact that can't be read must not cost its secret.
-#[derive(Debug, Deserialize)]
-struct StoredWebhook {
-    id: Option<ContactId>,
-    url: String,
-    secret: String,
-    verified: Option<bool>,
-}
-
-impl StoredWebhook {
-    fn read(contacts: &[u8]) -> Vec<Self> {
-        let contacts: Vec<serde_json::Value> = serde_json::from_slice(contacts).unwrap_or_default();
-        let webhooks = contacts.into_iter().filter(|contact| contact["channel"] == Channel::Webhook.as_str());
-        webhooks.filter_map(|webhook| serde_json::from_value(webhook).ok()).collect()
-    }
-
-    /// The secret that signs for this URL. The platform may have given the contact an id of its own; among several for one URL the
-    /// one with our id is ours. One that nobody has confirmed never signed an alert, so it comes last.
-    fn secret_of<'a>(stored: &'a [Self], url: &str) -> Option<&'a str> {
-        let ours = Contact::webhook(url, Secret::new(String::new())).id;
-        let of_url = stored.iter().filter(|webhook| webhook.url == url);
-        let signing = of_url.filter(|webhook| check::check_secret(&webhook.secret).is_ok());
-        let first = signing
-            .min_by_key(|webhook| (webhook.verified == Some(false), webhook.id.as_ref().is_some_and(|id| *id != ours)));
-        first.map(|webhook| webhook.secret.as_str())
-    }
-}
-
 /// Adds one setting to the fields that are written.
-fn take<T>(fields: &mut Fields, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
+fn take<T>(fields: &mut FieldChanges, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
     match setting {
         Setting::Keep => {}
         Setting::Set(value) => fields.set.push((name.to_owned(), write(value))),
@@ -204,16 +195,16 @@ pub struct GeneratedSecret {
     pub secret: String,
 }
 
-/// Contacts as they will be written, and the secrets that nobody has seen yet.
+/// The contacts that were named, and the secrets that nobody has seen yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamedContacts {
-    /// The whole list.
-    pub contacts: Vec<Contact>,
+    /// The contacts.
+    pub contacts: Vec<NamedContact>,
     /// Secrets of those among them that named none.
     pub generated: Vec<GeneratedSecret>,
 }
 
-/// Makes contacts of what was named, and judges each.
+/// Makes contacts of what was named, and checks each.
 ///
 /// # Errors
 ///
@@ -221,26 +212,33 @@ pub struct NamedContacts {
 pub fn contacts(emails: &[String], webhooks: Vec<NamedWebhook>) -> Result<NamedContacts, String> {
     let mut named = NamedContacts::default();
     for email in emails {
-        named.add(Contact::email(email))?;
+        named.add(Contact::email(email), SecretSource::Named)?;
     }
     for NamedWebhook { url, secret } in webhooks {
+        let source = if secret.is_some() { SecretSource::Named } else { SecretSource::Generated };
         let secret = secret.unwrap_or_else(|| {
             let secret = generate().reveal().to_owned();
             named.generated.push(GeneratedSecret { url: url.clone(), secret: secret.clone() });
             secret
         });
-        named.add(Contact::webhook(&url, Secret::new(secret)))?;
+        named.add(Contact::webhook(&url, Secret::new(secret)), source)?;
     }
     Ok(named)
 }
 
 impl NamedContacts {
-    fn add(&mut self, contact: Contact) -> Result<(), String> {
-        check::check(&contact).map_err(|fault| fault.to_string())?;
-        if self.contacts.iter().any(|other| other.id == contact.id) {
+    /// What becomes of the stored contacts when these are merged into them; naming none leaves them as they are.
+    #[must_use]
+    pub fn into_change(self, unnamed: UnnamedContacts) -> ContactsChange {
+        if self.contacts.is_empty() { ContactsChange::Keep } else { ContactsChange::Merge(self, unnamed) }
+    }
+
+    fn add(&mut self, contact: Contact, secret: SecretSource) -> Result<(), String> {
+        channels::check_contact(&contact).map_err(|error| error.to_string())?;
+        if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
             return Err(format!("contact {} is named twice", contact.address()));
         }
-        self.contacts.push(contact);
+        self.contacts.push(NamedContact { contact, secret });
         Ok(())
     }
 }
@@ -275,63 +273,40 @@ pub fn limit(text: &str) -> Result<Setting<Units>, String> {
 ///
 /// # Errors
 ///
-/// [`ContactFault`].
-pub fn address(text: &str) -> Result<String, ContactFault> {
-    check::check_address(text).map(|()| text.to_owned())
+/// [`InvalidContact`].
+pub fn address(text: &str) -> Result<String, InvalidContact> {
+    email::address::check(text).map(|()| text.to_owned())
 }
 
 /// Judges a receiver's URL on the command line.
 ///
 /// # Errors
 ///
-/// [`ContactFault`].
-pub fn url(text: &str) -> Result<String, ContactFault> {
-    check::check_url(text).map(|()| text.to_owned())
+/// [`InvalidContact`].
+pub fn url(text: &str) -> Result<String, InvalidContact> {
+    webhook::url::check(text).map(|()| text.to_owned())
 }
 
-/// What an operator should know about a change that is legal: contacts that no attempt will reach as things are configured, or that
+/// What an operator should know about contacts that are legal: those that no attempt will reach as things are configured, or that
 /// not every mail server takes.
 #[must_use]
-pub fn warnings(change: &Change, config: &Config) -> Vec<String> {
-    let Setting::Set(contacts) = &change.contacts else { return Vec::new() };
+pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
-        let address = contact.address();
-        match contact.endpoint {
-            Endpoint::Webhook { .. } if address.starts_with("http://") && !config.webhook.allow_http => {
-                Some(format!("{address} is plain http, which webhook.allow_http = false refuses"))
-            }
-            Endpoint::Email { .. } if check::needs_smtputf8(address) => Some(format!(
-                "{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 takes it"
-            )),
-            Endpoint::Webhook { .. } | Endpoint::Email { .. } => None,
-        }
+        let definition = channels::definition(contact.channel())?;
+        (definition.warning)(contact.address(), config.channel_settings())
     };
-    contacts.iter().filter_map(warning).collect()
+    contacts.iter().filter_map(|named| warning(&named.contact)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A secret that somebody proposed through the API must not take the place of the one that the receiver checks with.
-    #[test]
-    fn the_secret_of_a_verified_webhook_is_kept_before_that_of_an_unverified_one() {
-        let (old, new) = (generate(), generate());
-        let url = "https://x.test/";
-        let ours = Contact::webhook(url, Secret::default()).id;
-        let stored = serde_json::json!([
-            {"id": ours, "channel": "webhook", "url": url, "secret": new.reveal(), "verified": false},
-            {"id": "main", "channel": "webhook", "url": url, "secret": old.reveal()},
-        ]);
-        let kept = StoredWebhook::read(stored.to_string().as_bytes());
-        assert_eq!(StoredWebhook::secret_of(&kept, url), Some(old.reveal()));
-    }
-
     /// A generated secret must pass the check that every other secret passes, and be another one each time.
     #[test]
     fn generated_secrets_are_valid_and_differ() {
         let (first, second) = (generate(), generate());
-        assert_eq!(check::check_secret(first.reveal()), Ok(()));
+        assert_eq!(webhook::secret::check(first.reveal()), Ok(()));
         assert_ne!(first, second);
     }
 }

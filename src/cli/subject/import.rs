@@ -9,13 +9,15 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting};
-use super::rows::{Line, Row, Rows, RowsFormat};
-use super::store::{self, Stored};
+use super::change::{self, GeneratedSecret, NamedWebhook, ReplacedContactsArgs, Setting, SubjectChange};
+use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
+use super::set;
+use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::cli::progress::{self, Counted};
 use crate::config::Config;
+use crate::contacts::edit::UnnamedContacts;
 use crate::subjects::record;
 use crate::terminal::hint::{self, Hint as _};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
@@ -34,7 +36,7 @@ Each line changes what it names, as `subject set` does: an empty cell \
     leaves its setting alone, `none` removes a limit.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
     webhook_secret belongs to the nth webhook. Where it is absent, the stored one is kept, and for a new webhook one is \
-    generated and printed.
+    generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
 Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
 
 Examples:
@@ -43,12 +45,15 @@ Examples:
   printf 'subject,plan,email\\nalice,free,a@b.test\\n' | quotabell subject import -
   echo '{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,90]}' | quotabell subject import -"
 )]
-pub struct ImportArgs {
+pub struct SubjectImportArgs {
     /// The file, or - for stdin
     pub file: PathBuf,
     /// How the file is written: csv or jsonl [default: jsonl when it begins with {, else csv]
     #[arg(long = "as", value_enum, value_name = "FORMAT", hide_possible_values = true)]
-    pub written_as: Option<RowsFormat>,
+    pub written_as: Option<ImportFormat>,
+    /// Which stored contacts the named ones replace.
+    #[command(flatten)]
+    pub replaced: ReplacedContactsArgs,
     /// Only check every line
     #[arg(long)]
     pub dry_run: bool,
@@ -74,17 +79,17 @@ struct BadLine {
 
 /// What `--json` prints.
 #[derive(Debug, Default, Serialize)]
-struct Summary {
+struct ImportSummary {
     dry_run: bool,
     imported: u64,
     bad: Vec<BadLine>,
     webhook_secrets: Vec<SubjectSecret>,
 }
 
-/// A judged line that waits to be written.
-struct Judged {
+/// A line that was checked and waits to be written.
+struct CheckedLine {
     line: u64,
-    change: Change,
+    change: SubjectChange,
 }
 
 /// Imports the file.
@@ -92,7 +97,7 @@ struct Judged {
 /// # Errors
 ///
 /// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or stdout.
-pub async fn run(args: ImportArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = (!args.dry_run).then(|| connect::redis(&config)).transpose()?;
     let (input, bar) = open(&args.file)?;
@@ -102,8 +107,9 @@ pub async fn run(args: ImportArgs, context: &CliContext) -> anyhow::Result<()> {
         format: args.format.format(),
         output: Output::stdout(),
         bar,
+        unnamed: args.replaced.unnamed(),
         waiting: Vec::new(),
-        summary: Summary { dry_run: args.dry_run, ..Summary::default() },
+        summary: ImportSummary { dry_run: args.dry_run, ..ImportSummary::default() },
     };
     let read = import.read_all(input, args.written_as).await;
     // Whatever stopped the reading: lines that were good until then are imported, and their secrets printed.
@@ -129,22 +135,23 @@ struct Import<'a> {
     format: Format,
     output: Output,
     bar: ProgressBar,
-    waiting: Vec<Judged>,
-    summary: Summary,
+    unnamed: UnnamedContacts,
+    waiting: Vec<CheckedLine>,
+    summary: ImportSummary,
 }
 
 impl Import<'_> {
-    async fn read_all(&mut self, input: Box<dyn BufRead>, format: Option<RowsFormat>) -> anyhow::Result<()> {
+    async fn read_all(&mut self, input: Box<dyn BufRead>, format: Option<ImportFormat>) -> anyhow::Result<()> {
         let format_hint = "`quotabell subject import --help` shows both formats";
-        let mut rows = Rows::new(input, format).hint(format_hint)?;
-        while let Some(Line { number, row }) = rows.next_line().hint(format_hint)? {
-            match row.and_then(|row| judge(row, self.config)) {
+        let mut rows = ImportReader::new(input, format).hint(format_hint)?;
+        while let Some(ImportLine { number, row }) = rows.next_line().hint(format_hint)? {
+            match row.and_then(|row| check(row, self.config, self.unnamed)) {
                 Ok(change) => {
                     // One that another client delays is written after its neighbours: never after a later line of its own subject.
-                    if self.waiting.iter().any(|judged| judged.change.subject == change.subject) {
+                    if self.waiting.iter().any(|checked| checked.change.subject == change.subject) {
                         self.write_waiting().await?;
                     }
-                    self.waiting.push(Judged { line: number, change });
+                    self.waiting.push(CheckedLine { line: number, change });
                 }
                 Err(error) => self.report(number, error),
             }
@@ -166,35 +173,42 @@ impl Import<'_> {
             return Ok(());
         }
         let client = redis.client();
-        let all = match store::prepare(client, waiting.iter().map(|judged| &judged.change)).await {
+        let all = match store::prepare(client, waiting.iter().map(|checked| &checked.change)).await {
             Ok(prepared) => store::write(client, prepared).await,
             Err(error) => Err(error),
         };
         let mut all = all.unwrap_or_default().into_iter();
-        let what = |judged: &Judged| format!("write line {}, subject {}", judged.line, judged.change.subject);
         let mut failures = Vec::new();
-        for judged in waiting {
-            let stored = match all.next() {
-                Some(Stored::Written(generated)) => Stored::Written(generated),
-                _ => match store::one(client, &judged.change).await.map_err(connect::first_failure) {
+        for CheckedLine { line, change } in waiting {
+            let subject = &change.subject;
+            let what = format!("write line {line}, subject {subject}");
+            let write = match all.next() {
+                Some(write @ (SubjectWrite::Written(_) | SubjectWrite::NotAnArray)) => write,
+                _ => match store::write_one(client, &change).await.map_err(connect::first_failure) {
                     Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                        failures.push((judged.line, format!("subject {}: {error}", judged.change.subject)));
+                        failures.push((line, format!("subject {subject}: {error}")));
                         continue;
                     }
-                    reply => redis.judged(what(&judged), reply)?,
+                    reply => redis.judged(what, reply)?,
                 },
             };
-            let subject = judged.change.subject;
-            let Stored::Written(generated) = stored else {
-                let why = format!("subject {subject}: another client changes its contacts all the time");
-                failures.push((judged.line, why));
-                continue;
+            let why = match write {
+                SubjectWrite::Written(merged) => {
+                    if let Some(warning) = set::unreadable_line(&merged.report) {
+                        self.bar.suspend(|| say(format_args!("line {line}: {warning}")));
+                    }
+                    self.summary.imported += 1;
+                    let secrets = merged.generated.into_iter();
+                    let secrets = secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated });
+                    self.summary.webhook_secrets.extend(secrets);
+                    continue;
+                }
+                SubjectWrite::Conflict => "another client changes its contacts all the time",
+                SubjectWrite::NotAnArray => {
+                    "its stored contacts are not a JSON array: --replace-all-contacts replaces them"
+                }
             };
-            self.summary.imported += 1;
-            let secrets = generated.into_iter();
-            self.summary
-                .webhook_secrets
-                .extend(secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated }));
+            failures.push((line, format!("subject {subject}: {why}")));
         }
         failures.into_iter().for_each(|(line, error)| self.report(line, error));
         self.print_secrets()
@@ -220,7 +234,7 @@ impl Import<'_> {
 
     fn finish(mut self, outcome: anyhow::Result<()>, file: &Path) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
-        let Summary { dry_run, imported, .. } = self.summary;
+        let ImportSummary { dry_run, imported, .. } = self.summary;
         let bad = self.summary.bad.len();
         if self.format == Format::Json {
             self.output.json(&self.summary)?;
@@ -239,10 +253,10 @@ impl Import<'_> {
     }
 }
 
-/// Judges what a line names.
-fn judge(row: Row, config: &Config) -> Result<Change, String> {
+/// Checks what a line names.
+fn check(row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<SubjectChange, String> {
     let subject = row.subject.ok_or("no subject")?;
-    let mut change = Change::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
+    let mut change = SubjectChange::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
     if let Some(plan) = row.plan {
         change.plan = Setting::Set(change::plan(config, &plan)?);
     }
@@ -257,8 +271,9 @@ fn judge(row: Row, config: &Config) -> Result<Change, String> {
     if let Some(thresholds) = row.thresholds {
         change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);
     }
-    change.name_contacts(change::contacts(&row.emails, webhooks_of(row.webhooks, row.webhook_secrets)?)?);
-    if change.named().is_empty() {
+    let named = change::contacts(&row.emails, webhooks_of(row.webhooks, row.webhook_secrets)?)?;
+    change.contacts = named.into_change(unnamed);
+    if change.field_names().is_empty() {
         return Err(format!("nothing to set for {}", change.subject));
     }
     Ok(change)

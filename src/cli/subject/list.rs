@@ -3,7 +3,7 @@
 use clap::Args;
 use redis::RedisResult;
 
-use super::show::{HEADING, RawField, Shown};
+use super::show::{HEADING, RawField, SubjectView};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::config::Config;
@@ -26,7 +26,7 @@ Examples:
   quotabell subject list --limit 20
   quotabell subject list --json | jq -r 'select(.contacts == []) | .subject'"
 )]
-pub struct ListArgs {
+pub struct SubjectListArgs {
     /// Only the first N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
@@ -40,7 +40,7 @@ pub struct ListArgs {
 /// # Errors
 ///
 /// A bad configuration, Redis, or stdout.
-pub async fn run(args: ListArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config)?;
     let keys = scan(&redis).await?;
@@ -56,7 +56,7 @@ pub async fn run(args: ListArgs, context: &CliContext) -> anyhow::Result<()> {
         match args.format.format() {
             Format::Json => shown.iter().try_for_each(|shown| output.json(shown))?,
             Format::Table if shown.is_empty() => {}
-            Format::Table => output.rows(&mut table, &shown.iter().map(Shown::row).collect::<Vec<_>>())?,
+            Format::Table => output.rows(&mut table, &shown.iter().map(SubjectView::row).collect::<Vec<_>>())?,
         }
     }
     if printed == 0 && args.format.format() == Format::Table {
@@ -86,7 +86,7 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 /// The subjects of these keys, without those that are gone meanwhile; names on stderr each key that is no hash.
-async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Result<Vec<Shown>> {
+async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Result<Vec<SubjectView>> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for key in keys {
@@ -103,7 +103,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Resul
             fields => {
                 let fields = redis.judged("read subjects", fields)?;
                 if !fields.is_empty() {
-                    shown.push(Shown::of(&key[SUBJECT_PREFIX.len()..], &fields, config));
+                    shown.push(SubjectView::of(&key[SUBJECT_PREFIX.len()..], &fields, config));
                 }
             }
         }

@@ -6,9 +6,9 @@ use crate::cli::context::CliContext;
 
 pub mod change;
 pub mod import;
+pub mod import_reader;
 pub mod list;
 pub mod remove;
-pub mod rows;
 pub mod set;
 pub mod show;
 pub mod store;
@@ -25,15 +25,15 @@ pub struct SubjectArgs {
 #[derive(Debug, Subcommand)]
 pub enum SubjectAction {
     /// Set a subject's plan, time zone, limits, thresholds and contacts
-    Set(set::SetArgs),
+    Set(set::SubjectSetArgs),
     /// Show what is set for one subject
-    Show(show::ShowArgs),
+    Show(show::SubjectShowArgs),
     /// List every subject for which something is set
-    List(list::ListArgs),
+    List(list::SubjectListArgs),
     /// Remove what is set for subjects: they have the default plan again
-    Remove(remove::RemoveArgs),
+    Remove(remove::SubjectRemoveArgs),
     /// Set many subjects from a CSV or JSON Lines file
-    Import(import::ImportArgs),
+    Import(import::SubjectImportArgs),
 }
 
 /// Does what the action says.

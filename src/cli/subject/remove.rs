@@ -18,7 +18,7 @@ Examples:
   quotabell subject remove alice
   quotabell subject remove alice bob"
 )]
-pub struct RemoveArgs {
+pub struct SubjectRemoveArgs {
     /// Who
     #[arg(required = true, value_name = "SUBJECT")]
     pub subjects: Vec<Subject>,
@@ -29,7 +29,7 @@ pub struct RemoveArgs {
 /// # Errors
 ///
 /// When nothing was set for one of them (the others are removed); a bad configuration or Redis.
-pub async fn run(args: RemoveArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?)?;
     let mut pipeline = redis::pipe();
     for subject in &args.subjects {

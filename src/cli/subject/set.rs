@@ -7,21 +7,26 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::change::{self, Change, GeneratedSecret, NamedWebhook, Setting, StoredSecrets};
-use super::store::{self, Stored};
+use super::change::{
+    self, ContactsChange, GeneratedSecret, MergedChange, NamedWebhook, ReplacedContactsArgs, Setting, SubjectChange,
+};
+use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::config::Config;
+use crate::contacts::edit::MergeReport;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, say};
+use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 use crate::types::{Metric, Percent, Subject, Units, keys};
 
 /// Arguments of `subject set`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Changes only what is named. Naming any contact replaces the whole list; what --clear names is removed first. \
-    The nth --webhook-secret belongs to the nth --webhook; where there is none, the stored one is kept, and for a new webhook \
+#[command(after_help = "Changes only what is named; what --clear names is removed first.
+Naming any contact replaces the contacts that the operator wrote. One that is there already keeps its id, its secret and whether \
+    it is muted. Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
+    changes one contact.
+The nth --webhook-secret belongs to the nth --webhook; where there is none, the stored one is kept, and for a new webhook \
     one is generated and printed.
 
 Examples:
@@ -29,9 +34,8 @@ Examples:
   quotabell subject set alice --limit requests=5000 --limit tokens=none
   quotabell subject set alice --threshold 50 --threshold 90
   quotabell subject set alice --email a@b.test --webhook https://example.com/hook
-  quotabell subject set alice --clear contacts"
-)]
-pub struct SetArgs {
+  quotabell subject set alice --clear contacts")]
+pub struct SubjectSetArgs {
     /// Who: 1 to 256 bytes
     pub subject: Subject,
     /// A plan of the configuration
@@ -55,6 +59,9 @@ pub struct SetArgs {
     /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes
     #[arg(long = "webhook-secret", value_name = "SECRET")]
     pub webhook_secrets: Vec<String>,
+    /// Which stored contacts the named ones replace.
+    #[command(flatten)]
+    pub replaced: ReplacedContactsArgs,
     /// Remove contacts, limits, thresholds, timezone or plan
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
     pub clear: Vec<Clearable>,
@@ -109,7 +116,7 @@ struct Done<'a> {
 /// # Errors
 ///
 /// A bad value, a bad configuration, Redis, or stdout.
-pub async fn run(args: SetArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<()> {
     let format = args.format.format();
     let clear = args.clear.clone();
     let config = context.config()?;
@@ -119,35 +126,72 @@ pub async fn run(args: SetArgs, context: &CliContext) -> anyhow::Result<()> {
         clear_limits(&mut change, &redis).await?;
     }
     let what = format!("set subject {}", change.subject);
-    let Stored::Written(generated) = redis.judged(&what, store::one(redis.client(), &change).await)? else {
-        return Err(hint::failed(
-            format_args!("{what}: another client changes its contacts all the time"),
-            "nothing was written: try again, or find out who writes its contacts",
-        ));
-    };
-    for warning in change::warnings(&change, &config) {
+    let write = redis.judged(&what, store::write_one(redis.client(), &change).await)?;
+    let MergedChange { generated, report, .. } = written(&what, write)?;
+    for note in report_lines(&report) {
+        say(note);
+    }
+    for warning in change::warnings(change.named_contacts(), &config) {
         say(format_args!("warning: {warning}"));
     }
     let mut output = Output::stdout();
     match format {
         Format::Json => {
-            output.json(&Done { subject: &change.subject, changed: change.named(), webhook_secrets: &generated })?;
+            output.json(&Done {
+                subject: &change.subject,
+                changed: change.field_names(),
+                webhook_secrets: &generated,
+            })?;
         }
         Format::Table => {
             for GeneratedSecret { url, secret } in &generated {
                 output.line(format_args!("{secret}  {url}"))?;
             }
-            say(format_args!("set {}: {}", change.subject, change.named().join(", ")));
+            say(format_args!("set {}: {}", change.subject, change.field_names().join(", ")));
         }
     }
     output.finish()
 }
 
-fn change_of(args: SetArgs, config: &Config) -> anyhow::Result<Change> {
+/// What was written, or why nothing was.
+pub(super) fn written(what: &str, write: SubjectWrite) -> anyhow::Result<MergedChange> {
+    match write {
+        SubjectWrite::Written(merged) => Ok(merged),
+        SubjectWrite::Conflict => Err(hint::failed(
+            format_args!("{what}: another client changes its contacts all the time"),
+            "nothing was written: try again, or find out who writes its contacts",
+        )),
+        SubjectWrite::NotAnArray => Err(hint::failed(
+            format_args!("{what}: its stored contacts are not a JSON array"),
+            "nothing was written: repair the field contacts, or name all contacts with --replace-all-contacts",
+        )),
+    }
+}
+
+/// What an operator should know about the contacts that were kept.
+fn report_lines(report: &MergeReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !report.kept_of_subject.is_empty() {
+        let kept: Vec<String> = report.kept_of_subject.iter().map(|contact| printable(contact.address())).collect();
+        lines.push(format!("kept what the subject's side added: {}", kept.join(", ")));
+    }
+    lines.extend(unreadable_line(report));
+    lines
+}
+
+/// A warning about stored elements that no alert can use and that were kept.
+pub(super) fn unreadable_line(report: &MergeReport) -> Option<String> {
+    let kept = report.kept_unreadable;
+    (kept > 0).then(|| {
+        format!("warning: kept what can't be read among the contacts ({kept}), --replace-all-contacts removes it")
+    })
+}
+
+fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectChange> {
     let options = "`quotabell subject set --help` lists the options, with examples";
     let bad = |message: String| hint::usage(message, options);
     let cleared = |what| args.clear.contains(&what);
-    let mut change = Change::of(args.subject);
+    let mut change = SubjectChange::of(args.subject);
     if cleared(Clearable::Plan) {
         change.plan = Setting::Clear;
     }
@@ -171,12 +215,18 @@ fn change_of(args: SetArgs, config: &Config) -> anyhow::Result<Change> {
         true => Setting::Keep,
     };
     let webhooks = webhooks_of(args.webhooks, args.webhook_secrets).map_err(bad)?;
-    if cleared(Clearable::Contacts) {
-        change.contacts = Setting::Clear;
-        change.stored_secrets = StoredSecrets::Clear;
+    let named = change::contacts(&args.emails, webhooks).map_err(bad)?;
+    if args.replaced.replace_all_contacts && named.contacts.is_empty() {
+        return Err(bad(
+            "--replace-all-contacts needs a contact to replace them with, or use --clear contacts".to_owned()
+        ));
     }
-    change.name_contacts(change::contacts(&args.emails, webhooks).map_err(bad)?);
-    if change.named().is_empty() && !cleared(Clearable::Limits) {
+    change.contacts = match cleared(Clearable::Contacts) {
+        true if named.contacts.is_empty() => ContactsChange::Clear,
+        true => ContactsChange::Replace(named),
+        false => named.into_change(args.replaced.unnamed()),
+    };
+    if change.field_names().is_empty() && !cleared(Clearable::Limits) {
         return Err(bad(format!("nothing to set for {}", change.subject)));
     }
     Ok(change)
@@ -207,7 +257,7 @@ fn webhooks_of(urls: Vec<String>, secrets: Vec<String>) -> Result<Vec<NamedWebho
 
 /// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client may set
 /// one more: then both happened, in this order.
-async fn clear_limits(change: &mut Change, redis: &Redis) -> anyhow::Result<()> {
+async fn clear_limits(change: &mut SubjectChange, redis: &Redis) -> anyhow::Result<()> {
     let mut command = redis::cmd("HKEYS");
     command.arg(keys::subject(&change.subject));
     let fields: Vec<Vec<u8>> = redis.query(format_args!("read subject {}", change.subject), &command).await?;

@@ -6,13 +6,14 @@ use clap::Args;
 use serde::Serialize;
 
 use super::change;
+use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::config::{Config, masked_contact};
 use crate::contacts::Contact;
-use crate::contacts::{check, stored};
+use crate::contacts::stored;
 use crate::subjects::SubjectRecord;
-use crate::subjects::record::{FieldError, PLAN, Parsed, write_thresholds};
+use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
 use crate::types::{Metric, Percent, Subject, Units, keys};
@@ -28,7 +29,7 @@ Examples:
   quotabell subject show alice
   quotabell subject show alice --json | jq .limits"
 )]
-pub struct ShowArgs {
+pub struct SubjectShowArgs {
     /// Who
     pub subject: Subject,
     /// How to print.
@@ -38,7 +39,7 @@ pub struct ShowArgs {
 
 /// A subject as it is printed.
 #[derive(Debug, Serialize)]
-pub(super) struct Shown {
+pub(super) struct SubjectView {
     subject: String,
     plan: Option<String>,
     timezone: Option<String>,
@@ -50,11 +51,12 @@ pub(super) struct Shown {
 /// A field and its value, as HGETALL gives them.
 pub(super) type RawField = (Vec<u8>, Vec<u8>);
 
-impl Shown {
+impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
     pub(super) fn of(subject: &[u8], fields: &[RawField], config: &Config) -> Self {
         let subject = lossless(subject);
-        let Parsed { record, mut errors } = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
+        let ParsedRecord { record, mut errors } =
+            SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
         if let Some(Err(why)) = record.plan.as_deref().map(|plan| change::plan(config, plan)) {
             errors.push(FieldError { field: PLAN.to_owned(), why });
         }
@@ -71,7 +73,7 @@ impl Shown {
             say(format_args!("warning: subject {subject:?}: {error}"));
         }
         for contact in &contacts {
-            if let Err(fault) = check::check(contact) {
+            if let Err(fault) = channels::check_contact(contact) {
                 let id = printable(contact.id.as_str());
                 say(format_args!("warning: subject {subject:?}: contact {id}: {fault}"));
             }
@@ -114,7 +116,7 @@ const NOT_SET: &str = "-";
 /// Beside a contact that gets no alerts because nobody has confirmed it.
 const UNVERIFIED: &str = " (unverified)";
 
-/// The columns of [`Shown::row`].
+/// The columns of [`SubjectView::row`].
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
 
 /// Prints the subject.
@@ -122,7 +124,7 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 /// # Errors
 ///
 /// When nothing is set for it; a bad configuration, Redis, or stdout.
-pub async fn run(args: ShowArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
@@ -137,7 +139,7 @@ pub async fn run(args: ShowArgs, context: &CliContext) -> anyhow::Result<()> {
             ),
         ));
     }
-    let shown = Shown::of(args.subject.as_str().as_bytes(), &fields, &config);
+    let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &config);
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&shown)?,
@@ -146,7 +148,7 @@ pub async fn run(args: ShowArgs, context: &CliContext) -> anyhow::Result<()> {
     output.finish()
 }
 
-fn pairs(shown: &Shown) -> Vec<(&'static str, String)> {
+fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
     let mut pairs = vec![
         ("subject", shown.subject.clone()),
         ("plan", shown.plan()),

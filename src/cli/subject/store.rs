@@ -1,36 +1,39 @@
-//! Writes changes of subjects. A webhook that names no secret keeps the one that is stored for its URL: its receiver checks with
-//! that one.
+//! Writes changes of subjects.
 //!
-//! The stored secret is read first, so what depends on it is written only if the contacts are still those that were read. A change
-//! that depends on nothing stored is written as it is. Read next: [`Change::keeping`], which secret is kept, and
+//! Contacts that are named are merged into the stored ones. So the stored ones are read first, and the result is written only if they
+//! are still the same. A change without contacts is written as it is. Read next: [`SubjectChange::merged`], what is kept, and
 //! [`crate::contacts::store`], how it is compared.
 
-use redis::RedisResult;
+use redis::{Pipeline, RedisResult};
 
-use super::change::{Change, GeneratedSecret};
-use crate::contacts::store::{self, TRIES_MAX};
+use super::change::{MergedChange, SubjectChange};
+use crate::contacts::edit::NotAnArray;
+use crate::contacts::store::{self, FieldChanges, TRIES_MAX};
 use crate::contacts::stored;
-use crate::types::keys;
+use crate::types::{Subject, keys};
 use crate::wire::RedisClient;
 
-/// Changes that know the contacts which were stored when they were read.
+/// Changes that were merged into the contacts which were stored when they were read.
 #[derive(Debug)]
-pub struct Prepared(Vec<PreparedChange>);
+pub struct PreparedChanges(Vec<PreparedChange>);
 
 #[derive(Debug)]
 struct PreparedChange {
-    change: Change,
+    subject: Subject,
     /// The contacts that must still be there; `None` where the change does not depend on them.
     read: Option<Vec<u8>>,
+    merged: Result<MergedChange, NotAnArray>,
 }
 
 /// How the writing of one change ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stored {
-    /// It is written, with these secrets that nobody has seen yet.
-    Written(Vec<GeneratedSecret>),
+pub enum SubjectWrite {
+    /// It is written.
+    Written(MergedChange),
     /// Another client changed the contacts since they were read: nothing is written.
-    Changed,
+    Conflict,
+    /// The stored contacts can't be merged: nothing is written.
+    NotAnArray,
 }
 
 /// Reads what the changes depend on. Writes nothing.
@@ -38,8 +41,11 @@ pub enum Stored {
 /// # Errors
 ///
 /// As [`RedisClient::pipe`].
-pub async fn prepare<'a>(client: &RedisClient, changes: impl IntoIterator<Item = &'a Change>) -> RedisResult<Prepared> {
-    let changes: Vec<&Change> = changes.into_iter().collect();
+pub async fn prepare<'a>(
+    client: &RedisClient,
+    changes: impl IntoIterator<Item = &'a SubjectChange>,
+) -> RedisResult<PreparedChanges> {
+    let changes: Vec<&SubjectChange> = changes.into_iter().collect();
     let mut pipeline = redis::pipe();
     store::load(&mut pipeline);
     for change in changes.iter().filter(|change| change.depends_on_stored()) {
@@ -50,14 +56,12 @@ pub async fn prepare<'a>(client: &RedisClient, changes: impl IntoIterator<Item =
         false => Vec::new(),
     };
     let mut contacts = contacts.into_iter().map(Option::unwrap_or_default);
-    let prepared = changes.into_iter().map(|change| match change.depends_on_stored() {
-        true => {
-            let read = contacts.next().unwrap_or_default();
-            PreparedChange { change: change.keeping(&read), read: Some(read) }
-        }
-        false => PreparedChange { change: change.clone(), read: None },
+    let prepared = changes.into_iter().map(|change| {
+        let read = change.depends_on_stored().then(|| contacts.next().unwrap_or_default());
+        let merged = change.merged(read.as_deref().unwrap_or_default());
+        PreparedChange { subject: change.subject.clone(), read, merged }
     });
-    Ok(Prepared(prepared.collect()))
+    Ok(PreparedChanges(prepared.collect()))
 }
 
 /// Writes the changes in one MULTI, and says in their order how each ended. Writing again what was written changes nothing more.
@@ -65,13 +69,14 @@ pub async fn prepare<'a>(client: &RedisClient, changes: impl IntoIterator<Item =
 /// # Errors
 ///
 /// As [`RedisClient::pipe`]: where one subject's key is of another type, the others are written all the same.
-pub async fn write(client: &RedisClient, prepared: Prepared) -> RedisResult<Vec<Stored>> {
+pub async fn write(client: &RedisClient, prepared: PreparedChanges) -> RedisResult<Vec<SubjectWrite>> {
     let mut pipeline = redis::pipe();
     pipeline.atomic();
-    for PreparedChange { change, read } in &prepared.0 {
+    for PreparedChange { subject, read, merged } in &prepared.0 {
+        let Ok(MergedChange { fields, .. }) = merged else { continue };
         match read {
-            None => change.write(&mut pipeline),
-            Some(read) => store::write_if(&mut pipeline, &change.subject, read, &change.fields()),
+            None => write_fields(&mut pipeline, subject, fields),
+            Some(read) => store::write_if(&mut pipeline, subject, read, fields),
         }
     }
     let replies: Vec<String> = match pipeline.cmd_iter().next() {
@@ -79,25 +84,42 @@ pub async fn write(client: &RedisClient, prepared: Prepared) -> RedisResult<Vec<
         None => Vec::new(),
     };
     let mut replies = replies.into_iter();
-    let stored =
-        prepared.0.into_iter().map(|PreparedChange { change, read }| match read.and_then(|_| replies.next()) {
-            Some(reply) if reply != "written" => Stored::Changed,
-            _ => Stored::Written(change.generated),
-        });
-    Ok(stored.collect())
+    let outcome = |PreparedChange { read, merged, .. }: PreparedChange| match merged {
+        Err(NotAnArray) => SubjectWrite::NotAnArray,
+        Ok(merged) => match read.and_then(|_| replies.next()) {
+            Some(reply) if reply != "written" => SubjectWrite::Conflict,
+            _ => SubjectWrite::Written(merged),
+        },
+    };
+    Ok(prepared.0.into_iter().map(outcome).collect())
 }
 
-/// Reads and writes one change, again where another client was quicker; [`Stored::Changed`] only when that never ends.
+/// Adds the commands that write these fields whatever is stored.
+fn write_fields(pipeline: &mut Pipeline, subject: &Subject, fields: &FieldChanges) {
+    let key = keys::subject(subject);
+    if !fields.set.is_empty() {
+        let command = pipeline.cmd("HSET").arg(&key);
+        for (name, value) in &fields.set {
+            command.arg(name).arg(value);
+        }
+        pipeline.ignore();
+    }
+    if !fields.cleared.is_empty() {
+        pipeline.cmd("HDEL").arg(&key).arg(&fields.cleared).ignore();
+    }
+}
+
+/// Reads and writes one change, again where another client was quicker; [`SubjectWrite::Conflict`] only when that never ends.
 ///
 /// # Errors
 ///
 /// As [`prepare`] and [`write()`].
-pub async fn one(client: &RedisClient, change: &Change) -> RedisResult<Stored> {
+pub async fn write_one(client: &RedisClient, change: &SubjectChange) -> RedisResult<SubjectWrite> {
     for _ in 0..TRIES_MAX {
-        let stored = write(client, prepare(client, [change]).await?).await?;
-        if let [written @ Stored::Written(_)] = stored.as_slice() {
-            return Ok(written.clone());
+        let outcomes = write(client, prepare(client, [change]).await?).await?;
+        if let Some(outcome) = outcomes.into_iter().find(|outcome| *outcome != SubjectWrite::Conflict) {
+            return Ok(outcome);
         }
     }
-    Ok(Stored::Changed)
+    Ok(SubjectWrite::Conflict)
 }

@@ -1,0 +1,179 @@
+//! Answers `/v1/check` within a timeout, whatever Redis does.
+//!
+//! Has a connection of its own, so that a check never queues behind a commit. A connection that hangs is noticed by asking for the
+//! server's clock several times a second, not by the checks that wait on it. Read next: [`crate::ledger::check`], the script.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use metrics::{counter, histogram};
+use redis::RedisResult;
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::decision::Recorded;
+use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
+use crate::subjects::SettingsLookup;
+use crate::types::{LogLimiter, meters};
+use crate::wire::{ErrorKind, RedisClient, error_kind};
+
+use super::config::{CheckConfig, OnError};
+
+/// How often the connection is checked.
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(300);
+/// How long the server may take to tell its time before its connection is given up. Longer than any script holds the server.
+const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+/// Failures are logged this often at most: under load there are thousands a second, all for one reason.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Decides checks. Until [`Self::check_connection`] has reached Redis, `check.on_error` decides them all.
+#[derive(Debug)]
+pub struct CheckService {
+    config: CheckConfig,
+    client: Arc<RedisClient>,
+    lookup: SettingsLookup,
+    script: CheckScript,
+    /// Whether Redis answered when it was asked last.
+    is_reachable: AtomicBool,
+    logs: LogLimiter,
+}
+
+/// How a check was decided.
+#[derive(Debug)]
+pub enum CheckOutcome {
+    /// By the subject's limits.
+    Decided(CheckDecision),
+    /// By `check.on_error`: the request may proceed. The event is recorded all the same where Redis answers.
+    FailOpen(Recorded),
+    /// By `check.on_error`: the request may not proceed.
+    FailClosed,
+}
+
+/// Why the limits could not decide.
+#[derive(Debug, thiserror::Error)]
+enum CheckFailure {
+    #[error("Redis does not answer")]
+    Unreachable,
+    #[error("no answer within check.timeout")]
+    Timeout,
+    /// Redis answers; whether the event was recorded.
+    #[error("the subject's settings can't be read and never could")]
+    Unreadable(Recorded),
+    #[error(transparent)]
+    Script(#[from] CheckError),
+}
+
+impl CheckFailure {
+    const fn recorded(&self) -> Recorded {
+        match self {
+            Self::Unreadable(recorded) => *recorded,
+            Self::Unreachable | Self::Timeout | Self::Script(_) => Recorded::No,
+        }
+    }
+}
+
+impl CheckService {
+    /// A service with a connection for checks alone. Connects nowhere yet.
+    #[must_use]
+    pub const fn new(
+        config: CheckConfig,
+        client: Arc<RedisClient>,
+        lookup: SettingsLookup,
+        script: CheckScript,
+    ) -> Self {
+        let logs = LogLimiter::new(LOG_INTERVAL);
+        Self { config, client, lookup, script, is_reachable: AtomicBool::new(false), logs }
+    }
+
+    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`CheckScript::judge`].
+    pub async fn decide(&self, request: &CheckRequest) -> CheckOutcome {
+        let began = Instant::now();
+        let decided = tokio::time::timeout(self.config.timeout, self.decide_by_limits(request)).await;
+        let outcome = match decided.unwrap_or(Err(CheckFailure::Timeout)) {
+            Ok(decision) => CheckOutcome::Decided(decision),
+            Err(failure) => {
+                self.log(request, &failure);
+                match self.config.on_error {
+                    OnError::Allow => CheckOutcome::FailOpen(failure.recorded()),
+                    OnError::Deny => CheckOutcome::FailClosed,
+                }
+            }
+        };
+        histogram!(meters::CHECK_SECONDS).record(began.elapsed());
+        counter!(meters::CHECKS, "decision" => outcome.as_str()).increment(1);
+        outcome
+    }
+
+    async fn decide_by_limits(&self, request: &CheckRequest) -> Result<CheckDecision, CheckFailure> {
+        // Otherwise each of thousands of checks would wait for its own timeout, or connect by itself.
+        if !self.is_reachable.load(Ordering::Relaxed) {
+            return Err(CheckFailure::Unreachable);
+        }
+        let profile = self.lookup.profile(&self.client, &request.subject).await.map_err(CheckError::Redis)?;
+        if profile.is_judged() {
+            return Ok(self.script.judge(&self.client, request, &profile).await?);
+        }
+        let recorded = match self.config.on_error {
+            // Such a subject is counted and not limited.
+            OnError::Allow => self.script.judge(&self.client, request, &profile).await?.recorded,
+            OnError::Deny => Recorded::No,
+        };
+        Err(CheckFailure::Unreadable(recorded))
+    }
+
+    fn log(&self, request: &CheckRequest, failure: &CheckFailure) {
+        let fault = match failure {
+            // The look-up has named the subject and the field, and one such subject must not hide that Redis is away.
+            CheckFailure::Unreadable(_) => return,
+            CheckFailure::Script(CheckError::Redis(error)) => error_kind(error).as_str(),
+            CheckFailure::Script(_) => "other",
+            CheckFailure::Unreachable | CheckFailure::Timeout => "away",
+        };
+        let Some(others) = self.logs.admit((), Instant::now()) else { return };
+        let (on_error, timeout) = (self.config.on_error, self.config.timeout);
+        tracing::warn!(
+            error = %failure, fault, subject = %request.subject, metric = %request.metric, others, ?on_error, ?timeout,
+            "a check could not be judged; others: as many more since the last of these lines"
+        );
+    }
+
+    /// Checks the connection repeatedly until stopped.
+    pub async fn watch_connection(&self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            self.check_connection().await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(HEALTH_CHECK_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Asks for the server's time: connects before the first check needs it, sets the clock that the script guesses by, and drops a
+    /// connection that hangs.
+    pub async fn check_connection(&self) {
+        let time: RedisResult<(i64, i64)> = self.client.query_within(HEALTH_CHECK_TIMEOUT, &redis::cmd("TIME")).await;
+        if let Ok((seconds, micros)) = &time {
+            self.script.clock().set(seconds * 1000 + micros / 1000);
+        }
+        let is_unreachable = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
+        self.is_reachable.store(!time.as_ref().is_err_and(is_unreachable), Ordering::Relaxed);
+    }
+}
+
+impl CheckOutcome {
+    /// Every label of [`Self::as_str`].
+    pub const LABELS: [&str; 5] = ["allowed", "denied_window", "denied_day", "error_allowed", "error_denied"];
+
+    /// The outcome as a label. Where both limits refuse it is the day's, which lasts longer.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        let [allowed, denied_window, denied_day, error_allowed, error_denied] = Self::LABELS;
+        match self {
+            Self::Decided(decision) if decision.is_allowed() => allowed,
+            Self::Decided(decision) if decision.day.is_some_and(|day| !day.is_admitted()) => denied_day,
+            Self::Decided(_) => denied_window,
+            Self::FailOpen(_) => error_allowed,
+            Self::FailClosed => error_denied,
+        }
+    }
+}

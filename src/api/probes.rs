@@ -1,0 +1,31 @@
+//! Routes for probes and scrapers: health, readiness, metrics. Open to everybody who reaches the port.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::state::ApiState;
+
+/// The version of the Prometheus text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// `GET /healthz`
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// `GET /readyz`
+pub(super) async fn readyz(State(api): State<Arc<ApiState>>) -> Response {
+    match api.readiness.check().await {
+        Ok(()) => (StatusCode::OK, "ready\n").into_response(),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")).into_response(),
+    }
+}
+
+/// `GET /metrics`
+pub(super) async fn metrics(State(api): State<Arc<ApiState>>) -> Response {
+    api.gauges.refresh(&api.readiness).await;
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], api.recorder.render()).into_response()
+}

@@ -1,0 +1,26 @@
+//! What the handlers share.
+
+use std::sync::Arc;
+
+use super::check_service::CheckService;
+use super::gauges::Gauges;
+use super::ready::Readiness;
+use super::token::Token;
+use crate::verification::VerificationService;
+
+/// What the handlers share.
+#[derive(Debug)]
+pub struct ApiState {
+    /// Whether the daemon is ready.
+    pub readiness: Arc<Readiness>,
+    /// Gauges that are read from Redis at each scrape.
+    pub gauges: Gauges,
+    /// The counters of this process.
+    pub recorder: metrics_exporter_prometheus::PrometheusHandle,
+    /// The token that callers need, where the operator has set one.
+    pub token: Option<Token>,
+    /// Decides checks.
+    pub checks: Arc<CheckService>,
+    /// Contacts that a subject's own side adds, and their verification.
+    pub verification: VerificationService,
+}

@@ -1,0 +1,140 @@
+//! Caps: whether a message may leave now, and when to ask again where it may not.
+//!
+//! Which cap holds for which contact is the channel's to say; here it is asked. The limiters of [`crate::throttle`] keep their counts in
+//! Redis, so that a cap holds for all daemons together. Never sends and never waits. A cap is a promise: where Redis can't be asked,
+//! nothing leaves. Read next: [`super::retry_spacing`].
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::counter;
+use redis::{RedisError, RedisResult};
+use tokio::time::Instant;
+
+use super::retry_spacing::{RefusedByCap, RetrySpacing, jitter_max};
+use super::set::Channels;
+use crate::contacts::Contact;
+use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
+use crate::types::{Channel, Keys, LogLimiter, Rate, Units, duration, meters};
+use crate::wire::backoff::BackoffPolicy;
+use crate::wire::{ErrorKind, RedisClient, error_kind};
+
+/// The same thing is logged at most this often: a cap that is full and a key that is broken concern every delivery they hold back.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Asks the limiters.
+#[derive(Debug)]
+pub struct Caps {
+    client: Arc<RedisClient>,
+    keys: Keys,
+    spacing: Mutex<RetrySpacing>,
+    log_limiter: LogLimiter<LogSubject>,
+}
+
+/// The cap that holds for messages to one contact.
+#[derive(Debug, Clone)]
+pub struct ContactCap {
+    /// So many messages in a window.
+    pub rate: Rate,
+    /// What counts them.
+    pub limiter: CapLimiter,
+    /// Where they are counted.
+    pub key: String,
+    /// The key as a log may show it: without the destination.
+    pub shown_as: String,
+}
+
+/// What counts the messages of a cap.
+#[derive(Debug, Clone, Copy)]
+pub enum CapLimiter {
+    /// From the first message of a window to its end.
+    Fixed(FixedWindow),
+    /// In any window.
+    Sliding(SlidingWindow),
+}
+
+/// Whether a message may leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapDecision {
+    /// It may: it has been counted.
+    Allowed,
+    /// It may not: the cap is used up.
+    Exhausted {
+        /// When to ask again, jitter included.
+        retry_after: Duration,
+    },
+    /// Redis could not be asked, so it may not.
+    Unknown {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+}
+
+impl CapLimiter {
+    async fn take(self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
+        match self {
+            Self::Fixed(limiter) => limiter.take(client, key, Units::ONE).await,
+            Self::Sliding(limiter) => limiter.take(client, key, Units::ONE).await,
+        }
+    }
+}
+
+impl Caps {
+    /// Caps for the partition of these keys. Connects nowhere.
+    #[must_use]
+    pub fn new(client: Arc<RedisClient>, keys: Keys) -> Self {
+        Self { client, keys, spacing: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
+    }
+
+    /// Counts one message to this contact, if its cap has room; always, if it has no cap. A message that was counted stays counted,
+    /// whatever becomes of it. Not repeatable: a second call counts another.
+    pub async fn take(&self, channels: &Channels, contact: &Contact) -> CapDecision {
+        let channel = contact.channel();
+        let cap = channels.get(channel).and_then(|channel| channel.cap(contact, &self.keys));
+        let Some(cap) = cap else { return CapDecision::Allowed };
+        let asked = cap.limiter.take(&self.client, &cap.key).await;
+        self.decide(channel, &cap, asked)
+    }
+
+    fn decide(&self, channel: Channel, cap: &ContactCap, asked: RedisResult<RateDecision>) -> CapDecision {
+        let now = Instant::now();
+        let admission = match asked {
+            Ok(decision) => decision.admission,
+            Err(error) => {
+                self.log_error(channel, cap, &error, now);
+                return CapDecision::Unknown { retry_after: BackoffPolicy::RECONNECT.max_interval };
+            }
+        };
+        let Admission::Rejected { retry_after } = admission else { return CapDecision::Allowed };
+        // One unit is never more than the limit, so the limiter always knows when.
+        let refused = RefusedByCap { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
+        let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
+        if self.log_limiter.admit(LogSubject::Exhausted(channel), now.into_std()).is_some() {
+            tracing::info!(channel = channel.as_str(), cap = %cap.rate, "a cap is used up: deliveries wait");
+        }
+        let jitter = jitter_max(cap.rate).mul_f64(rand::random());
+        CapDecision::Exhausted { retry_after: duration::whole_ms(wait + jitter) }
+    }
+
+    /// Never the key itself, which may hold the destination: the deliveries that wait lead to their contact.
+    fn log_error(&self, channel: Channel, cap: &ContactCap, error: &RedisError, now: Instant) {
+        counter!(meters::REDIS_ERRORS, "operation" => "throttle").increment(1);
+        let kind = error_kind(error);
+        if self.log_limiter.admit(LogSubject::Error(channel, kind), now.into_std()).is_none() {
+            return;
+        }
+        let (channel, error_kind) = (channel.as_str(), kind.as_str());
+        if kind == ErrorKind::WrongType {
+            tracing::error!(channel, keys = cap.shown_as, %error, "the key of a cap holds something else: its deliveries wait until it is mended");
+        } else {
+            tracing::error!(channel, error_kind, %error, "redis does not answer whether a cap has room: nothing is sent under it; trying again");
+        }
+    }
+}
+
+/// What is logged, at most once for each channel and kind of error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogSubject {
+    Exhausted(Channel),
+    Error(Channel, ErrorKind),
+}

@@ -1,0 +1,31 @@
+//! The section `[email]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::{Units, duration};
+
+/// How e-mail is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmailConfig {
+    /// `smtp://host:port`, `smtps://user:pass@host:465`, `smtp://host:587?tls=required`. A secret, since it may hold a password.
+    /// Empty where a file is named later than any URL.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub smtp_url: String,
+    /// A file whose first line is the URL; wins over `smtp_url`, of which the configuration leaves none beside it.
+    pub smtp_url_file: Option<PathBuf>,
+    /// The From header, `Name <local@domain>`.
+    pub from: String,
+    /// The deadline of one attempt: the whole SMTP conversation.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+    /// A directory whose files replace the embedded templates one by one.
+    pub templates: Option<PathBuf>,
+    /// A PEM file of certificate authorities to trust beside the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The most attempts in a minute, all addresses together; unset: no cap.
+    pub per_minute: Option<Units>,
+}

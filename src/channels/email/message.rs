@@ -1,0 +1,198 @@
+//! The bytes of one mail: headers that stay the same on every attempt, and two parts of the same content.
+//!
+//! Pure. Everything that comes from outside (a subject's name, an address) loses its control characters before lettre sees it,
+//! because lettre panics on them in names and a line break in a header would begin another header.
+
+use std::time::{Duration, SystemTime};
+
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
+use lettre::message::{Mailbox, MultiPart, SinglePart};
+use lettre::{Address, Message};
+
+use super::address::with_ascii_domain;
+use super::error::EmailError;
+
+/// One mail to send.
+#[derive(Debug, Clone, Copy)]
+pub struct Mail<'a> {
+    /// The recipient, `local@domain`, as the subject gave it; judged here.
+    pub to: &'a str,
+    /// What the Message-ID is made of: the delivery's id, so that it is the same on every attempt, or another id for each message.
+    pub message_id: &'a str,
+    /// The alert's id: the header `X-Quotabell-Alert`, for filters and support. `None` where the mail is about none.
+    pub alert_id: Option<&'a str>,
+    /// The Subject header. Control characters become spaces.
+    pub subject_line: &'a str,
+    /// The plain text part.
+    pub text: &'a str,
+    /// The HTML part.
+    pub html: &'a str,
+    /// The Date header: when this attempt starts, Unix seconds.
+    pub now_s: i64,
+}
+
+/// The author: what stands in From, and the domain of every Message-ID.
+#[derive(Debug, Clone)]
+pub(super) struct Author {
+    mailbox: Mailbox,
+}
+
+impl Author {
+    /// Reads `email.from`: `local@domain` or `Name <local@domain>`.
+    ///
+    /// # Errors
+    ///
+    /// [`EmailError::From`].
+    pub(super) fn parse(from: &str) -> Result<Self, EmailError> {
+        let parsed = parse_mailbox(&one_line(from)).and_then(|mailbox| {
+            let email = with_ascii_domain(&mailbox.email)?;
+            Some(Mailbox::new(mailbox.name, email))
+        });
+        parsed.map(|mailbox| Self { mailbox }).ok_or_else(|| EmailError::From(from.to_owned()))
+    }
+
+    /// The address of the envelope.
+    pub(super) fn address(&self) -> &Address {
+        &self.mailbox.email
+    }
+
+    /// Writes a mail to `recipient`.
+    ///
+    /// # Errors
+    ///
+    /// What lettre says, when the headers do not fit into a mail.
+    pub(super) fn write(&self, recipient: &Address, mail: &Mail<'_>) -> Result<Vec<u8>, lettre::error::Error> {
+        let parts = MultiPart::alternative()
+            .singlepart(part(ContentType::TEXT_PLAIN, mail.text))
+            .singlepart(part(ContentType::TEXT_HTML, mail.html));
+        let mut message = Message::builder()
+            .from(self.mailbox.clone())
+            .to(Mailbox::new(None, recipient.clone()))
+            .subject(one_line(mail.subject_line))
+            .date(instant(mail.now_s))
+            .message_id(Some(self.message_id(mail.message_id)))
+            .raw_header(raw("Auto-Submitted", "auto-generated".to_owned()));
+        if let Some(alert_id) = mail.alert_id {
+            message = message.raw_header(raw("X-Quotabell-Alert", token(alert_id)));
+        }
+        Ok(message.multipart(parts)?.formatted())
+    }
+
+    /// `<delivery_...@domain>`: the same on every attempt of a delivery, so that a mail that was accepted twice can be shown once.
+    fn message_id(&self, id: &str) -> String {
+        format!("<{}@{}>", token(id), self.mailbox.email.domain())
+    }
+}
+
+/// A mailbox as the RFC writes it, or else any name before `<local@domain>`: `Acme: alerts` would have to be quoted, which
+/// nobody knows and lettre does by itself.
+fn parse_mailbox(text: &str) -> Option<Mailbox> {
+    text.parse().ok().or_else(|| {
+        let (name, address) = text.strip_suffix('>')?.rsplit_once('<')?;
+        let name = name.trim().trim_matches('"').to_owned();
+        Some(Mailbox::new(Some(name).filter(|name| !name.is_empty()), address.trim().parse().ok()?))
+    })
+}
+
+/// One part of the mail. Quoted-printable, whatever it holds: lines then stay short of SMTP's 998 bytes, and the text readable.
+fn part(kind: ContentType, text: &str) -> SinglePart {
+    SinglePart::builder().header(kind).header(ContentTransferEncoding::QuotedPrintable).body(text.to_owned())
+}
+
+fn raw(name: &'static str, value: String) -> HeaderValue {
+    HeaderValue::new(HeaderName::new_from_ascii_str(name), value)
+}
+
+/// The text on one line: each run of control characters and white space becomes one space.
+fn one_line(text: &str) -> String {
+    let spaced: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// An id without anything that could end a header or a Message-ID. Our own ids lose nothing.
+fn token(id: &str) -> String {
+    id.chars().filter(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.')).collect()
+}
+
+fn instant(now_s: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(now_s).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channels::email::address;
+    use proptest::prelude::*;
+
+    fn mail<'a>(subject_line: &'a str, text: &'a str) -> Mail<'a> {
+        Mail {
+            to: "bob@example.com",
+            message_id: "delivery_1",
+            alert_id: Some("alert_1"),
+            subject_line,
+            text,
+            html: "<p>hello</p>",
+            now_s: 1_795_250_000,
+        }
+    }
+
+    fn written(from: &str, mail: &Mail<'_>) -> String {
+        let recipient = address::read(mail.to).expect("an address");
+        let bytes = Author::parse(from).expect("a mailbox").write(&recipient, mail).expect("a mail");
+        String::from_utf8(bytes).expect("UTF-8")
+    }
+
+    /// Mail software shows one mail for one Message-ID; answers by robots must not come back to us.
+    #[test]
+    fn the_headers_are_those_of_an_automatic_mail() {
+        let text = written("quotabell <alerts@example.com>", &mail("hello", "text"));
+        for header in [
+            "From: quotabell <alerts@example.com>\r\n",
+            "To: bob@example.com\r\n",
+            "Subject: hello\r\n",
+            "Date: Sat, 21 Nov 2026 08:33:20 +0000\r\n",
+            "Message-ID: <delivery_1@example.com>\r\n",
+            "Auto-Submitted: auto-generated\r\n",
+            "X-Quotabell-Alert: alert_1\r\n",
+            "Content-Type: multipart/alternative;",
+        ] {
+            assert!(text.contains(header), "{header} in {text}");
+        }
+    }
+
+    /// A line break in a name made lettre panic; in a subject line it would forge a header.
+    #[test]
+    fn line_breaks_in_names_and_subject_lines_forge_no_header() {
+        let evil = "hello\r\nBcc: eve@example.com\0\n\n<html>";
+        let text = written("quota\r\nBcc: eve <alerts@example.com>", &mail(evil, "text"));
+        let (head, _) = text.split_once("\r\n\r\n").expect("a body");
+        assert!(!head.lines().any(|line| line.to_ascii_lowercase().starts_with("bcc")), "{head}");
+    }
+
+    /// A long line is refused by servers, a bare LF by some.
+    #[test]
+    fn lines_are_short_and_end_in_crlf() {
+        let text = written(
+            "alerts@example.com",
+            &mail(&"é".repeat(300), &format!("{}\n.\n{}", "x".repeat(5000), "ü".repeat(900))),
+        );
+        for line in text.split("\r\n") {
+            assert!(line.len() <= 998 && !line.contains(['\r', '\n']), "{line:?}");
+        }
+        assert!(text.is_ascii());
+    }
+
+    proptest! {
+        /// Subjects choose their names and addresses: no text may panic, none may add a header.
+        #[test]
+        fn any_text_makes_a_mail_with_one_subject_header(line in any::<String>(), name in any::<String>(), to in any::<String>()) {
+            let _ = address::read(&to);
+            let _ = Author::parse(&format!("{name} <alerts@example.com>"));
+            let text = written("alerts@example.com", &mail(&line, &line));
+            let (head, _) = text.split_once("\r\n\r\n").expect("a body");
+            let names: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with([' ', '\t'])).map(|line| line.split(':').next().unwrap_or_default()).collect();
+            prop_assert_eq!(names.iter().filter(|name| **name == "Subject").count(), 1);
+            prop_assert!(names.len() <= 10, "{:?}", names);
+        }
+    }
+}

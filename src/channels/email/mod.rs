@@ -1,0 +1,221 @@
+//! E-mail through the configured SMTP server.
+//!
+//! Owns the rules for addresses, the templates, the mail, the conversation with the server, and the class of its outcome.
+//! Read next: [`templates`], then [`mailer`].
+
+use std::time::Duration;
+
+use super::caps::{CapLimiter, ContactCap};
+use super::{
+    BoxFuture, ChannelDefinition, ChannelError, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints,
+    InvalidContact, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe, SettingText,
+};
+use crate::contacts::Contact;
+use crate::throttle::FixedWindow;
+use crate::types::duration::HumanDuration;
+use crate::types::{Alert, Channel, Class, Keys, Outcome, Rate};
+
+pub mod address;
+pub mod config;
+mod error;
+pub mod mailer;
+mod message;
+mod smtp;
+mod smtp_url;
+pub mod templates;
+
+pub use config::EmailConfig;
+pub use error::EmailError;
+pub use mailer::Mailer;
+pub use message::Mail;
+pub use smtp_url::SmtpUrlError;
+
+use templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+
+/// The longest deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// The window of `email.per_minute`.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The line of this channel in the registry.
+pub const DEFINITION: ChannelDefinition = ChannelDefinition {
+    channel: Channel::Email,
+    placeholder: "ADDRESS",
+    addressee: "this address",
+    consent: ConsentMethod::CodeAndLink,
+    generate_secret: None,
+    check_address: address::check,
+    check_public_address: address::check_public,
+    check_secret: |_| Err(InvalidContact { field: "secret", problem: "an e-mail contact has no secret".to_owned() }),
+    warning: |address, _| address::warning(address),
+    check_settings,
+    settings: &[
+        SettingText {
+            key: "smtp_url",
+            allowed: "a URL: smtps://user:password@host:465, smtp://host:587?tls=required or smtp://host:25",
+        },
+        SettingText { key: "smtp_url_file", allowed: "the path of a file whose first line is the URL" },
+        SettingText { key: "from", allowed: r#"a mailbox, as "Example API <quota@example.com>""# },
+        SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 1h, as "60s""# },
+        SettingText {
+            key: "templates",
+            allowed: "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt and \
+             verify.html",
+        },
+        SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
+        SettingText { key: "per_minute", allowed: "a whole number, 1 or more" },
+    ],
+    build: |settings| Ok(Box::new(EmailChannel::new(settings.email)?)),
+    preview_parts: &[
+        PreviewPart { name: "subject", about: "The e-mail's subject line" },
+        PreviewPart { name: "text", about: "The e-mail's text part" },
+        PreviewPart { name: "html", about: "The e-mail's HTML part" },
+        PreviewPart { name: "verify-subject", about: "The subject line of the e-mail that asks to confirm an address" },
+        PreviewPart { name: "verify-text", about: "Its text part" },
+        PreviewPart { name: "verify-html", about: "Its HTML part" },
+    ],
+    preview,
+    hints: FailureHints {
+        permanent: "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once",
+        transient: "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again",
+    },
+};
+
+/// E-mail, set up.
+#[derive(Debug)]
+struct EmailChannel {
+    mailer: Mailer,
+    templates: Templates,
+    /// Used where the operator's fail on an alert that no sample resembled: a plain mail beats none.
+    embedded: Templates,
+    timeout: Duration,
+    per_minute: Option<(Rate, FixedWindow)>,
+}
+
+impl EmailChannel {
+    fn new(config: &EmailConfig) -> Result<Self, EmailError> {
+        let per_minute = config.per_minute.map(|units| {
+            let rate = Rate::new(units, MINUTE).expect("a minute is a legal window");
+            (rate, FixedWindow::new(rate))
+        });
+        Ok(Self {
+            mailer: Mailer::new(config)?,
+            templates: Templates::load(config.templates.as_deref())?,
+            embedded: Templates::embedded(),
+            timeout: config.timeout,
+            per_minute,
+        })
+    }
+
+    /// Renders with the operator's templates, or with ours where those fail.
+    fn render(&self, content: Content<'_>) -> Result<Rendered, &'static str> {
+        let with = |templates: &Templates| match content {
+            Content::Alert(alert) => templates.render(alert, Purpose::Alert),
+            Content::Test(alert) => templates.render(alert, Purpose::Test),
+            Content::Verification(question) => templates.render_verification(variables(question)),
+        };
+        if let Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) = content {
+            return Err("a mail asks for a code, not for a challenge");
+        }
+        Ok(with(&self.templates).unwrap_or_else(|error| {
+            let id = content.id();
+            tracing::error!(notification = id, error = %error, "template failed, the embedded one is used instead");
+            with(&self.embedded).expect("the embedded templates render every notification")
+        }))
+    }
+}
+
+impl NotificationChannel for EmailChannel {
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            let Message { delivery, contact, content, now } = message;
+            let Rendered { subject_line, text, html } = match self.render(content) {
+                Ok(rendered) => rendered,
+                Err(why) => return Outcome::failed(Class::Permanent, why),
+            };
+            let (message_id, alert_id) = match content {
+                Content::Alert(alert) | Content::Test(alert) => (delivery.as_str(), Some(alert.id.as_str())),
+                Content::Verification(question) => (question.id, None),
+            };
+            let mail = Mail {
+                to: contact.address(),
+                message_id,
+                alert_id,
+                subject_line: &subject_line,
+                text: &text,
+                html: &html,
+                now_s: now.0.div_euclid(1000),
+            };
+            self.mailer.send(mail).await
+        })
+    }
+
+    fn cap(&self, _: &Contact, keys: &Keys) -> Option<ContactCap> {
+        let (rate, limiter) = self.per_minute?;
+        let key = keys.cap(Channel::Email, None);
+        Some(ContactCap { rate, limiter: CapLimiter::Fixed(limiter), shown_as: key.clone(), key })
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.mailer.warnings()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Option<ServerProbe>> {
+        Box::pin(async {
+            Some(ServerProbe {
+                server: "mail server",
+                location: self.mailer.location().to_owned(),
+                outcome: self.mailer.check().await,
+                hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
+            })
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.mailer.close())
+    }
+}
+
+/// What the templates see of a question that a person answers; a challenge is refused before.
+fn variables(question: Question<'_>) -> VerifyVariables<'_> {
+    match question.proof {
+        ConsentProof::CodeAndLink(secrets) => VerifyVariables {
+            subject: question.subject.as_str(),
+            code: &secrets.code,
+            link: secrets.link.as_deref(),
+            minutes: (secrets.lifetime.as_secs() / 60).max(1),
+        },
+        ConsentProof::Challenge(_) => VerifyVariables { subject: question.subject.as_str(), ..SAMPLE_VERIFICATION },
+    }
+}
+
+fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
+    let EmailConfig { timeout, from, .. } = settings.email;
+    let invalid = |key, problem| Err(InvalidSetting { key, problem });
+    if timeout.is_zero() {
+        return invalid("timeout", "is 0".to_owned());
+    }
+    if *timeout > TIMEOUT_MAX {
+        return invalid(
+            "timeout",
+            format!("{} is longer than {}", HumanDuration(*timeout), HumanDuration(TIMEOUT_MAX)),
+        );
+    }
+    if from.parse::<lettre::message::Mailbox>().is_err() {
+        return invalid("from", format!("{from:?} is not a mailbox"));
+    }
+    Ok(())
+}
+
+fn preview(settings: ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
+    let templates = Templates::load(settings.email.templates.as_deref()).map_err(EmailError::from)?;
+    let asked = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
+    let told = templates.render(alert, Purpose::Alert).map_err(EmailError::from)?;
+    let asking = templates.render_verification(asked).map_err(EmailError::from)?;
+    let texts = |mail: Rendered| [mail.subject_line, mail.text, mail.html];
+    Ok(texts(told).into_iter().chain(texts(asking)).collect())
+}

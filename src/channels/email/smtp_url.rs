@@ -1,0 +1,254 @@
+//! The mail server's URL: `smtp://host:25`, `smtp://user:pass@host:587?tls=required`, `smtps://user:pass@host:465`.
+//!
+//! Pure. The forms are lettre's, read here because lettre keeps what it read to itself, and because two things must be judged
+//! that it lets pass: credentials that would travel unprotected, and a misspelt `tls=`, which would silently mean none.
+
+use std::net::IpAddr;
+
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::{SMTP_PORT, SUBMISSION_PORT, SUBMISSIONS_PORT};
+use url::Url;
+
+/// How the conversation is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protection {
+    /// `smtp://` without `tls=`: plain text.
+    Plain,
+    /// `?tls=opportunistic`: STARTTLS where the server offers it, plain text where it (or an attacker) does not.
+    Opportunistic,
+    /// `?tls=required`: STARTTLS or nothing.
+    StartTls,
+    /// `smtps://`: TLS from the first byte.
+    Tls,
+}
+
+/// A mail server and how to talk to it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SmtpServer {
+    /// Name or address, without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) protection: Protection,
+    pub(super) credentials: Option<Credentials>,
+    /// The name we greet with, where the URL's path gives one.
+    pub(super) hello_name: Option<String>,
+}
+
+/// Why a URL does not name a mail server. Shows no part of it that could be a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SmtpUrlError {
+    /// Not a URL with a host.
+    #[error(
+        "not a URL, allowed are \"smtp://host:25\", \"smtp://user:pass@host:587?tls=required\" and \"smtps://user:pass@host:465\""
+    )]
+    Malformed,
+    /// Another scheme.
+    #[error("scheme {0:?} is not allowed, allowed are \"smtp\" and \"smtps\"")]
+    Scheme(String),
+    /// `tls=` with another value.
+    #[error("tls={0} is not allowed, allowed are \"required\" and \"opportunistic\"; without it smtp:// is plain text")]
+    Tls(String),
+    /// A parameter that means nothing; probably a misspelt `tls`.
+    #[error("parameter {0:?} is unknown, the only one is \"tls\"")]
+    Parameter(String),
+    /// A user without a password, or the other way round.
+    #[error("user and password belong together, as in \"smtps://user:pass@host:465\"")]
+    HalfCredentials,
+    /// `%` without two hex digits, bytes that are not UTF-8, or a character that ends the password too early.
+    #[error(
+        "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %"
+    )]
+    Encoding,
+    /// A control character in user, password, host or greeting.
+    #[error("holds a control character")]
+    Control,
+    /// The password would be readable on the way.
+    #[error("credentials without TLS to another host than localhost: use smtps:// or ?tls=required")]
+    CredentialsInPlainText,
+}
+
+impl SmtpServer {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`SmtpUrlError`].
+    pub(super) fn parse(text: &str) -> Result<Self, SmtpUrlError> {
+        let url = Url::parse(text.trim()).map_err(|_| SmtpUrlError::Malformed)?;
+        // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be shown.
+        let behind = [Some(url.path()), url.query(), url.fragment()];
+        if url.has_host() && behind.into_iter().flatten().any(|part| part.contains('@')) {
+            return Err(SmtpUrlError::Encoding);
+        }
+        let tls = tls_parameter(&url)?;
+        let (protection, default_port) = match (url.scheme(), tls.as_deref()) {
+            ("smtp", None) => (Protection::Plain, SMTP_PORT),
+            ("smtp", Some("required")) => (Protection::StartTls, SUBMISSION_PORT),
+            ("smtp", Some("opportunistic")) => (Protection::Opportunistic, SUBMISSION_PORT),
+            ("smtps", None | Some("required")) => (Protection::Tls, SUBMISSIONS_PORT),
+            ("smtp" | "smtps", Some(other)) => return Err(SmtpUrlError::Tls(other.to_owned())),
+            (other, _) => return Err(SmtpUrlError::Scheme(other.to_owned())),
+        };
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(SmtpUrlError::Malformed)?;
+        let greeting = decode(url.path().trim_matches('/'))?;
+        let server = Self {
+            host: decode(host.trim_start_matches('[').trim_end_matches(']'))?,
+            port: url.port().unwrap_or(default_port),
+            protection,
+            credentials: credentials(&url)?,
+            hello_name: Some(greeting).filter(|name| !name.is_empty()),
+        };
+        let protected = matches!(server.protection, Protection::StartTls | Protection::Tls);
+        if server.credentials.is_some() && !protected && !server.is_local() {
+            return Err(SmtpUrlError::CredentialsInPlainText);
+        }
+        Ok(server)
+    }
+
+    /// What an operator should know about a URL that is allowed but unwise.
+    pub(super) fn warning(&self) -> Option<String> {
+        let open = match self.protection {
+            Protection::Plain => "e-mail travels in plain text to another host",
+            Protection::Opportunistic => "e-mail travels in plain text where the mail server offers no STARTTLS",
+            Protection::StartTls | Protection::Tls => return None,
+        };
+        let advice = "use smtps:// or ?tls=required in email.smtp_url";
+        (!self.is_local()).then(|| format!("{open}: {advice}"))
+    }
+
+    /// Host and port, without user and password.
+    pub(super) fn location(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    /// Whether the conversation stays on this machine.
+    fn is_local(&self) -> bool {
+        let host = self.host.trim_end_matches('.');
+        let local_address = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+        local_address || host.eq_ignore_ascii_case("localhost")
+    }
+}
+
+fn tls_parameter(url: &Url) -> Result<Option<String>, SmtpUrlError> {
+    let mut tls = None;
+    for (name, value) in url.query_pairs() {
+        if name != "tls" {
+            return Err(SmtpUrlError::Parameter(name.into_owned()));
+        }
+        tls = Some(value.into_owned());
+    }
+    Ok(tls)
+}
+
+fn credentials(url: &Url) -> Result<Option<Credentials>, SmtpUrlError> {
+    match (url.username(), url.password()) {
+        ("", None) => Ok(None),
+        (user, Some(password)) if !user.is_empty() => Ok(Some(Credentials::new(decode(user)?, decode(password)?))),
+        _ => Err(SmtpUrlError::HalfCredentials),
+    }
+}
+
+/// Undoes percent-encoding. Control characters are refused: they could end an SMTP command and begin another.
+fn decode(text: &str) -> Result<String, SmtpUrlError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(SmtpUrlError::Encoding);
+        let value = digit()? * 16 + digit()?;
+        bytes.push(u8::try_from(value).expect("two hex digits fit into a byte"));
+    }
+    let decoded = String::from_utf8(bytes).map_err(|_| SmtpUrlError::Encoding)?;
+    if decoded.chars().any(char::is_control) { Err(SmtpUrlError::Control) } else { Ok(decoded) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(url: &str) -> Result<SmtpServer, SmtpUrlError> {
+        SmtpServer::parse(url)
+    }
+
+    /// Ports and protection are lettre's, so that a URL that worked elsewhere works here.
+    #[test]
+    fn the_documented_urls_are_understood() {
+        let read = |url: &str| parse(url).map(|server| (server.host, server.port, server.protection)).expect(url);
+        assert_eq!(read("smtp://localhost"), ("localhost".into(), 25, Protection::Plain));
+        assert_eq!(read("smtp://mail.test:2525"), ("mail.test".into(), 2525, Protection::Plain));
+        assert_eq!(read("smtp://mail.test?tls=required"), ("mail.test".into(), 587, Protection::StartTls));
+        assert_eq!(read("smtp://mail.test?tls=opportunistic"), ("mail.test".into(), 587, Protection::Opportunistic));
+        assert_eq!(read("smtps://mail.test"), ("mail.test".into(), 465, Protection::Tls));
+        assert_eq!(read("smtp://[::1]:25\n"), ("::1".into(), 25, Protection::Plain));
+    }
+
+    /// Passwords hold any character.
+    #[test]
+    fn credentials_and_greeting_are_decoded() {
+        let server = parse("smtps://al%40ice:p%3Aa%2Fs%25%C3%A9@mail.test/me.example.com").expect("a server");
+        assert_eq!(server.credentials, Some(Credentials::new("al@ice".into(), "p:a/s%é".into())));
+        assert_eq!(server.hello_name.as_deref(), Some("me.example.com"));
+    }
+
+    /// A password must not travel in plain text because of a missing parameter; on this machine it travels nowhere.
+    #[test]
+    fn credentials_need_tls_unless_the_server_is_local() {
+        for open in ["smtp://u:p@mail.test", "smtp://u:p@mail.test:587?tls=opportunistic", "smtp://u:p@10.0.0.1"] {
+            assert_eq!(parse(open), Err(SmtpUrlError::CredentialsInPlainText), "{open}");
+        }
+        for fine in
+            ["smtp://u:p@localhost", "smtp://u:p@127.0.0.1", "smtp://u:p@[::1]", "smtp://u:p@mail.test?tls=required"]
+        {
+            assert!(parse(fine).is_ok(), "{fine}");
+        }
+    }
+
+    /// Plain text to another host works, but somebody should know.
+    #[test]
+    fn plain_text_to_another_host_is_a_warning() {
+        let warned = |url: &str| parse(url).expect(url).warning().is_some();
+        assert!(warned("smtp://mail.test") && warned("smtp://mail.test?tls=opportunistic"));
+        assert!(
+            !warned("smtp://localhost:25") && !warned("smtps://mail.test") && !warned("smtp://mail.test?tls=required")
+        );
+    }
+
+    /// A misspelt parameter would silently mean plain text; each mistake says what is allowed, none shows the password.
+    #[test]
+    fn mistakes_are_told_apart_without_showing_the_password() {
+        let error = |url: &str| parse(url).expect_err(url).to_string();
+        assert!(error("smtp://u:hunter2@h?tls=none").contains("tls=none is not allowed"));
+        assert!(error("smtp://u:hunter2@h?tsl=required").contains("\"tsl\" is unknown"));
+        assert!(error("http://u:hunter2@h").contains("allowed are \"smtp\""));
+        assert!(error("smtps://user@h").contains("belong together"));
+        assert!(error("smtps://u:%zz@h").contains("percent-encoded"));
+        assert!(error("smtps://u:hunter2%0d%0aRCPT@h").contains("control character"));
+        for malformed in ["", "mail.test:25", "smtp://", "smtp://:25", "smtp://h:port"] {
+            assert!(parse(malformed).is_err(), "{malformed}");
+        }
+        for url in ["smtp://u:hunter2@h?tls=none", "http://u:hunter2@h", "smtp://u:hunter2@h"] {
+            assert!(!error(url).contains("hunter2"), "{url}");
+        }
+        // A password whose first half reads as a port: the rest moves behind the host, which is the user's name then.
+        for url in ["smtp://u:1?hunter2@h", "smtp://u:1?tls=hunter2@h", "smtp://u:1#hunter2@h", "smtp://u:1/hunter2@h"]
+        {
+            assert!(error(url).contains("percent-encoded") && !error(url).contains("hunter2"), "{url}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is in the configuration, reading it answers.
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,40}") {
+            let _ = parse(&format!("smtp://{text}"));
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The channels of a process, each set up with its settings.
+
+use std::time::Duration;
+
+use super::{
+    ChannelError, ChannelSettings, ConsentMethod, Content, Message, NotificationChannel, PreviewPart, REGISTRY, Sample,
+    ServerProbe, definition,
+};
+use crate::contacts::Contact;
+use crate::types::{Alert, AlertId, Channel, DeliveryId, Outcome, Percent, UnixMs};
+
+/// The threshold of a test message.
+const TEST_PERCENT: u16 = 80;
+
+/// The channels, set up.
+#[derive(Debug)]
+pub struct Channels {
+    /// In the order of [`REGISTRY`].
+    built: Vec<Box<dyn NotificationChannel>>,
+}
+
+/// What would be sent about an alert.
+#[derive(Debug, Clone)]
+pub struct Preview {
+    /// Which text it is.
+    pub part: PreviewPart,
+    /// The text.
+    pub text: String,
+}
+
+impl Channels {
+    /// Sets every channel up: reads the files that its settings name, checks templates. Connects nowhere.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError`]: exit 78.
+    pub fn new(settings: ChannelSettings<'_>) -> Result<Self, ChannelError> {
+        let built = REGISTRY.into_iter().map(|definition| (definition.build)(settings));
+        Ok(Self { built: built.collect::<Result<_, _>>()? })
+    }
+
+    /// The channel of this name; `None` for [`Channel::None`].
+    #[must_use]
+    pub fn get(&self, channel: Channel) -> Option<&dyn NotificationChannel> {
+        let at = REGISTRY.into_iter().position(|definition| definition.channel == channel)?;
+        self.built.get(at).map(AsRef::as_ref)
+    }
+
+    fn of(&self, contact: &Contact) -> &dyn NotificationChannel {
+        self.get(contact.channel()).expect("every contact has a channel of the registry")
+    }
+
+    /// The deadline of one attempt. Without a contact nothing is sent, so there is nothing to wait for.
+    #[must_use]
+    pub fn timeout(&self, channel: Channel) -> Duration {
+        self.get(channel).map_or(Duration::ZERO, NotificationChannel::timeout)
+    }
+
+    /// Renders one message, sends it and says how it ended. See [`NotificationChannel::send`].
+    pub async fn send(&self, message: Message<'_>) -> Outcome {
+        self.of(message.contact).send(message).await
+    }
+
+    /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and not repeated,
+    /// and no cap holds it back or counts it.
+    ///
+    /// Each test has an id of its own, `test_` and the time in milliseconds: a receiver that drops what it has seen would otherwise take
+    /// only the first.
+    pub async fn send_test(&self, contact: &Contact, sample: &Sample, now: UnixMs) -> Outcome {
+        let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
+        let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
+        let delivery = &DeliveryId::of(&alert.id, &contact.id);
+        self.send(Message { delivery, contact, content: Content::Test(&alert), now }).await
+    }
+
+    /// What an operator should know about settings that are allowed but unwise.
+    pub fn warnings(&self) -> impl Iterator<Item = &str> {
+        self.built.iter().flat_map(|channel| channel.warnings()).map(String::as_str)
+    }
+
+    /// Asks the server that this channel needs, if it needs one. Sends nothing.
+    pub async fn probe(&self, channel: Channel) -> Option<ServerProbe> {
+        self.get(channel)?.probe().await
+    }
+
+    /// Closes idle connections; for the end of the process.
+    pub async fn close(&self) {
+        for channel in &self.built {
+            channel.close().await;
+        }
+    }
+}
+
+/// How somebody at an address of this channel gives consent.
+#[must_use]
+pub fn consent_method(channel: Channel) -> Option<ConsentMethod> {
+    definition(channel).map(|definition| definition.consent)
+}
+
+/// What every channel would send about an alert. Reads templates, contacts nobody.
+///
+/// # Errors
+///
+/// [`ChannelError`] for a template that is wrong.
+pub fn preview(settings: ChannelSettings<'_>, alert: &Alert) -> Result<Vec<Preview>, ChannelError> {
+    let mut previews = Vec::new();
+    for definition in REGISTRY {
+        let texts = (definition.preview)(settings, alert)?;
+        previews.extend(definition.preview_parts.iter().zip(texts).map(|(part, text)| Preview { part: *part, text }));
+    }
+    Ok(previews)
+}

@@ -1,0 +1,397 @@
+//! What a webhook may call: subjects choose the URLs, so the daemon must never be made to call the inside of its own network.
+//!
+//! Pure. Owns the list of blocked ranges and the judgement of a URL; resolves no name. The resolver in [`super::client`] asks
+//! [`CallRules::judge`] for every address it found, because reqwest never asks a resolver about addresses written into the URL, and
+//! [`CallRules::judge_url`] sees only those.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use url::{Host, Url};
+
+/// Which addresses and schemes may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallRules {
+    /// Whether `http://` may be called beside `https://`.
+    pub plain_http: PlainHttp,
+    /// Whether the inside of a network may be called.
+    pub private_networks: PrivateNetworks,
+}
+
+/// `webhook.allow_http`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlainHttp {
+    /// Only `https://`.
+    Refused,
+    /// `http://` too.
+    Allowed,
+}
+
+/// `webhook.allow_private_networks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrivateNetworks {
+    /// Only the public internet.
+    Refused,
+    /// Loopback, private and link-local addresses too.
+    Allowed,
+}
+
+/// An address that must not be called, and what it is. The text is what the attempt log shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("blocked address ({kind})")]
+pub struct Blocked {
+    /// What the range is for, in two or three words.
+    pub kind: &'static str,
+}
+
+/// Why a URL must not be called. Trying again cannot help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Not an absolute URL with a host.
+    #[error("malformed URL")]
+    Malformed,
+    /// A scheme that may not be called.
+    #[error("URL scheme not allowed, allowed is https{}", match .0 { PlainHttp::Allowed => " or http", PlainHttp::Refused => "" })]
+    Scheme(PlainHttp),
+    /// A user name or password in the URL; it would end up in logs.
+    #[error("URL with user information")]
+    UserInformation,
+    /// A zone id, as in `[fe80::1%25eth0]`.
+    #[error("URL with a zone id")]
+    ZoneId,
+    /// A port that no server can listen on.
+    #[error("URL with port 0")]
+    PortZero,
+    /// The host is an address that must not be called.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
+}
+
+/// What lifts the block of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lifted {
+    /// Nothing: no service that a subject may name lives there.
+    Never,
+    /// `allow_private_networks`.
+    ForPrivateNetworks,
+}
+
+use Lifted::{ForPrivateNetworks, Never};
+
+struct V4Range {
+    net: Ipv4Net,
+    kind: &'static str,
+    lifted: Lifted,
+}
+
+struct V6Range {
+    net: Ipv6Net,
+    kind: &'static str,
+    lifted: Lifted,
+}
+
+const fn v4(net: [u8; 4], bits: u8, kind: &'static str, lifted: Lifted) -> V4Range {
+    let net = Ipv4Addr::new(net[0], net[1], net[2], net[3]);
+    V4Range { net: Ipv4Net::new_assert(net, bits), kind, lifted }
+}
+
+const fn v6(net: [u16; 8], bits: u8, kind: &'static str, lifted: Lifted) -> V6Range {
+    let net = Ipv6Addr::new(net[0], net[1], net[2], net[3], net[4], net[5], net[6], net[7]);
+    V6Range { net: Ipv6Net::new_assert(net, bits), kind, lifted }
+}
+
+/// Source: the IANA IPv4 special-purpose registry, 6to4 relays (RFC 7526), and where clouds answer every guest with credentials of
+/// the machine: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS), 100.100.100.200 (Alibaba), 168.63.129.16 (Azure).
+/// Those are no receivers even where private networks are allowed. The first match is the reason.
+const V4_RANGES: &[V4Range] = &[
+    v4([0, 0, 0, 0], 8, "this network", Never),
+    v4([10, 0, 0, 0], 8, "private network", ForPrivateNetworks),
+    v4([100, 100, 100, 200], 32, "cloud platform", Never),
+    v4([100, 64, 0, 0], 10, "shared network", ForPrivateNetworks),
+    v4([127, 0, 0, 0], 8, "loopback", ForPrivateNetworks),
+    v4([168, 63, 129, 16], 32, "cloud platform", Never),
+    v4([169, 254, 169, 254], 32, "cloud platform", Never),
+    v4([169, 254, 170, 2], 32, "cloud platform", Never),
+    v4([169, 254, 0, 0], 16, "link-local", ForPrivateNetworks),
+    v4([172, 16, 0, 0], 12, "private network", ForPrivateNetworks),
+    v4([192, 0, 0, 0], 24, "protocol assignments", Never),
+    v4([192, 0, 2, 0], 24, "documentation", Never),
+    v4([192, 88, 99, 0], 24, "6to4 relay", Never),
+    v4([192, 168, 0, 0], 16, "private network", ForPrivateNetworks),
+    v4([198, 18, 0, 0], 15, "benchmarking", Never),
+    v4([198, 51, 100, 0], 24, "documentation", Never),
+    v4([203, 0, 113, 0], 24, "documentation", Never),
+    v4([224, 0, 0, 0], 4, "multicast", Never),
+    v4([240, 0, 0, 0], 4, "reserved", Never),
+];
+
+/// Source: the IANA IPv6 special-purpose registry, and fd00:ec2::254, where AWS answers every guest. Whatever lies outside
+/// 2000::/3 is not the public internet, so the last three rows block all of it; the rows before give the better-known parts their names. Ranges that carry an IPv4 address (::/96,
+/// NAT64, Teredo, 6to4) are blocked whole: behind a translator they reach any v4 address, the blocked ones too.
+const V6_RANGES: &[V6Range] = &[
+    v6([0, 0, 0, 0, 0, 0, 0, 1], 128, "loopback", ForPrivateNetworks),
+    v6([0; 8], 96, "IPv4 in IPv6", Never),
+    v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96, "IPv4 in IPv6", Never),
+    v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, "IPv4 in IPv6", Never),
+    v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64, "discard", Never),
+    v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, "IPv4 in IPv6", Never),
+    v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "protocol assignments", Never),
+    v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32, "documentation", Never),
+    v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, "IPv4 in IPv6", Never),
+    v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "documentation", Never),
+    v6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16, "segment routing", Never),
+    v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128, "cloud platform", Never),
+    v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "private network", ForPrivateNetworks),
+    v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "link-local", ForPrivateNetworks),
+    v6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "private network", ForPrivateNetworks),
+    v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "multicast", Never),
+    v6([0; 8], 3, "reserved", Never),
+    v6([0x4000, 0, 0, 0, 0, 0, 0, 0], 2, "reserved", Never),
+    v6([0x8000, 0, 0, 0, 0, 0, 0, 0], 1, "reserved", Never),
+];
+
+impl CallRules {
+    /// Judges one address, whether it was written in the URL or found by a resolver.
+    ///
+    /// # Errors
+    ///
+    /// [`Blocked`] with what the address is.
+    pub fn judge(self, address: IpAddr) -> Result<(), Blocked> {
+        let blocked = match address {
+            IpAddr::V4(address) => find_v4(address),
+            // ::ffff:a.b.c.d connects to a.b.c.d, so that is what is judged.
+            IpAddr::V6(address) => match address.to_ipv4_mapped() {
+                Some(inside) => find_v4(inside),
+                None => find_v6(address),
+            },
+        };
+        match blocked {
+            None => Ok(()),
+            Some((_, ForPrivateNetworks)) if self.private_networks == PrivateNetworks::Allowed => Ok(()),
+            Some((kind, _)) => Err(Blocked { kind }),
+        }
+    }
+
+    /// Judges all addresses of one host: a single blocked one refuses the host, since a name that points both outside and inside
+    /// is either broken or an attack.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Blocked`].
+    pub fn judge_all(self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
+        addresses.into_iter().try_for_each(|address| self.judge(address))
+    }
+
+    /// Parses a URL and judges everything that can be known without asking a resolver.
+    ///
+    /// `url` writes every odd form of an IPv4 address (`2130706433`, `0x7f.1`, `0177.0.0.1`, `127.1`) as four numbers while it
+    /// parses, so the literal that is judged here is the one that would be connected to.
+    ///
+    /// # Errors
+    ///
+    /// The first [`UrlError`], in the order scheme, user information, host, port.
+    pub fn judge_url(self, text: &str) -> Result<Url, UrlError> {
+        let url =
+            Url::parse(text).map_err(|_| if has_zone_id(text) { UrlError::ZoneId } else { UrlError::Malformed })?;
+        match (url.scheme(), self.plain_http) {
+            ("https", _) | ("http", PlainHttp::Allowed) => {}
+            _ => return Err(UrlError::Scheme(self.plain_http)),
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(UrlError::UserInformation);
+        }
+        match url.host() {
+            None => return Err(UrlError::Malformed),
+            Some(Host::Ipv4(address)) => self.judge(address.into())?,
+            Some(Host::Ipv6(address)) => self.judge(address.into())?,
+            // A name says nothing yet: the resolver judges what it stands for.
+            Some(Host::Domain(_)) => {}
+        }
+        if url.port() == Some(0) {
+            return Err(UrlError::PortZero);
+        }
+        Ok(url)
+    }
+}
+
+/// `url` refuses a zone id as a bad IPv6 address; a look at the brackets tells the reader which mistake it was.
+fn has_zone_id(text: &str) -> bool {
+    text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).is_some_and(|(inside, _)| inside.contains('%'))
+}
+
+fn find_v4(address: Ipv4Addr) -> Option<(&'static str, Lifted)> {
+    V4_RANGES.iter().find(|range| range.net.contains(&address)).map(|range| (range.kind, range.lifted))
+}
+
+fn find_v6(address: Ipv6Addr) -> Option<(&'static str, Lifted)> {
+    V6_RANGES.iter().find(|range| range.net.contains(&address)).map(|range| (range.kind, range.lifted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STRICT: CallRules = CallRules { plain_http: PlainHttp::Refused, private_networks: PrivateNetworks::Refused };
+    const HTTP: CallRules = CallRules { plain_http: PlainHttp::Allowed, private_networks: PrivateNetworks::Refused };
+    const INSIDE: CallRules = CallRules { plain_http: PlainHttp::Allowed, private_networks: PrivateNetworks::Allowed };
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    /// First and last address of every blocked range: a boundary off by one would open the network.
+    const BLOCKED: &[(&str, &str)] = &[
+        ("0.0.0.0", "0.255.255.255"),
+        ("10.0.0.0", "10.255.255.255"),
+        ("100.64.0.0", "100.127.255.255"),
+        ("127.0.0.0", "127.255.255.255"),
+        ("168.63.129.16", "168.63.129.16"),
+        ("169.254.0.0", "169.254.255.255"),
+        ("172.16.0.0", "172.31.255.255"),
+        ("192.0.0.0", "192.0.0.255"),
+        ("192.0.2.0", "192.0.2.255"),
+        ("192.88.99.0", "192.88.99.255"),
+        ("192.168.0.0", "192.168.255.255"),
+        ("198.18.0.0", "198.19.255.255"),
+        ("198.51.100.0", "198.51.100.255"),
+        ("203.0.113.0", "203.0.113.255"),
+        ("224.0.0.0", "239.255.255.255"),
+        ("240.0.0.0", "255.255.255.255"),
+        ("::", "::ffff:ffff"),
+        ("::ffff:10.0.0.0", "::ffff:10.255.255.255"),
+        ("64:ff9b::", "64:ff9b::ffff:ffff"),
+        ("64:ff9b:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff"),
+        ("100::", "100::ffff:ffff:ffff:ffff"),
+        ("2001::", "2001:0:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("5f00::", "5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("fe80::", "febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ("ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ];
+
+    /// Every range of the list is blocked from its first address to its last.
+    #[test]
+    fn every_listed_range_is_blocked_to_its_edges() {
+        for (first, last) in BLOCKED {
+            for edge in [first, last] {
+                assert!(STRICT.judge(ip(edge)).is_err(), "{edge}");
+            }
+        }
+    }
+
+    /// Blocking a neighbour of a range would silence receivers that are perfectly public.
+    #[test]
+    fn the_neighbours_of_the_ranges_are_not_blocked() {
+        let public = "1.0.0.0 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 168.63.129.15 \
+                      168.63.129.17 169.253.255.255 169.255.0.0 172.15.255.255 172.32.0.0 192.0.1.0 192.0.3.0 192.88.98.255 \
+                      192.88.100.0 192.167.255.255 192.169.0.0 198.17.255.255 198.20.0.0 198.51.99.255 198.51.101.0 \
+                      203.0.112.255 203.0.114.0 223.255.255.255 8.8.8.8 2001:200:: 2001:db7:ffff:: 2001:db9:: 2003:: \
+                      2606:4700::1111 3ffe:ffff:: ::ffff:8.8.8.8";
+        for address in public.split_whitespace() {
+            assert_eq!(STRICT.judge(ip(address)), Ok(()), "{address}");
+        }
+    }
+
+    /// `allow_private_networks` is for receivers on the operator's own network, not for multicast or the cloud's back door.
+    #[test]
+    fn private_networks_lift_only_loopback_private_and_link_local() {
+        let lifted =
+            "10.1.2.3 100.64.0.1 127.0.0.1 169.254.1.1 172.16.0.1 192.168.1.1 ::1 fd00::1 fe80::1 ::ffff:127.0.0.1";
+        for address in lifted.split_whitespace() {
+            assert!(STRICT.judge(ip(address)).is_err(), "{address}");
+            assert_eq!(INSIDE.judge(ip(address)), Ok(()), "{address}");
+        }
+        let never = "0.0.0.0 168.63.129.16 169.254.169.254 169.254.170.2 100.100.100.200 fd00:ec2::254 ::ffff:169.254.169.254 192.0.2.1 224.0.0.1 255.255.255.255 :: ::7f00:1 64:ff9b::7f00:1 2002:7f00:1:: ff02::1";
+        for address in never.split_whitespace() {
+            assert!(INSIDE.judge(ip(address)).is_err(), "{address}");
+        }
+    }
+
+    /// One blocked address among good ones is how DNS rebinding looks.
+    #[test]
+    fn one_blocked_address_refuses_the_host() {
+        assert_eq!(STRICT.judge_all([ip("8.8.8.8"), ip("1.1.1.1")]), Ok(()));
+        assert_eq!(STRICT.judge_all([ip("8.8.8.8"), ip("10.0.0.1")]), Err(Blocked { kind: "private network" }));
+    }
+
+    /// reqwest connected to each of these without asking a resolver.
+    #[test]
+    fn literal_addresses_are_judged_in_every_spelling() {
+        let hosts = "127.0.0.1 2130706433 0x7f.1 0177.0.0.1 127.1 0x7f000001 127.0.0.1. 017700000001 %31%32%37.0.0.1 \
+                     [::ffff:127.0.0.1] [::ffff:7f00:1] [::1] [0:0:0:0:0:0:0:1] １２７.0.0.1 127。0。0。1";
+        for host in hosts.split_whitespace() {
+            let judged = HTTP.judge_url(&format!("http://{host}:8080/hook"));
+            assert_eq!(judged, Err(UrlError::Blocked(Blocked { kind: "loopback" })), "{host}");
+        }
+        assert_eq!(
+            STRICT.judge_url("https://[::127.0.0.1]/").map_err(|e| e.to_string()),
+            Err("blocked address (IPv4 in IPv6)".into())
+        );
+    }
+
+    /// Each part of a URL that could lead elsewhere, or leak, is refused with its own words.
+    #[test]
+    fn urls_are_refused_for_what_is_wrong_with_them() {
+        let text = |rules: CallRules, url: &str| rules.judge_url(url).expect_err(url).to_string();
+        assert_eq!(text(STRICT, "http://example.com/"), "URL scheme not allowed, allowed is https");
+        assert_eq!(text(HTTP, "ftp://example.com/"), "URL scheme not allowed, allowed is https or http");
+        assert_eq!(text(STRICT, "https://user@example.com/"), "URL with user information");
+        assert_eq!(text(STRICT, "https://:pass@example.com/"), "URL with user information");
+        assert_eq!(text(STRICT, "https://[fe80::1%25eth0]/"), "URL with a zone id");
+        assert_eq!(text(STRICT, "https://example.com:0/"), "URL with port 0");
+        for malformed in
+            ["", "example.com/hook", "/hook", "https://", "https://exa mple.com/", "https://[::1", "https://a:99999/"]
+        {
+            assert_eq!(text(STRICT, malformed), "malformed URL", "{malformed}");
+        }
+    }
+
+    /// A public name passes as it is written.
+    #[test]
+    fn a_public_url_passes() {
+        let url = STRICT.judge_url("https://hooks.example.com:8443/a?b=c").expect("public");
+        assert_eq!(url.as_str(), "https://hooks.example.com:8443/a?b=c");
+    }
+
+    proptest! {
+        /// A v4 address and the same one mapped into v6 lead to the same machine.
+        #[test]
+        fn mapped_addresses_are_judged_like_the_address_inside(bits in any::<u32>()) {
+            let inside = Ipv4Addr::from(bits);
+            for rules in [STRICT, INSIDE] {
+                prop_assert_eq!(rules.judge(inside.into()), rules.judge(inside.to_ipv6_mapped().into()));
+            }
+        }
+
+        /// However a v4 literal is spelled, the URL is judged like the address.
+        #[test]
+        fn spelling_does_not_change_the_judgement(bits in any::<u32>()) {
+            let address = Ipv4Addr::from(bits);
+            let expected = HTTP.judge(address.into()).map_err(UrlError::Blocked);
+            for host in [bits.to_string(), format!("0x{bits:x}"), format!("0{bits:o}"), address.to_string(), format!("[::ffff:{address}]")] {
+                let judged = HTTP.judge_url(&format!("http://{host}/")).map(|_| ());
+                prop_assert_eq!(judged, expected, "{}", host);
+            }
+        }
+
+        /// Outside 2000::/3 nothing of v6 is public, whatever a resolver answers.
+        #[test]
+        fn only_global_unicast_v6_passes(bits in any::<u128>()) {
+            let address = Ipv6Addr::from(bits);
+            if STRICT.judge(address.into()).is_ok() && address.to_ipv4_mapped().is_none() {
+                prop_assert_eq!(address.segments()[0] >> 13, 1);
+            }
+        }
+
+        /// No text makes the judgement panic.
+        #[test]
+        fn any_text_is_judged(text in "\\PC{0,40}") {
+            let _ = INSIDE.judge_url(&text);
+            let _ = STRICT.judge_url(&format!("https://{text}"));
+        }
+    }
+}

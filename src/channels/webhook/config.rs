@@ -1,0 +1,25 @@
+//! The section `[webhook]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::{Rate, duration};
+
+/// How webhooks are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookConfig {
+    /// The deadline of one attempt: DNS, connection, TLS, request and answer together.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+    /// Whether `http://` URLs may be called.
+    pub allow_http: bool,
+    /// Whether loopback, private and link-local addresses may be called.
+    pub allow_private_networks: bool,
+    /// A PEM file of certificate authorities to trust beside the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's origin.
+    pub per_destination: Option<Rate>,
+}

@@ -1,0 +1,167 @@
+//! Webhooks: a signed POST (Standard Webhooks 1.0) to a URL that a subject chose.
+//!
+//! Owns the rules for URLs and secrets, the networks that may not be called, the payload, the request, and the class of its outcome.
+//! Read next: [`payload`], then [`client`].
+
+use std::time::Duration;
+
+use super::caps::{CapLimiter, ContactCap};
+use super::{
+    BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints, InvalidSetting,
+    Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
+};
+use crate::contacts::Contact;
+use crate::throttle::{MEMBERS_MAX, SlidingWindow};
+use crate::types::duration::HumanDuration;
+use crate::types::{Channel, Class, Keys, Outcome, Rate};
+
+pub mod blocked_networks;
+pub mod client;
+pub mod config;
+mod error;
+pub mod payload;
+mod retry_after;
+pub mod secret;
+pub mod url;
+
+pub use client::{WebhookClient, WebhookRequest};
+pub use config::WebhookConfig;
+pub use error::WebhookError;
+
+use payload::Purpose;
+
+/// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
+const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// The line of this channel in the registry.
+pub const DEFINITION: ChannelDefinition = ChannelDefinition {
+    channel: Channel::Webhook,
+    placeholder: "URL",
+    addressee: "this receiver",
+    consent: ConsentMethod::Challenge,
+    generate_secret: Some(secret::generate),
+    check_address: url::check,
+    check_public_address: url::check,
+    check_secret: secret::check,
+    warning: |url, settings| {
+        let refused = url.starts_with("http://") && !settings.webhook.allow_http;
+        refused.then(|| format!("{url} is plain http, which webhook.allow_http = false refuses"))
+    },
+    check_settings,
+    settings: &[
+        SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 10m, as "15s""# },
+        SettingText { key: "allow_http", allowed: "true or false" },
+        SettingText { key: "allow_private_networks", allowed: "true or false" },
+        SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
+        SettingText {
+            key: "per_destination",
+            allowed: r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#,
+        },
+    ],
+    build: |settings| Ok(Box::new(WebhookChannel::new(settings.webhook)?)),
+    preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
+    preview: |_, alert| Ok(vec![payload::alert(alert, Purpose::Alert)]),
+    hints: FailureHints {
+        permanent: "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
+                    be dead at once",
+        transient: "check the receiver, its certificate and its secret; an alert would be tried again",
+    },
+};
+
+/// Webhooks, set up.
+#[derive(Debug)]
+struct WebhookChannel {
+    client: WebhookClient,
+    timeout: Duration,
+    per_destination: Option<(Rate, SlidingWindow)>,
+}
+
+impl WebhookChannel {
+    fn new(config: &WebhookConfig) -> Result<Self, WebhookError> {
+        let sliding = |rate| SlidingWindow::new(rate).map(|limiter| (rate, limiter)).map_err(WebhookError::Cap);
+        Ok(Self {
+            client: WebhookClient::new(config)?,
+            timeout: config.timeout,
+            per_destination: config.per_destination.map(sliding).transpose()?,
+        })
+    }
+}
+
+impl NotificationChannel for WebhookChannel {
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            let Message { contact, content, now, .. } = message;
+            let (url, now_s) = (contact.address(), now.0.div_euclid(1000));
+            let Some(secret) = contact.secret() else {
+                return Outcome::failed(Class::Permanent, "the contact has no secret");
+            };
+            let request = |id, body| WebhookRequest { id, now_s, url, secret, body };
+            match content {
+                Content::Alert(alert) => {
+                    let body = payload::alert(alert, Purpose::Alert);
+                    self.client.send(request(alert.id.as_str(), &body)).await
+                }
+                Content::Test(alert) => {
+                    let body = payload::alert(alert, Purpose::Test);
+                    self.client.send(request(alert.id.as_str(), &body)).await
+                }
+                Content::Verification(question) => match question.proof {
+                    ConsentProof::Challenge(challenge) => {
+                        let body = payload::challenge(question.subject, challenge, now);
+                        self.client.challenge(request(question.id, &body), challenge).await
+                    }
+                    ConsentProof::CodeAndLink(_) => {
+                        Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code")
+                    }
+                },
+            }
+        })
+    }
+
+    fn cap(&self, contact: &Contact, keys: &Keys) -> Option<ContactCap> {
+        let (rate, limiter) = self.per_destination?;
+        // An attempt says what is wrong with a URL that has no origin.
+        let origin = url::origin(contact.address())?;
+        Some(ContactCap {
+            rate,
+            limiter: CapLimiter::Sliding(limiter),
+            key: keys.cap(Channel::Webhook, Some(&origin)),
+            shown_as: keys.cap(Channel::Webhook, Some("*")),
+        })
+    }
+
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Option<ServerProbe>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
+    let WebhookConfig { timeout, per_destination, .. } = settings.webhook;
+    let invalid = |key, problem| Err(InvalidSetting { key, problem });
+    if timeout.is_zero() {
+        return invalid("timeout", "is 0".to_owned());
+    }
+    if *timeout > TIMEOUT_MAX {
+        return invalid(
+            "timeout",
+            format!("{} is longer than {}", HumanDuration(*timeout), HumanDuration(TIMEOUT_MAX)),
+        );
+    }
+    // The sliding window holds a member for each attempt, so it is bounded.
+    match per_destination.filter(|rate| rate.limit().get() > MEMBERS_MAX) {
+        Some(rate) => invalid("per_destination", format!("{rate} is more than {MEMBERS_MAX} attempts in a window")),
+        None => Ok(()),
+    }
+}

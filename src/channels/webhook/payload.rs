@@ -1,0 +1,83 @@
+//! The JSON of a webhook. Pure; field names and their order are the contract with every receiver.
+
+use chrono::SecondsFormat;
+use serde::Serialize;
+
+use crate::types::{Alert, Subject, UnixMs};
+
+/// Why a webhook about an alert is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A threshold was reached.
+    Alert,
+    /// An operator tries a contact out.
+    Test,
+}
+
+#[derive(Serialize)]
+struct Payload<D> {
+    r#type: &'static str,
+    timestamp: String,
+    data: D,
+}
+
+#[derive(Serialize)]
+struct ChallengeData<'a> {
+    subject: &'a str,
+    challenge: &'a str,
+}
+
+#[derive(Serialize)]
+struct AlertData<'a> {
+    subject: &'a str,
+    metric: &'a str,
+    threshold_percent: u16,
+    used: u64,
+    limit: u64,
+    used_percent: f64,
+    plan: &'a str,
+    day: String,
+    timezone: &'a str,
+    resets_at: String,
+}
+
+/// Writes the body of a webhook about an alert.
+///
+/// `type` is `quota.threshold_reached`, or `quota.test` for a test message, so that no receiver takes one for the other.
+/// `timestamp` is when the alert was raised, the same on every attempt.
+#[must_use]
+pub fn alert(alert: &Alert, purpose: Purpose) -> String {
+    let payload = Payload {
+        r#type: match purpose {
+            Purpose::Alert => "quota.threshold_reached",
+            Purpose::Test => "quota.test",
+        },
+        timestamp: alert.raised_at_ms.to_string(),
+        data: AlertData {
+            subject: alert.subject.as_str(),
+            metric: alert.metric.as_str(),
+            threshold_percent: alert.threshold_percent.get(),
+            used: alert.used,
+            limit: alert.limit,
+            used_percent: alert.used_percent(),
+            plan: &alert.plan,
+            day: alert.day.to_string(),
+            timezone: &alert.timezone,
+            resets_at: shortest(alert.resets_at_ms),
+        },
+    };
+    serde_json::to_string(&payload).expect("strings and finite numbers serialise")
+}
+
+/// Writes the body of the question whether a receiver wants alerts about a subject: it has to send `challenge` back.
+#[must_use]
+pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
+    let data = ChallengeData { subject: subject.as_str(), challenge };
+    let payload = Payload { r#type: "contact.verification", timestamp: now.to_string(), data };
+    serde_json::to_string(&payload).expect("strings serialise")
+}
+
+/// RFC 3339 in UTC, without a fraction where there is none.
+fn shortest(at: UnixMs) -> String {
+    at.to_utc().map_or_else(|| at.to_string(), |at| at.to_rfc3339_opts(SecondsFormat::AutoSi, true))
+}

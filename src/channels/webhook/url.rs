@@ -1,0 +1,97 @@
+//! A receiver's URL: what is judged when it is written down, and the destination that it names. Pure.
+
+use ::url::{Host, Origin, Url};
+
+use crate::channels::InvalidContact;
+
+/// Judges a receiver's URL by its form. Whether its address may be called is judged at each attempt.
+///
+/// # Errors
+///
+/// [`InvalidContact`], which shows no password.
+pub fn check(text: &str) -> Result<(), InvalidContact> {
+    let invalid = |problem| Err(InvalidContact { field: "url", problem });
+    let shown = if text.contains('@') { "***" } else { text };
+    let broken = || invalid(format!("webhook URL {shown:?} needs a scheme and a host, as https://example.com/hook"));
+    let Ok(url) = Url::parse(text) else { return broken() };
+    // `example.com:8080/hook` parses as the scheme `example.com`: without `//` nobody meant a scheme.
+    if !text[url.scheme().len().min(text.len())..].starts_with("://") {
+        return broken();
+    }
+    if !matches!(url.scheme(), "https" | "http") {
+        return invalid(format!("webhook URL has scheme {:?}, allowed are https and http", url.scheme()));
+    }
+    let Some(host) = url.host_str().filter(|host| !host.is_empty()) else { return broken() };
+    if !url.username().is_empty() || url.password().is_some() {
+        return invalid(format!("webhook URL of {host:?} holds a user name or password, which is not allowed"));
+    }
+    Ok(())
+}
+
+/// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts at one
+/// receiver have one. `None`: the URL is malformed, or its scheme has no hosts.
+#[must_use]
+pub fn origin(url: &str) -> Option<String> {
+    match Url::parse(url).ok()?.origin() {
+        // The dot of the root names the same host.
+        Origin::Tuple(scheme, Host::Domain(name), port) => {
+            let host = Host::Domain(name.trim_end_matches('.').to_owned());
+            Some(Origin::Tuple(scheme, host, port).ascii_serialization())
+        }
+        origin @ Origin::Tuple(..) => Some(origin.ascii_serialization()),
+        Origin::Opaque(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A URL that only looks like one fails at every attempt, long after somebody could have mended it.
+    #[test]
+    fn a_url_without_scheme_or_host_is_refused() {
+        for bad in [
+            "example.com/hook",
+            "example.com:8080/hook",
+            "//example.com",
+            "/hook",
+            "https:",
+            "https://",
+            "",
+            "ftp://x.test/",
+            "https://u:p@x.test/",
+        ] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+        for good in ["https://example.com/hook?a=1", "http://127.0.0.1:9000/", "https://[::1]/x", "HTTPS://EXAMPLE.COM"]
+        {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+    }
+
+    /// Two spellings of one receiver must share its cap, two receivers must not.
+    #[test]
+    fn a_destination_is_scheme_host_and_port() {
+        let same = [
+            "https://b.test/a",
+            "https://B.test:443/b?c",
+            "HTTPS://b.test",
+            "https://u:p@b.test/",
+            "https://b.test./c",
+        ];
+        for url in same {
+            assert_eq!(origin(url).as_deref(), Some("https://b.test"), "{url}");
+        }
+        assert_eq!(origin("http://2130706433:8080/").as_deref(), Some("http://127.0.0.1:8080"));
+        let others = ["http://b.test/", "https://b.test:8443/", "https://a.b.test/"].map(origin);
+        assert!(others.iter().flatten().all(|other| other != "https://b.test") && others.iter().flatten().count() == 3);
+    }
+
+    /// An attempt says what is wrong with them.
+    #[test]
+    fn what_is_no_url_has_no_destination() {
+        for url in ["", "b.test", "mailto:a@b.test", "https://", "http://[::1", "data:text/plain,x"] {
+            assert_eq!(origin(url), None, "{url}");
+        }
+    }
+}

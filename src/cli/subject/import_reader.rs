@@ -1,0 +1,390 @@
+//! Lines of an import: CSV or JSON Lines, read one by one, each with its line number. Knows the fields' names, not their rules.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Read as _};
+
+use crate::config::nearest;
+use crate::subjects::record::LIMIT_PREFIX;
+
+/// The longest line, and the longest quoted cell: whoever forgets a quote must not have the whole file read into memory.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// The fields that a line may hold, beside `limit:<metric>`.
+const FIELDS: [&str; 7] = ["subject", "plan", "timezone", "thresholds", "email", "webhook", "webhook_secret"];
+
+/// What one line names, as written. Nothing is judged yet.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImportRow {
+    /// Who.
+    pub subject: Option<String>,
+    /// The plan.
+    pub plan: Option<String>,
+    /// The time zone.
+    pub timezone: Option<String>,
+    /// Limits by metric.
+    pub limits: BTreeMap<String, String>,
+    /// `80,100`.
+    pub thresholds: Option<String>,
+    /// Addresses.
+    pub emails: Vec<String>,
+    /// URLs, each in its place: the nth secret belongs to the nth webhook.
+    pub webhooks: Vec<Option<String>>,
+    /// Secrets, each in its place.
+    pub webhook_secrets: Vec<Option<String>>,
+}
+
+/// One line and what was made of it.
+#[derive(Debug)]
+pub struct ImportLine {
+    /// Its number, 1 for the first line of the file.
+    pub number: u64,
+    /// The row, or what is wrong with the line.
+    pub row: Result<ImportRow, String>,
+}
+
+/// Why the rest of the file can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportReadError {
+    /// Reading failed.
+    #[error("read line {line}")]
+    Read {
+        /// The line.
+        line: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line without an end.
+    #[error("line {line} is longer than {LINE_BYTES_MAX} bytes, or a quote that opens there is not closed")]
+    Endless {
+        /// The line.
+        line: u64,
+    },
+    /// The header names a column that is none.
+    #[error("line {line}: {why}")]
+    Header {
+        /// The line.
+        line: u64,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ImportFormat {
+    /// A header line, then a line for each subject
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+}
+
+/// The lines of a file.
+#[derive(Debug)]
+pub struct ImportReader<R> {
+    input: R,
+    format: ImportFormat,
+    /// The CSV header, once read.
+    header: Option<Vec<String>>,
+    line: u64,
+}
+
+impl<R: BufRead> ImportReader<R> {
+    /// Reads `input`; without a format, `{` as the first character means JSON Lines.
+    ///
+    /// # Errors
+    ///
+    /// When the first bytes can't be read.
+    pub fn new(mut input: R, format: Option<ImportFormat>) -> Result<Self, ImportReadError> {
+        let start = input.fill_buf().map_err(|source| ImportReadError::Read { line: 1, source })?;
+        let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
+        let is_json = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let format = format.unwrap_or(if is_json { ImportFormat::Jsonl } else { ImportFormat::Csv });
+        Ok(Self { input, format, header: None, line: 0 })
+    }
+
+    /// The next line that is not blank; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportReadError`]: what follows can't be read either.
+    pub fn next_line(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
+        match self.format {
+            ImportFormat::Jsonl => self.next_json(),
+            ImportFormat::Csv => self.next_csv(),
+        }
+    }
+
+    fn next_json(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
+        while let Some(bytes) = self.read_line()? {
+            if !bytes.trim_ascii().is_empty() {
+                return Ok(Some(ImportLine { number: self.line, row: row_of_json(&bytes) }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_csv(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
+        while let Some(Record { number, cells }) = self.read_record()? {
+            match (&self.header, cells) {
+                (None, cells) => self.header = Some(header_of(number, cells)?),
+                (Some(header), cells) => {
+                    let row = cells.and_then(|cells| row_of_cells(header, cells));
+                    return Ok(Some(ImportLine { number, row }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next line without its end; `None` at the end of the file.
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, ImportReadError> {
+        let line = self.line + 1;
+        let mut bytes = Vec::new();
+        let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes);
+        let read = read.map_err(|source| ImportReadError::Read { line, source })?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if read as u64 == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
+            return Err(ImportReadError::Endless { line });
+        }
+        self.line = line;
+        if line == 1 && bytes.starts_with(BYTE_ORDER_MARK) {
+            bytes.drain(..BYTE_ORDER_MARK.len());
+        }
+        Ok(Some(bytes))
+    }
+
+    /// The next CSV record that is not blank (RFC 4180): a quoted cell may hold commas, doubled quotes and line ends.
+    fn read_record(&mut self) -> Result<Option<Record>, ImportReadError> {
+        loop {
+            let Some(mut bytes) = self.read_line()? else { return Ok(None) };
+            let number = self.line;
+            if bytes.trim_ascii().is_empty() {
+                continue;
+            }
+            // An odd number of quotes so far: the line's end lies inside a cell.
+            while bytes.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
+                match self.read_line()? {
+                    Some(more) if (bytes.len() + more.len()) as u64 <= LINE_BYTES_MAX => bytes.extend(more),
+                    _ => return Err(ImportReadError::Endless { line: number }),
+                }
+            }
+            let text = std::str::from_utf8(&bytes).map_err(|_| "not UTF-8".to_owned());
+            return Ok(Some(Record { number, cells: text.and_then(cells_of) }));
+        }
+    }
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+struct Record {
+    number: u64,
+    cells: Result<Vec<String>, String>,
+}
+
+fn cells_of(text: &str) -> Result<Vec<String>, String> {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let mut rest = text.strip_suffix('\r').unwrap_or(text);
+    let mut cells = Vec::new();
+    loop {
+        let after = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let (cell, after) = quoted_cell(quoted)?;
+                cells.push(cell);
+                after
+            }
+            None => {
+                let end = rest.find(',').unwrap_or(rest.len());
+                cells.push(rest[..end].trim().to_owned());
+                &rest[end..]
+            }
+        };
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None if after.is_empty() => return Ok(cells),
+            None => return Err("text after a closing quote".to_owned()),
+        }
+    }
+}
+
+/// The cell whose opening quote has been read, and what follows its closing one.
+fn quoted_cell(text: &str) -> Result<(String, &str), String> {
+    let mut cell = String::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find('"').ok_or("a quote is not closed")?;
+        cell.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(after) => {
+                cell.push('"');
+                rest = after;
+            }
+            None => return Ok((cell, rest)),
+        }
+    }
+}
+
+fn header_of(line: u64, cells: Result<Vec<String>, String>) -> Result<Vec<String>, ImportReadError> {
+    let wrong = |why| ImportReadError::Header { line, why };
+    let header = cells.map_err(wrong)?;
+    header.iter().try_for_each(|name| known(name)).map_err(wrong)?;
+    if !header.iter().any(|name| name == "subject") {
+        return Err(wrong("the header has no column \"subject\"".to_owned()));
+    }
+    Ok(header)
+}
+
+fn known(name: &str) -> Result<(), String> {
+    if FIELDS.contains(&name) || name.starts_with(LIMIT_PREFIX) {
+        return Ok(());
+    }
+    let near = nearest(name, &FIELDS).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
+    Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", FIELDS.join(", ")))
+}
+
+fn row_of_cells(header: &[String], cells: Vec<String>) -> Result<ImportRow, String> {
+    if cells.len() != header.len() {
+        return Err(format!("{} cells, but the header has {}", cells.len(), header.len()));
+    }
+    let mut row = ImportRow::default();
+    for (name, cell) in header.iter().zip(cells) {
+        row.take(name, Some(cell).filter(|cell| !cell.is_empty()))?;
+    }
+    Ok(row)
+}
+
+fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
+    use serde_json::Value;
+    // Only the place is told, not the text: it may hold a secret.
+    let broken = |error: serde_json::Error| format!("not a JSON object, at column {}", error.column());
+    let object: serde_json::Map<String, Value> = serde_json::from_slice(bytes).map_err(broken)?;
+    let mut row = ImportRow::default();
+    for (name, value) in object {
+        known(&name)?;
+        match value {
+            Value::Array(items) if name == "thresholds" => {
+                let parts: Vec<String> = items
+                    .into_iter()
+                    .map(|item| plain(&name, item).map(Option::unwrap_or_default))
+                    .collect::<Result<_, _>>()?;
+                row.take(&name, Some(parts.join(",")))?;
+            }
+            Value::Array(items) if matches!(name.as_str(), "email" | "webhook" | "webhook_secret") => {
+                items.into_iter().try_for_each(|item| row.take(&name, plain(&name, item)?))?;
+            }
+            value => row.take(&name, plain(&name, value)?)?,
+        }
+    }
+    Ok(row)
+}
+
+fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String> {
+    match value {
+        serde_json::Value::Null => Ok(None),
+        serde_json::Value::String(text) => Ok(Some(text)),
+        serde_json::Value::Number(number) => Ok(Some(number.to_string())),
+        _ => Err(format!("{name} must be text, a number, or (thresholds and contacts) a list of those")),
+    }
+}
+
+impl ImportRow {
+    /// Takes one cell. An empty one leaves its setting alone; it keeps its place among webhooks and secrets.
+    fn take(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
+        let slot = match name {
+            "webhook" | "webhook_secret" => {
+                let places = if name == "webhook" { &mut self.webhooks } else { &mut self.webhook_secrets };
+                places.push(value);
+                return Ok(());
+            }
+            "email" => {
+                self.emails.extend(value);
+                return Ok(());
+            }
+            "subject" => &mut self.subject,
+            "plan" => &mut self.plan,
+            "timezone" => &mut self.timezone,
+            "thresholds" => &mut self.thresholds,
+            _ => {
+                if let (Some(metric), Some(value)) = (name.strip_prefix(LIMIT_PREFIX), value)
+                    && self.limits.insert(metric.to_owned(), value).is_some()
+                {
+                    return Err(format!("{name} stands there twice"));
+                }
+                return Ok(());
+            }
+        };
+        if slot.is_some() && value.is_some() {
+            return Err(format!("{name} stands there twice"));
+        }
+        *slot = slot.take().or(value);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<(u64, Result<ImportRow, String>)> {
+        let mut rows = ImportReader::new(text.as_bytes(), None).expect("readable");
+        let mut lines = Vec::new();
+        while let Some(ImportLine { number, row }) = rows.next_line().expect("readable") {
+            lines.push((number, row));
+        }
+        lines
+    }
+
+    /// Spreadsheets write quotes, doubled quotes, CRLF, a byte order mark and cells with line ends.
+    #[test]
+    fn csv_of_spreadsheets_is_read() {
+        let lines = lines(
+            "\u{feff}subject,email,thresholds\r\n\"a, \"\"b\"\"\",x@y.test,\"50,80\"\r\n\r\n\"two\nlines\",,\r\nlast,,90",
+        );
+        let numbers: Vec<u64> = lines.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [2, 4, 6]);
+        let first = lines[0].1.as_ref().expect("a row");
+        assert_eq!((first.subject.as_deref(), first.thresholds.as_deref()), (Some("a, \"b\""), Some("50,80")));
+        assert_eq!(lines[1].1.as_ref().expect("a row").subject.as_deref(), Some("two\nlines"));
+    }
+
+    /// A bad line must be told with its number, and not take the next with it.
+    #[test]
+    fn a_bad_line_stands_alone() {
+        let lines = lines("subject,plan\nalice\n\"bob\"x,free\ncarol,free\n");
+        assert!(lines[0].1.is_err() && lines[1].1.is_err());
+        assert_eq!((lines[2].0, lines[2].1.is_ok()), (4, true));
+    }
+
+    /// A forgotten quote would otherwise swallow the file.
+    #[test]
+    fn an_open_quote_ends_the_import_with_its_line() {
+        let mut rows = ImportReader::new("subject\n\"alice\nbob\n".as_bytes(), None).expect("readable");
+        assert!(matches!(rows.next_line(), Err(ImportReadError::Endless { line: 2 })));
+    }
+
+    /// The nth secret belongs to the nth webhook, also when a cell between is empty.
+    #[test]
+    fn empty_cells_keep_the_places_of_webhooks_and_secrets() {
+        let lines = lines(
+            "subject,webhook,webhook_secret,webhook,webhook_secret\nalice,https://a.test,,https://b.test,whsec_b\n",
+        );
+        let row = lines[0].1.as_ref().expect("a row");
+        assert_eq!(row.webhooks, [Some("https://a.test".to_owned()), Some("https://b.test".to_owned())]);
+        assert_eq!(row.webhook_secrets, [None, Some("whsec_b".to_owned())]);
+    }
+
+    /// JSON says the same with numbers and lists.
+    #[test]
+    fn json_lines_take_numbers_and_lists() {
+        let lines = lines(
+            "{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,80],\"email\":[\"a@b.test\"]}\n\n{\"subject\":\"x\",\"plna\":1}\n{",
+        );
+        let row = lines[0].1.as_ref().expect("a row");
+        assert_eq!(row.limits["requests"], "5000");
+        assert_eq!((row.thresholds.as_deref(), row.emails.len()), (Some("50,80"), 1));
+        assert!(lines[1].1.as_ref().is_err_and(|why| why.contains("did you mean \"plan\"")));
+        assert_eq!((lines[2].0, lines[2].1.is_err()), (4, true));
+    }
+}

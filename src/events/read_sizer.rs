@@ -1,0 +1,76 @@
+//! How many entries to ask for, so that no reply grows beyond its bound. Pure.
+
+use crate::wire::XreadReply;
+
+/// A reply is kept below 4 MiB; half of it is aimed at, since entries vary.
+const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
+/// The first reading, before anything is known about the size of entries.
+const FIRST_ENTRIES: u32 = 64;
+
+/// How many entries to ask for, from reading to reading, also across connections.
+#[derive(Debug)]
+pub(super) struct ReadSizer {
+    count: u32,
+    most: u32,
+}
+
+impl ReadSizer {
+    /// Nothing is known yet; never more than `most`.
+    pub(super) fn new(most: u32) -> Self {
+        Self { count: FIRST_ENTRIES.min(most), most }
+    }
+
+    /// How many entries to ask for.
+    pub(super) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// A reply came: up to twice as many next time, as long as they fit.
+    pub(super) fn came(&mut self, received: &XreadReply) {
+        let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
+        let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
+        self.count = fit.min(self.count.saturating_mul(2)).clamp(1, self.most);
+    }
+
+    /// No reply came: a quarter next time, because entries may be so large that so many of them don't come through. What came
+    /// through before tells nothing about those.
+    pub(super) fn failed(&mut self) {
+        self.count = (self.count.min(FIRST_ENTRIES) / 4).max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(entries: usize, bytes: usize) -> XreadReply {
+        XreadReply { entries, bytes, server_ms: 0, last: None }
+    }
+
+    fn after(count: u32, received: &XreadReply) -> u32 {
+        let mut pace = ReadSizer { count, most: 2000 };
+        pace.came(received);
+        pace.count()
+    }
+
+    /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and again.
+    #[test]
+    fn failures_make_readings_smaller() {
+        let mut pace = ReadSizer { count: 2000, most: 2000 };
+        let counts = [(); 4].map(|()| {
+            pace.failed();
+            pace.count()
+        });
+        assert_eq!(counts, [16, 4, 1, 1]);
+        assert_eq!(ReadSizer::new(10).count(), 10);
+    }
+
+    /// 400 entries of 1 MB in one reply added 377 MB to the server.
+    #[test]
+    fn large_entries_make_readings_small() {
+        assert_eq!(after(2000, &received(1, 1_000_000)), 2);
+        assert_eq!(after(64, &received(64, 64 * 60)), 128);
+        assert_eq!(after(2000, &received(2000, 2000 * 60)), 2000);
+        assert_eq!(after(2, &received(1, 10_000_000)), 1);
+    }
+}

@@ -1,0 +1,46 @@
+//! What every commit of a daemon has in common: the layout's version, times to live, bounds and settings.
+
+use serde::{Deserialize, Serialize};
+
+/// The layout of counters and records in Redis. A daemon that knows another one does not start.
+pub const FORMAT: &str = "1";
+/// Counters and records live this long after their last write.
+pub const COUNTER_TTL_S: u64 = 14 * 86_400;
+/// The flag of an alert lives 30 hours.
+pub const FLAG_TTL_S: u64 = 108_000;
+/// About how many refused events are kept.
+pub const REFUSED_KEPT: u64 = 100_000;
+/// A batch that was read longer ago is read again, since its limits may be outdated.
+pub const READ_AGE_MAX_MS: u64 = 5_000;
+
+/// Settings that every commit of a daemon has in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitSettings {
+    /// Which consumed entries are trimmed.
+    pub trim: TrimPolicy,
+    /// Number of partitions.
+    pub partitions: u32,
+    /// Fingerprint of plans and windows; it tells two daemons apart that judge differently.
+    pub fingerprint: String,
+}
+
+/// What happens to entries that have been counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrimPolicy {
+    /// They are trimmed, but never past what another consumer group still needs.
+    Consumed,
+    /// They stay; somebody else bounds the stream.
+    Never,
+}
+
+impl TrimPolicy {
+    /// The word of the setting, which is also the script's.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Consumed => "consumed",
+            Self::Never => "never",
+        }
+    }
+}

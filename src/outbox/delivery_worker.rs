@@ -1,0 +1,310 @@
+//! One leased delivery: look its contact up, have the attempt made, record how it ended. The task that the dispatcher spawns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{counter, histogram};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::consent::ConsentRequests;
+use super::error::{OutboxError, chain};
+use super::fan_out::{FanOutAnswer, FanOutResult, FanOutSource, SourceEnd, fan_out};
+use super::lease::LeasedDelivery;
+use super::notifier::{AttemptRequest, Notifier};
+use super::pending_outcomes::PendingOutcomes;
+use super::settle::{SettleAnswer, Settlement, settle};
+use super::{NO_CONTACT_WAIT, fan_out_loop};
+use crate::contacts::Contact;
+use crate::contacts::book::{ContactBook, Contacts, Found};
+use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, UnixMs, VerificationRequest, meters};
+use crate::wire::RedisClient;
+use crate::wire::backoff::{Backoff, BackoffPolicy};
+
+/// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover or restart;
+/// then the task ends, and the delivery is attempted again.
+const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// What every task of a dispatcher shares.
+#[derive(Debug)]
+pub(super) struct DeliveryWorker<N> {
+    pub(super) client: Arc<RedisClient>,
+    pub(super) keys: Keys,
+    pub(super) contacts: Arc<ContactBook>,
+    pub(super) notifier: Arc<N>,
+    pub(super) consents: Arc<dyn ConsentRequests>,
+    pub(super) new_deliveries: Arc<Notify>,
+    pub(super) pending_outcomes: PendingOutcomes,
+    pub(super) stop: CancellationToken,
+}
+
+/// How long a lease is still ours, by a clock that can't jump.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaseClock {
+    /// Before the call that leased: the lease began then or later, so we never believe in it for too long.
+    pub(super) called: Instant,
+    /// How long it lasts.
+    pub(super) length: Duration,
+    /// When the answer came, and what the server's clock had said.
+    pub(super) answered: Instant,
+    pub(super) server_now: UnixMs,
+}
+
+impl LeaseClock {
+    fn remaining(&self) -> Duration {
+        self.length.saturating_sub(self.called.elapsed())
+    }
+
+    /// The latest moment at which an attempt may start that takes as long as this; `None` when that is past.
+    fn start_by(&self, timeout: Duration) -> Option<Instant> {
+        self.remaining().checked_sub(timeout).map(|left| Instant::now() + left)
+    }
+
+    /// How long ago it ran out.
+    fn lapsed(&self) -> Duration {
+        self.called.elapsed().saturating_sub(self.length)
+    }
+
+    /// Server time now, as far as we can tell without asking.
+    fn now(&self) -> UnixMs {
+        self.server_now.plus(i64::try_from(self.answered.elapsed().as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+impl<N: Notifier> DeliveryWorker<N> {
+    /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out.
+    pub(super) async fn work(&self, leased: LeasedDelivery, clock: LeaseClock) {
+        match &leased.notification {
+            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock).await,
+            Ok(Notification::Verification(request)) => self.work_verification(&leased, request, clock).await,
+            Err(why) => {
+                let LeasedDelivery { id, subject, .. } = &leased;
+                tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
+                let unsendable = Settlement::Unsendable("the stored notification is unreadable".to_owned());
+                self.retry_until_recorded(&leased, clock, || self.settle(&leased, &unsendable)).await;
+            }
+        }
+    }
+
+    async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, clock: LeaseClock) {
+        let contacts = match self.contacts.contacts_of(&self.client, &alert.subject).await {
+            Ok(contacts) => contacts,
+            Err(error) => {
+                tracing::warn!(subject = %alert.subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
+                return self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
+            }
+        };
+        match choose_contact(leased, &contacts) {
+            ContactChoice::Send(contact) => self.attempt(leased, &contact, clock).await,
+            ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts, clock).await,
+            ContactChoice::Wait => self.end(leased, clock, Settlement::Released(NO_CONTACT_WAIT)).await,
+        }
+    }
+
+    async fn work_verification(&self, leased: &LeasedDelivery, request: &VerificationRequest, clock: LeaseClock) {
+        match self.consents.contact(request).await {
+            // The lease is as long as the channel needs that the request was made for.
+            Ok(Some(contact)) if contact.channel() == leased.channel => self.attempt(leased, &contact, clock).await,
+            Ok(_) => self.end(leased, clock, Settlement::Cancelled).await,
+            Err(error) => {
+                tracing::warn!(subject = %request.subject, delivery = %leased.id, error = chain(&error), "no attempt: the contact can't be read");
+                self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
+            }
+        }
+    }
+
+    async fn attempt(&self, leased: &LeasedDelivery, contact: &Contact, clock: LeaseClock) {
+        let Ok(notification) = &leased.notification else { return };
+        // An attempt that outlives its lease could overlap with another worker's.
+        let start_by = clock.start_by(self.notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
+        let Some(start_by) = start_by else {
+            return self.end(leased, clock, Settlement::Released(Duration::ZERO)).await;
+        };
+        let request = AttemptRequest {
+            delivery: &leased.id,
+            notification,
+            contact,
+            attempts: leased.attempts,
+            attempt: leased.attempt,
+            first_attempt: leased.first_attempt,
+            now: clock.now(),
+            start_by,
+        };
+        let Ok(settlement) = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await else {
+            let LeasedDelivery { id, attempts, channel, .. } = leased;
+            let (subject, notification) = (notification.subject(), notification.id());
+            tracing::error!(%subject, alert = notification, delivery = %id, attempt = attempts, channel = channel.as_str(),
+                "attempt did not keep its deadline and is given up; the delivery is attempted again");
+            return;
+        };
+        if let Settlement::Throttled(_) = settlement {
+            counter!(meters::THROTTLED, "channel" => leased.channel.as_str()).increment(1);
+        }
+        self.end(leased, clock, settlement).await;
+    }
+
+    /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
+    async fn fan_out_again(&self, leased: &LeasedDelivery, alert: &Alert, contacts: &Contacts, clock: LeaseClock) {
+        let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
+        let call = || fan_out(&self.client, &self.keys, source, alert, &contacts.readable);
+        let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, clock, call).await else {
+            tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
+            return;
+        };
+        self.log_fan_out(leased, alert, &result);
+    }
+
+    fn log_fan_out(&self, leased: &LeasedDelivery, alert: &Alert, result: &FanOutResult) {
+        if result.source == SourceEnd::Cancelled {
+            let LeasedDelivery { id, attempts, channel, .. } = leased;
+            count_ended(*channel, DeliveryState::Cancelled);
+            tracing::info!(subject = %alert.subject, alert = %alert.id, delivery = %id, attempt = attempts, channel = channel.as_str(),
+                "delivery cancelled: the contacts changed");
+        }
+        fan_out_loop::log_fan_out(alert, result);
+        if !(result.made.is_empty() && result.reopened.is_empty()) {
+            self.new_deliveries.notify_one();
+        }
+    }
+
+    /// Records how the lease ended, and says what happened.
+    async fn end(&self, leased: &LeasedDelivery, clock: LeaseClock, settlement: Settlement) {
+        let Ok(notification) = &leased.notification else { return };
+        if let Some(outcome) = settlement.outcome() {
+            counter!(meters::ATTEMPTS, "channel" => leased.channel.as_str(), "outcome" => outcome.class.as_str())
+                .increment(1);
+        }
+        let answer = self.retry_until_recorded(leased, clock, || self.settle(leased, &settlement)).await;
+        let now = match answer {
+            Some(SettleAnswer::Done(now)) => now,
+            Some(SettleAnswer::Repeated) => clock.now(),
+            Some(SettleAnswer::Stale) => {
+                let LeasedDelivery { id, attempts, channel, .. } = leased;
+                let (subject, notification) = (notification.subject(), notification.id());
+                tracing::warn!(%subject, alert = notification, delivery = %id, attempt = attempts, channel = channel.as_str(),
+                    outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
+                return;
+            }
+            None => return,
+        };
+        log_settlement(leased, notification, &settlement, now);
+        if let Notification::Verification(request) = notification {
+            self.consents.settled(request, &settlement);
+        }
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leased: &'a LeasedDelivery,
+        settlement: &'a Settlement,
+    ) -> impl Future<Output = Result<SettleAnswer, OutboxError>> + Send + 'a {
+        settle(&self.client, &self.keys, &leased.id, &leased.token, settlement)
+    }
+
+    /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the delivery either, so
+    /// this goes on after the lease ran out, within [`RECORD_OUTCOME_TIMEOUT`]. `None`: given up, said loudly.
+    async fn retry_until_recorded<T, F>(
+        &self,
+        leased: &LeasedDelivery,
+        clock: LeaseClock,
+        mut call: impl FnMut() -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = Result<T, OutboxError>> + Send,
+    {
+        let mut backoff = Backoff::new(BackoffPolicy::RECONNECT);
+        let mut waiting = None;
+        let mut logged = false;
+        loop {
+            let error = match call().await {
+                Ok(answer) => return Some(answer),
+                Err(error) => error,
+            };
+            counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
+            let passing = error.error_kind().is_transient();
+            let lapsed = clock.lapsed();
+            let (id, error) = (&leased.id, chain(&error));
+            if lapsed > RECORD_OUTCOME_TIMEOUT || (!passing && !lapsed.is_zero()) {
+                tracing::error!(delivery = %id, error, "outcome could not be recorded and is given up; the delivery is attempted again");
+                return None;
+            }
+            if !lapsed.is_zero() && !logged {
+                tracing::error!(delivery = %id, error, "lease ran out before its outcome could be recorded; still trying");
+                logged = true;
+            } else {
+                tracing::debug!(delivery = %id, error, "outcome could not be recorded; trying again");
+            }
+            if passing && waiting.is_none() {
+                waiting = Some(self.pending_outcomes.add());
+            }
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next_delay()) => {}
+                () = self.pending_outcomes.retry_requested() => {}
+            }
+        }
+    }
+}
+
+/// What is to be done with a leased delivery.
+#[derive(Debug, PartialEq, Eq)]
+enum ContactChoice {
+    /// Attempt it to this contact.
+    Send(Contact),
+    /// Its contact is gone or none was known: fan out to those that are there now.
+    FanOut,
+    /// Its contact may be among those that can't be read: wait until that is mended.
+    Wait,
+}
+
+/// Pure: decides by the contacts as they are now.
+fn choose_contact(leased: &LeasedDelivery, contacts: &Contacts) -> ContactChoice {
+    if leased.channel == Channel::None {
+        return ContactChoice::FanOut;
+    }
+    match contacts.find(&leased.contact) {
+        Found::Contact(contact) if contact.channel() == leased.channel => ContactChoice::Send(contact),
+        // Under its id the contact now stands for another channel, and the lease is as long as the old one needs: fanning out again
+        // stores the new one and makes the delivery due.
+        Found::Contact(_) | Found::Removed => ContactChoice::FanOut,
+        Found::Unreadable => ContactChoice::Wait,
+    }
+}
+
+fn count_ended(channel: Channel, state: DeliveryState) {
+    counter!(meters::ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
+}
+
+/// One event per outcome, and the metrics.
+fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
+    let LeasedDelivery { id: delivery, attempts: attempt, channel, .. } = leased;
+    let (subject, kind, alert) = (notification.subject(), notification.kind().as_str(), notification.id());
+    let state = settlement.state();
+    if state != DeliveryState::Pending {
+        count_ended(*channel, state);
+    }
+    let channel = channel.as_str();
+    match settlement {
+        Settlement::Delivered(outcome) => {
+            let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
+            histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
+            // A u128 would stand in JSON as text.
+            let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(%subject, kind, alert, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
+        }
+        Settlement::Retry(outcome, wait) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::warn!(%subject, kind, alert, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
+        }
+        Settlement::Dead(outcome) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::error!(%subject, kind, alert, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+        }
+        Settlement::Throttled(wait) | Settlement::Released(wait) => {
+            tracing::debug!(%subject, kind, alert, %delivery, attempt, channel, due_in = ?wait, "lease given back");
+        }
+        Settlement::Muted | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
+            tracing::info!(%subject, kind, alert, %delivery, attempt, channel, %state, "delivery ended without an attempt");
+        }
+    }
+}

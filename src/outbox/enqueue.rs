@@ -1,0 +1,64 @@
+//! A notification for one contact only: the wrapper of `enqueue.lua`.
+
+use std::sync::LazyLock;
+
+use super::error::{Operation, OutboxError};
+use crate::types::{Channel, ContactId, DeliveryId, Keys, Notification, UnixMs};
+use crate::wire::{RedisClient, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("enqueue.lua")));
+
+/// A notification on its way to one contact.
+#[derive(Debug, Clone, Copy)]
+pub struct NewDelivery<'a> {
+    /// What is told.
+    pub notification: &'a Notification,
+    /// The channel of the contact, which decides how long a lease is.
+    pub channel: Channel,
+    /// To whom.
+    pub contact: &'a ContactId,
+}
+
+/// What [`enqueue`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The delivery: always the same for this notification and contact.
+    pub id: DeliveryId,
+    /// Server time.
+    pub now: UnixMs,
+    /// Whether this call made it.
+    pub answer: EnqueueAnswer,
+}
+
+/// Whether a delivery was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnqueueAnswer {
+    /// It is pending and due now. The dispatcher should be notified.
+    Made,
+    /// An earlier call made it; it may have ended since.
+    Exists,
+}
+
+/// Makes the one delivery of a notification to one contact: pending, due now, and in the totals, in one step.
+///
+/// Repeatable: the id follows from notification and contact, and a delivery that is there is left alone. Refused when memory is full.
+///
+/// # Errors
+///
+/// [`OutboxError`]; nothing was written if Redis answered with an error.
+pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<Enqueued, OutboxError> {
+    let NewDelivery { notification, channel, contact } = new;
+    let id = notification.delivery_to(contact);
+    let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.deliveries()).key(keys.totals());
+    call = call.key(keys.delivery(&id)).arg(id.as_str()).arg(notification.kind().as_str());
+    call = call.arg(notification.to_json()).arg(notification.subject().as_str());
+    call = call.arg(channel.as_str()).arg(contact.as_str());
+    let of = || format!("delivery {id} of {}", keys.stream());
+    let (answer, now): (String, i64) = call.run(client).await.map_err(OutboxError::redis(Operation::Enqueue, of()))?;
+    let answer = match answer.as_str() {
+        "made" => EnqueueAnswer::Made,
+        "exists" => EnqueueAnswer::Exists,
+        _ => return Err(OutboxError::Answer { operation: Operation::Enqueue, of: of(), answer }),
+    };
+    Ok(Enqueued { id, now: UnixMs(now), answer })
+}

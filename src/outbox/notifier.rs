@@ -1,0 +1,173 @@
+//! One attempt of one delivery: recheck mute and expiry, ask the cap, send through the channel, decide what is recorded.
+//!
+//! Owns the order of these steps. Knows no schedule and records nothing: what comes in is an [`AttemptRequest`], what goes out is a
+//! [`Settlement`]. Read next: [`mod@super::retry_policy`] for the retries, and [`crate::channels`] for what is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::config::RetryConfig;
+use super::consent::{ConsentRequestError, ConsentRequests};
+use super::retry_policy::{EndedAttempt, settlement_after};
+use super::settle::Settlement;
+use crate::channels::{
+    CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, consent_method,
+};
+use crate::contacts::Contact;
+use crate::types::{Arrival, Channel, Class, DeliveryId, Notification, Outcome, UnixMs, VerificationRequest, nonce};
+use crate::wire::backoff::BackoffPolicy;
+
+/// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
+/// the first time must not mail anybody about last month.
+const EXPIRES_AFTER_MS: i64 = 48 * 3_600_000;
+
+/// What makes an attempt: [`ChannelNotifier`] in the daemon, a double in tests.
+pub trait Notifier: Send + Sync + 'static {
+    /// The deadline of one attempt on this channel; [`Notifier::attempt`] keeps it.
+    fn timeout(&self, channel: Channel) -> Duration;
+
+    /// Makes one attempt and says what is to be recorded. Records nothing.
+    fn attempt(&self, request: AttemptRequest<'_>) -> impl Future<Output = Settlement> + Send;
+}
+
+/// A delivery whose attempt is due.
+#[derive(Debug, Clone, Copy)]
+pub struct AttemptRequest<'a> {
+    /// The delivery; e-mail derives its Message-ID from it.
+    pub delivery: &'a DeliveryId,
+    /// What it tells.
+    pub notification: &'a Notification,
+    /// The contact as it stands now.
+    pub contact: &'a Contact,
+    /// Which attempt this is, 1 for the first ever. Only the first can find its alert too old.
+    pub attempts: u32,
+    /// Which attempt this is since the last replay, 1 for the first: the delays start over with a replay.
+    pub attempt: u32,
+    /// When the first attempt since the last replay began, server time; this attempt's own start if it is the first.
+    pub first_attempt: UnixMs,
+    /// Server time at which this attempt starts.
+    pub now: UnixMs,
+    /// The latest moment at which the message may leave, so that its deadline lies within the lease.
+    pub start_by: Instant,
+}
+
+/// Makes attempts through the channels.
+#[derive(Debug)]
+pub struct ChannelNotifier {
+    channels: Arc<Channels>,
+    caps: Caps,
+    retry: RetryConfig,
+    consents: Arc<dyn ConsentRequests>,
+}
+
+impl ChannelNotifier {
+    /// A notifier that sends through `channels`, as far as `caps` allow. `consents` draws what requests for consent show.
+    #[must_use]
+    pub fn new(channels: Arc<Channels>, caps: Caps, retry: RetryConfig, consents: Arc<dyn ConsentRequests>) -> Self {
+        Self { channels, caps, retry, consents }
+    }
+
+    /// Why the delivery can't leave now, if it can't. Last before sending, so that only what is about to leave is counted.
+    async fn held_back(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
+        match self.caps.take(&self.channels, request.contact).await {
+            // Redis was slow: an attempt that started now could outlive its lease and overlap with another worker's.
+            CapDecision::Allowed if Instant::now() > request.start_by => Some(Settlement::Released(Duration::ZERO)),
+            CapDecision::Allowed => None,
+            CapDecision::Exhausted { retry_after } => Some(Settlement::Throttled(retry_after)),
+            CapDecision::Unknown { retry_after } => Some(Settlement::Released(retry_after)),
+        }
+    }
+
+    async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
+        let AttemptRequest { delivery, contact, now, .. } = *request;
+        match request.notification {
+            Notification::Alert(alert) => {
+                Ok(self.channels.send(Message { delivery, contact, content: Content::Alert(alert), now }).await)
+            }
+            Notification::Verification(asked) => self.ask(request, asked).await,
+        }
+    }
+
+    /// Asks for consent. Where the receiver itself answers, its consent is stored before the attempt counts as delivered.
+    async fn ask(
+        &self,
+        request: &AttemptRequest<'_>,
+        asked: &VerificationRequest,
+    ) -> Result<Outcome, ConsentRequestError> {
+        let AttemptRequest { delivery, contact, now, .. } = *request;
+        let method = consent_method(contact.channel()).expect("every contact has a channel of the registry");
+        let proof = match method {
+            ConsentMethod::CodeAndLink => ConsentProof::CodeAndLink(self.consents.draw(asked).await?),
+            ConsentMethod::Challenge => ConsentProof::Challenge(nonce()),
+        };
+        let id = format!("{}_{}", asked.id, request.attempts);
+        let question = Question { id: &id, subject: &asked.subject, proof: &proof };
+        let outcome =
+            self.channels.send(Message { delivery, contact, content: Content::Verification(question), now }).await;
+        if method == ConsentMethod::Challenge && outcome.class == Class::Delivered {
+            self.consents.grant(asked).await?;
+        }
+        Ok(outcome)
+    }
+}
+
+impl Notifier for ChannelNotifier {
+    fn timeout(&self, channel: Channel) -> Duration {
+        self.channels.timeout(channel)
+    }
+
+    /// Leaves the machine unless nothing is to be sent; ends within [`Self::timeout`] of `start_by`. Repeating it sends again, with the
+    /// same id.
+    async fn attempt(&self, request: AttemptRequest<'_>) -> Settlement {
+        if let Some(unsent) = unsent(&request) {
+            return unsent;
+        }
+        if let Some(held_back) = self.held_back(&request).await {
+            return held_back;
+        }
+        let outcome = match self.send(&request).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let source = error.source.to_string();
+                tracing::warn!(delivery = %request.delivery, %error, source, "the attempt could not be completed; trying again");
+                let failed = Outcome::failed(Class::Transient, error.to_string());
+                let outcome = Outcome { arrival: Arrival::Possible, ..failed };
+                return Settlement::Retry(outcome, BackoffPolicy::RECONNECT.max_interval);
+            }
+        };
+        let AttemptRequest { attempt, first_attempt, now, .. } = request;
+        let settlement = settlement_after(EndedAttempt { outcome, attempt, first_attempt, now }, &self.retry);
+        not_after_expiry(settlement, &request)
+    }
+}
+
+/// Why nothing is sent at all, if so.
+fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
+    match request.notification {
+        Notification::Alert(_) if request.contact.muted => Some(Settlement::Muted),
+        // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
+        Notification::Alert(alert) if request.attempts <= 1 => {
+            let expired = request.first_attempt > alert.resets_at_ms.plus(EXPIRES_AFTER_MS);
+            expired.then_some(Settlement::Expired)
+        }
+        Notification::Alert(_) => None,
+        Notification::Verification(asked) => (request.now > asked.expires_at_ms).then_some(Settlement::Expired),
+    }
+}
+
+/// A request for consent that could be tried again only when nobody waits for it any more ends now, with its error.
+fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
+    let Notification::Verification(asked) = request.notification else { return settlement };
+    match settlement {
+        Settlement::Retry(outcome, wait) => {
+            let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+            match request.now.plus(wait_ms) > asked.expires_at_ms {
+                true => Settlement::Dead(outcome),
+                false => Settlement::Retry(outcome, wait),
+            }
+        }
+        other => other,
+    }
+}

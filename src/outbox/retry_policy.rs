@@ -1,0 +1,123 @@
+//! The retry policy: whether a failed attempt is followed by another, and when. Pure but for the jitter.
+
+use std::time::Duration;
+
+use super::config::RetryConfig;
+use super::settle::Settlement;
+use crate::types::duration::whole_ms;
+use crate::types::{Class, Outcome, UnixMs};
+
+/// One attempt that ended.
+#[derive(Debug, Clone)]
+pub struct EndedAttempt {
+    /// How.
+    pub outcome: Outcome,
+    /// Which one it was, 1 for the first.
+    pub attempt: u32,
+    /// When the first attempt began.
+    pub first_attempt: UnixMs,
+    /// When this one began.
+    pub now: UnixMs,
+}
+
+/// Decides what comes after an attempt: its end, or another attempt no earlier than so many whole milliseconds after this one's end.
+///
+/// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After; both are
+/// capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one and is judged
+/// only here, after a failure: a delivery that is due is always tried, however long a worker was away.
+#[must_use]
+pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
+    let EndedAttempt { outcome, attempt, first_attempt, now } = ended;
+    match outcome.class {
+        Class::Delivered => Settlement::Delivered(outcome),
+        Class::Permanent => Settlement::Dead(outcome),
+        Class::Transient if tried_for(first_attempt, now, outcome.took) >= retry.give_up_after => {
+            Settlement::Dead(outcome)
+        }
+        Class::Transient => {
+            let asked = outcome.retry_after.unwrap_or_default().min(retry.max_interval);
+            Settlement::Retry(outcome, whole_ms(retry.schedule().delay(attempt).max(asked)))
+        }
+    }
+}
+
+fn tried_for(first_attempt: UnixMs, now: UnixMs, took: Duration) -> Duration {
+    let before_ms = now.0.saturating_sub(first_attempt.0);
+    Duration::from_millis(u64::try_from(before_ms).unwrap_or(0)).saturating_add(took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn outcome(class: Class, retry_after: Option<Duration>) -> Outcome {
+        Outcome { class, retry_after, took: Duration::from_millis(20), ..Outcome::delivered() }
+    }
+
+    fn retry() -> RetryConfig {
+        RetryConfig {
+            first: Duration::from_secs(5),
+            factor: 4.0,
+            max_interval: Duration::from_secs(6 * 3600),
+            give_up_after: Duration::from_secs(3 * 86_400),
+        }
+    }
+
+    fn after(outcome: &Outcome, attempt: u32, tried_ms: i64) -> Settlement {
+        let first_attempt = UnixMs(1_795_250_000_000);
+        let outcome = outcome.clone();
+        let ended = EndedAttempt { outcome, attempt, first_attempt, now: first_attempt.plus(tried_ms) };
+        settlement_after(ended, &retry())
+    }
+
+    /// Success and certain failure end a delivery at once, whatever the receiver asks for.
+    #[test]
+    fn delivered_and_permanent_end_the_delivery() {
+        let asked = Some(Duration::from_secs(60));
+        assert!(matches!(after(&outcome(Class::Delivered, asked), 1, 0), Settlement::Delivered(_)));
+        assert!(matches!(after(&outcome(Class::Permanent, asked), 1, 0), Settlement::Dead(_)));
+    }
+
+    /// Giving up at the first failure after `give_up_after`, not before and not without an attempt.
+    #[test]
+    fn a_delivery_is_given_up_once_it_was_tried_long_enough() {
+        let failed = outcome(Class::Transient, None);
+        let end_ms = 3 * 86_400_000;
+        assert!(matches!(after(&failed, 9, end_ms - 21), Settlement::Retry(..)));
+        assert!(matches!(after(&failed, 9, end_ms - 20), Settlement::Dead(_)));
+        assert!(matches!(after(&failed, 9, end_ms * 100), Settlement::Dead(_)));
+    }
+
+    /// A clock that went back must not end a delivery.
+    #[test]
+    fn a_clock_that_went_back_counts_as_no_time() {
+        assert!(matches!(after(&outcome(Class::Transient, None), 2, -86_400_000), Settlement::Retry(..)));
+    }
+
+    proptest! {
+        /// I6: never before Retry-After; and never later than `max_interval`, or a receiver could silence us for ever.
+        #[test]
+        fn retries_respect_retry_after_and_max_interval(attempt in 1_u32..100, asked_ms in 0_u64..100_000_000) {
+            let asked = Duration::from_millis(asked_ms);
+            let max = retry().max_interval;
+            match after(&outcome(Class::Transient, Some(asked)), attempt, 1000) {
+                Settlement::Retry(_, delay) => prop_assert!(delay >= asked.min(max) && delay <= max, "{:?}", delay),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+
+        /// Without Retry-After the delay is the schedule's, within its jitter.
+        #[test]
+        fn retries_follow_the_schedule(attempt in 1_u32..100) {
+            let centre = (5.0 * 4.0_f64.powi(attempt as i32 - 1)).min(21_600.0);
+            match after(&outcome(Class::Transient, None), attempt, 1000) {
+                Settlement::Retry(_, delay) => {
+                    let delay = delay.as_secs_f64();
+                    prop_assert!(delay >= centre * 0.79 && delay <= (centre * 1.21).min(21_600.0), "{}", delay);
+                }
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+    }
+}

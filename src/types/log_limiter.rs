@@ -1,0 +1,58 @@
+//! Repeated log lines: each message once per interval.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Decides whether a message that repeats is logged now. `K` tells messages apart that are limited independently; there must be few
+/// of them, since each is remembered.
+#[derive(Debug)]
+pub struct LogLimiter<K = ()> {
+    interval: Duration,
+    logged: Mutex<Vec<LastLogged<K>>>,
+}
+
+#[derive(Debug)]
+struct LastLogged<K> {
+    key: K,
+    at: Instant,
+    suppressed: u64,
+}
+
+impl<K: PartialEq> LogLimiter<K> {
+    /// A limiter that lets each message through once per interval, and the first one at once.
+    #[must_use]
+    pub const fn new(interval: Duration) -> Self {
+        Self { interval, logged: Mutex::new(Vec::new()) }
+    }
+
+    /// Whether to log the message now: `Some` with the number of times it was suppressed since it was logged last.
+    pub fn admit(&self, key: K, now: Instant) -> Option<u64> {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(last) = logged.iter_mut().find(|last| last.key == key) else {
+            logged.push(LastLogged { key, at: now, suppressed: 0 });
+            return Some(0);
+        };
+        if now.duration_since(last.at) < self.interval {
+            last.suppressed += 1;
+            return None;
+        }
+        last.at = now;
+        Some(std::mem::take(&mut last.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands of failures a second for one reason must not hide every other line, nor be lost without a word.
+    #[test]
+    fn each_message_is_logged_once_per_interval_and_the_rest_is_counted() {
+        let (limiter, now) = (LogLimiter::new(Duration::from_secs(60)), Instant::now());
+        assert_eq!((limiter.admit("a", now), limiter.admit("b", now)), (Some(0), Some(0)));
+        assert_eq!(["a", "a", "b"].map(|key| limiter.admit(key, now + Duration::from_secs(59))), [None; 3]);
+        let later = now + Duration::from_secs(60);
+        assert_eq!((limiter.admit("a", later), limiter.admit("b", later)), (Some(2), Some(1)));
+        assert_eq!(limiter.admit("a", later), None);
+    }
+}

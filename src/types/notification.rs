@@ -1,0 +1,153 @@
+//! Notifications: what is told to somebody.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Alert, ContactId, DeliveryId, Subject, UnixMs};
+
+/// What a delivery carries to its contact.
+///
+/// It is stored in the delivery's hash: `type` holds [`NotificationKind::as_str`], and the field of that name holds the JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notification {
+    /// A threshold was reached. Every contact of the subject gets one.
+    Alert(Alert),
+    /// A question to one address: whether whoever is there wants our alerts.
+    Verification(VerificationRequest),
+}
+
+/// The type of a notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NotificationKind {
+    /// [`Notification::Alert`].
+    Alert,
+    /// [`Notification::Verification`].
+    Verification,
+}
+
+/// A request to ask one contact for its consent. Holds no secret: code and link are drawn at each attempt, and only their digests are
+/// stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerificationRequest {
+    /// The id of the request: ASCII letters, digits, `_` and `-`. A second request of the same id is the same request.
+    pub id: String,
+    /// Whose alerts are to come there.
+    pub subject: Subject,
+    /// The contact, as it is stored.
+    pub contact: ContactId,
+    /// What consent is asked for: a digest of the endpoint and of the entry that was added. If the contact no longer has it, the
+    /// request is void.
+    pub consent: String,
+    /// When it was asked for, server time.
+    pub requested_at_ms: UnixMs,
+    /// When nobody waits for the message any more, server time: no attempt starts after it.
+    pub expires_at_ms: UnixMs,
+}
+
+impl NotificationKind {
+    /// The type as it stands in Redis and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Alert => "alert",
+            Self::Verification => "verification",
+        }
+    }
+
+    /// Reads the form that [`Self::as_str`] writes.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Option<Self> {
+        [Self::Alert, Self::Verification].into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+impl Notification {
+    /// Reads the JSON that [`Self::to_json`] wrote for this type.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the JSON.
+    pub fn from_json(kind: NotificationKind, json: &[u8]) -> Result<Self, serde_json::Error> {
+        match kind {
+            NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),
+            NotificationKind::Verification => serde_json::from_slice(json).map(Self::Verification),
+        }
+    }
+
+    /// The JSON of what is told, without its type.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Alert(alert) => serde_json::to_string(alert),
+            Self::Verification(request) => serde_json::to_string(request),
+        }
+        .expect("plain strings and numbers serialise")
+    }
+
+    /// Its type.
+    #[must_use]
+    pub const fn kind(&self) -> NotificationKind {
+        match self {
+            Self::Alert(_) => NotificationKind::Alert,
+            Self::Verification(_) => NotificationKind::Verification,
+        }
+    }
+
+    /// The id of the alert or of the request.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Alert(alert) => alert.id.as_str(),
+            Self::Verification(request) => &request.id,
+        }
+    }
+
+    /// Whom it is about.
+    #[must_use]
+    pub const fn subject(&self) -> &Subject {
+        match self {
+            Self::Alert(alert) => &alert.subject,
+            Self::Verification(request) => &request.subject,
+        }
+    }
+
+    /// When what it tells happened, server time.
+    #[must_use]
+    pub const fn happened_at(&self) -> UnixMs {
+        match self {
+            Self::Alert(alert) => alert.raised_at_ms,
+            Self::Verification(request) => request.requested_at_ms,
+        }
+    }
+
+    /// The id of its one delivery to this contact.
+    #[must_use]
+    pub fn delivery_to(&self, contact: &ContactId) -> DeliveryId {
+        DeliveryId::of_notification(self.id(), contact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A delivery that is read back as something else would send a code instead of an alert.
+    #[test]
+    fn a_notification_reads_back_as_what_it_was() {
+        let request = VerificationRequest {
+            id: "verification_1".to_owned(),
+            subject: "alice".parse().expect("legal"),
+            contact: ContactId::from_stored("c_1"),
+            consent: "abc.1".to_owned(),
+            requested_at_ms: UnixMs(1),
+            expires_at_ms: UnixMs(2),
+        };
+        let told = Notification::Verification(request);
+        let read = Notification::from_json(told.kind(), told.to_json().as_bytes()).expect("JSON");
+        assert_eq!(read, told);
+        assert!(Notification::from_json(NotificationKind::Alert, told.to_json().as_bytes()).is_err());
+        for kind in [NotificationKind::Alert, NotificationKind::Verification] {
+            assert_eq!(NotificationKind::from_stored(kind.as_str()), Some(kind));
+        }
+    }
+}

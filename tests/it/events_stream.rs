@@ -1,0 +1,111 @@
+//! The stream is trimmed, deleted or made again behind the worker's back: what is gone is noticed, what is there is counted once.
+
+use crate::support::eventually::eventually;
+use crate::support::partition::Partition;
+use quotabell::types::Day;
+
+/// Adds an entry that is trimmed before anybody can have read it.
+async fn lose_an_entry(partition: &Partition) {
+    let mut both = redis::pipe();
+    both.atomic().cmd("XADD").arg("usage").arg("*").arg("subject").arg("lost").ignore();
+    both.cmd("XTRIM").arg("usage").arg("MAXLEN").arg(0).ignore();
+    let () = partition.client.pipe(&both).await.expect("done");
+}
+
+/// Entries that a producer trimmed before they were read are counted as missing, and the group's lag stays true.
+#[tokio::test]
+async fn entries_trimmed_before_they_were_read_are_noticed() {
+    let partition = Partition::with_worker().await;
+    partition.add(&[(b"subject", b"alice")]).await;
+    partition.caught_up().await;
+    lose_an_entry(&partition).await;
+    eventually("the gap is booked", || async {
+        let read: u64 = partition.run(&["HGET", &partition.keys.checkpoint(), "entries_read"]).await;
+        (read == 2).then_some(())
+    })
+    .await;
+    partition.add(&[(b"subject", b"alice")]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(2));
+}
+
+/// A stream that is made again with lower ids would otherwise never be read: XREAD after the checkpoint finds nothing.
+#[tokio::test]
+async fn a_stream_made_again_is_read_from_its_beginning() {
+    let partition = Partition::with_worker().await;
+    partition.add(&[(b"subject", b"alice")]).await;
+    partition.caught_up().await;
+    partition.run::<u64>(&["DEL", "usage"]).await;
+    partition.run::<String>(&["XADD", "usage", "1700000000000-0", "subject", "alice"]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
+}
+
+/// Made again, a stream may hold entries on both sides of the old checkpoint: XREAD after it would skip the lower ones for ever.
+#[tokio::test]
+async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() {
+    let partition = Partition::with_worker().await;
+    partition.add(&[(b"subject", b"alice")]).await;
+    partition.caught_up().await;
+    let mut again = redis::pipe();
+    again.atomic().cmd("DEL").arg("usage").ignore();
+    again.cmd("XADD").arg("usage").arg("1700000000000-0").arg("subject").arg("alice").ignore();
+    again.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
+    let () = partition.client.pipe(&again).await.expect("done");
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(2));
+}
+
+/// Entries that stay before the checkpoint are no sign of another stream: taken for one, they would be counted twice.
+#[tokio::test]
+async fn an_entry_deleted_or_trimmed_at_the_checkpoint_is_no_new_stream() {
+    let partition = Partition::with_worker().await;
+    for trimming in [None, Some("0")] {
+        for _ in 0..3 {
+            partition.add(&[(b"subject", b"alice")]).await;
+        }
+        partition.caught_up().await;
+        let last: String = partition.run(&["HGET", &partition.keys.checkpoint(), "id"]).await;
+        match trimming {
+            None => partition.run::<u64>(&["XDEL", "usage", &last]).await,
+            Some(length) => partition.run::<u64>(&["XTRIM", "usage", "MAXLEN", length]).await,
+        };
+        partition.add(&[(b"subject", b"alice")]).await;
+        partition.caught_up().await;
+    }
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(8));
+}
+
+/// A stream that never rests is never read to its end by a blocking read: the gap would be said at night, or never.
+#[tokio::test]
+async fn entries_trimmed_from_a_busy_stream_are_noticed() {
+    let partition = Partition::with_worker().await;
+    partition.add(&[(b"subject", b"alice")]).await;
+    partition.caught_up().await;
+    lose_an_entry(&partition).await;
+    let mut added = 2;
+    eventually("the gap is booked", || {
+        added += 1;
+        let partition = &partition;
+        async move {
+            partition.add(&[(b"subject", b"alice")]).await;
+            partition.caught_up().await;
+            let read: u64 = partition.run(&["HGET", &partition.keys.checkpoint(), "entries_read"]).await;
+            (read == added).then_some(())
+        }
+    })
+    .await;
+}
+
+/// After FLUSHALL the daemon counts what comes next; nothing of the past is left to agree with.
+#[tokio::test]
+async fn counting_goes_on_after_flushall() {
+    let partition = Partition::with_worker().await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"5")]).await;
+    partition.caught_up().await;
+    partition.run::<String>(&["FLUSHALL"]).await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"2")]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(2));
+}

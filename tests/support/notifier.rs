@@ -1,0 +1,60 @@
+//! A notifier with the settings of a test, on a Redis that is asked only where something is capped.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::sync::Arc;
+
+use quotabell::channels::{BoxFuture, Caps, ChannelError, ChannelSettings, Channels, CodeAndLink};
+use quotabell::contacts::Contact;
+use quotabell::outbox::{ChannelNotifier, ConsentRequestError, ConsentRequests, RetryConfig, Settlement};
+use quotabell::types::{Keys, VerificationRequest};
+use quotabell::wire::RedisClient;
+
+use super::redis_server::free_port;
+
+/// Nobody asks for consent: every request is void.
+#[derive(Debug)]
+pub struct NoConsentRequests;
+
+impl ConsentRequests for NoConsentRequests {
+    fn contact<'a>(
+        &'a self,
+        _: &'a VerificationRequest,
+    ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn draw<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+        unreachable!("a void request has no attempts")
+    }
+
+    fn grant<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
+        unreachable!("a void request has no attempts")
+    }
+
+    fn settled(&self, _: &VerificationRequest, _: &Settlement) {}
+}
+
+/// The channels, and the notifier that sends through them.
+pub struct Sending {
+    pub channels: Arc<Channels>,
+    pub notifier: ChannelNotifier,
+}
+
+impl Sending {
+    pub fn new(
+        client: Arc<RedisClient>,
+        settings: ChannelSettings<'_>,
+        retry: RetryConfig,
+    ) -> Result<Self, ChannelError> {
+        let channels = Arc::new(Channels::new(settings)?);
+        let caps = Caps::new(client, Keys::new("usage"));
+        let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, Arc::new(NoConsentRequests));
+        Ok(Self { channels, notifier })
+    }
+
+    /// The same without any Redis: for settings without caps.
+    pub fn uncapped(settings: ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, ChannelError> {
+        let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
+        Self::new(Arc::new(RedisClient::new(nobody)), settings, retry)
+    }
+}

@@ -1,0 +1,154 @@
+//! The stream's worker on a real server, alone or several at once.
+
+use std::sync::Arc;
+
+use quotabell::events::PartitionLease;
+use quotabell::events::config::StreamConfig;
+use quotabell::events::worker::{EventWorker, EventWorkerParts};
+use quotabell::ledger::Committer;
+use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
+use quotabell::subjects::Plans;
+use quotabell::subjects::config::PlanConfig;
+use quotabell::subjects::rates::RateConfig;
+use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
+use quotabell::types::{Day, Keys, Metric, Percent, Units, UnixMs, keys};
+use quotabell::wire::{RedisClient, RedisConfig, RedisEndpoint};
+use tokio_util::sync::CancellationToken;
+
+use super::eventually::eventually;
+use super::redis_server::RedisServer;
+
+/// A server of its own, with the workers of one partition.
+pub struct Partition {
+    pub server: RedisServer,
+    pub client: Arc<RedisClient>,
+    pub keys: Keys,
+    pub stop: CancellationToken,
+}
+
+/// What tests choose of a worker.
+pub struct WorkerSettings {
+    pub lease: Option<PartitionLease>,
+    pub batch_entries: u32,
+}
+
+/// A field and its value.
+pub type Pair<'a> = (&'a [u8], &'a [u8]);
+impl Partition {
+    pub async fn with_worker() -> Self {
+        let partition = Self::without_worker();
+        partition.start_worker().await;
+        partition
+    }
+
+    pub fn without_worker() -> Self {
+        let server = RedisServer::start();
+        let client = Arc::new(server.client());
+        Self { client, server, keys: Keys::new("usage"), stop: CancellationToken::new() }
+    }
+
+    /// Starts one more worker, which asks nobody whether it may read.
+    pub async fn start_worker(&self) {
+        self.start_worker_with(WorkerSettings { lease: None, batch_entries: 500 }).await;
+    }
+
+    pub async fn start_worker_with(&self, settings: WorkerSettings) {
+        let config = RedisConfig {
+            url: self.server.url(),
+            url_file: None,
+            data_dir: "unused".into(),
+            embedded_port: 0,
+            ca_file: None,
+        };
+        let target = RedisEndpoint::from_config(&config).expect("a target");
+        let limits = [("requests", 5000), ("tokens", 100)];
+        let limits = limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range")));
+        let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
+        let plan = PlanConfig { limits: limits.into(), thresholds, rate: RateConfig::default() };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+        let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
+        let changes = ChangeFeed::default();
+        let watch = ChangeListener::new(target.client_resp3().expect("a client"), vec![changes.clone()]);
+        tokio::spawn(watch.run(self.stop.clone()));
+        // The promise of one second begins when the daemon listens; a test should not have to wait for it.
+        eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
+        let worker = EventWorker::new(EventWorkerParts {
+            target,
+            client: Arc::new(self.server.client()),
+            lease: settings.lease,
+            keys: self.keys.clone(),
+            config: StreamConfig {
+                key: "usage".into(),
+                partitions: 1,
+                trim: TrimPolicy::Consumed,
+                late_max: std::time::Duration::from_secs(5 * 3600),
+                batch_entries: settings.batch_entries,
+            },
+            committer: Committer::new(self.keys.clone(), commits),
+            plans,
+            cache_entries: 1000,
+            changes,
+            raised: Arc::default(),
+        });
+        tokio::spawn(worker.run(self.stop.clone()));
+    }
+
+    pub async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        self.client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    pub async fn add(&self, fields: &[Pair<'_>]) -> String {
+        let mut command = redis::cmd("XADD");
+        command.arg("usage").arg("*");
+        for (name, value) in fields {
+            command.arg(*name).arg(*value);
+        }
+        self.client.query(&command).await.expect("added")
+    }
+
+    pub async fn now(&self) -> UnixMs {
+        let (s, us): (i64, i64) = self.run(&["TIME"]).await;
+        UnixMs(s * 1000 + us / 1000)
+    }
+
+    pub async fn today(&self) -> Day {
+        Day::in_utc(self.now().await).expect("a day")
+    }
+
+    /// Waits until the checkpoint is the stream's newest id.
+    pub async fn caught_up(&self) {
+        eventually("the worker has caught up", || async {
+            let newest: Vec<(String, Vec<Vec<u8>>)> = self.run(&["XREVRANGE", "usage", "+", "-", "COUNT", "1"]).await;
+            let read: Option<String> = self.run(&["HGET", &self.keys.checkpoint(), "id"]).await;
+            (newest.first().map(|entry| entry.0.clone()) == read).then_some(())
+        })
+        .await;
+    }
+
+    pub async fn count(&self, subject: &str, metric: &str, day: Day) -> Option<u64> {
+        let metric: Metric = metric.parse().expect("legal");
+        self.run(&["HGET", &self.keys.usage(&metric, day, keys::bucket(subject)), subject]).await
+    }
+
+    pub async fn refused(&self) -> Vec<(String, Vec<Vec<u8>>)> {
+        self.run(&["XRANGE", &self.keys.refused(), "-", "+"]).await
+    }
+
+    pub async fn alerts(&self) -> Vec<(String, u16)> {
+        let entries: Vec<(String, Vec<String>)> = self.run(&["XRANGE", &self.keys.outbox(), "-", "+"]).await;
+        let alert = |text: &str| serde_json::from_str::<quotabell::types::Alert>(text).expect("an alert");
+        entries
+            .iter()
+            .map(|entry| alert(&entry.1[1]))
+            .map(|a| (a.subject.to_string(), a.threshold_percent.get()))
+            .collect()
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
