@@ -20,7 +20,6 @@ mod tree;
 mod words;
 
 pub use error::{ConfigError, nearest};
-pub use mask::{masked_contact, masked_url};
 pub use place::Place;
 pub use settings::{Config, LogConfig, LogFormat, LogLevel, ShutdownConfig};
 

@@ -33,4 +33,5 @@ pub mod terminal;
 pub mod throttle;
 pub mod types;
 pub mod verification;
+pub mod views;
 pub mod wire;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use quotabell::cli::{Cli, RuntimeKind};
-use quotabell::terminal::hint::{self, Exit, Report};
+use quotabell::terminal::hint::{self, Exit, ExitReport};
 
 fn main() -> ExitCode {
     let report = match Cli::try_parse() {
@@ -33,12 +33,12 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
 }
 
 /// Help and version go to stdout as asked; a wrong command line ends with a hint like every other error.
-fn report_usage(error: &clap::Error) -> Report {
+fn report_usage(error: &clap::Error) -> ExitReport {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // A closed pipe is a reader that has seen enough.
             let _ = error.print();
-            Report { exit: Exit::Done, text: String::new() }
+            ExitReport { exit: Exit::Done, text: String::new() }
         }
         _ => hint::report_usage(&error.render().to_string()),
     }

@@ -1,22 +1,26 @@
 //! `alerts`: what was raised.
 
-use anyhow::Context as _;
+use anyhow::ensure;
 use clap::Args;
-use serde::Serialize;
 
+use super::connect;
 use super::context::CliContext;
-use super::{clock, connect};
-use crate::ledger::query;
+use super::since::Since;
+use crate::ledger::retention::kept_until;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
-use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};
+use crate::types::{Day, Keys, Subject, UnixMs};
+use crate::views::alerts::{self, AlertFilter, AlertView};
+use crate::views::short_id;
 
 /// Arguments of `alerts`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Oldest first. Zones ahead of UTC begin their day earlier: without --day its alerts are listed too.
+    after_help = "Oldest first. Zones ahead of UTC begin their day earlier: without --day its alerts are listed too. Alerts are kept as \
+    long as the counts of their day: 48 h after it is over everywhere.
 
 Examples:
   quotabell alerts
+  quotabell alerts --since 6h
   quotabell alerts --day 2026-11-21 --subject alice
   quotabell alerts --json | jq -r .subject"
 )]
@@ -24,6 +28,9 @@ pub struct AlertsArgs {
     /// Only this day, YYYY-MM-DD [default: today's and yesterday's]
     #[arg(long)]
     pub day: Option<Day>,
+    /// Only those raised since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Since>,
     /// Only this subject's
     #[arg(long)]
     pub subject: Option<Subject>,
@@ -35,19 +42,6 @@ pub struct AlertsArgs {
     pub format: FormatArgs,
 }
 
-/// An alert as it is printed.
-#[derive(Debug, Serialize)]
-struct Shown<'a> {
-    id: &'a AlertId,
-    subject: &'a Subject,
-    metric: &'a Metric,
-    threshold_percent: Percent,
-    used: u64,
-    limit: u64,
-    day: Day,
-    raised_at: String,
-}
-
 /// Lists alerts, oldest first.
 ///
 /// # Errors
@@ -57,70 +51,69 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config)?;
     let keys = Keys::new(&config.stream.key);
-    let days = match args.day {
-        Some(day) => vec![day],
-        None => recent(clock::server_time(&redis).await?)?,
+    let now = redis.server_time().await?;
+    let since = args.since.map(|since| since.before(now));
+    let days = match (args.day, since) {
+        (Some(day), _) => vec![day],
+        (None, Some(_)) => alerts::kept_days(now),
+        (None, None) => recent(now),
     };
-    let mut alerts = Vec::new();
+    ensure!(!days.is_empty(), "the server's clock shows {now}, which is in no day");
+    let gone = args.day.is_some_and(|day| kept_until(day, config.stream.late_max) <= now);
+    let nothing = if gone { "the alerts of that day are no longer kept" } else { "no alerts" };
+    let filter = AlertFilter { subject: args.subject, since };
+    let mut listed = Vec::new();
     for day in days {
-        let of_day = query::alerts(redis.client(), &keys, day).await;
-        alerts.extend(redis.judged(format_args!("read the alerts of {day}"), of_day)?);
+        let of_day = alerts::of_day(redis.client(), &keys, day, &filter).await;
+        listed.extend(redis.judged(format_args!("read the alerts of {day}"), of_day)?);
     }
-    alerts.retain(|alert| args.subject.as_ref().is_none_or(|subject| *subject == alert.subject));
-    // Days of different zones overlap, and one event may reach several thresholds in one moment.
-    let place =
-        |alert: &Alert| (alert.raised_at_ms, alert.subject.clone(), alert.metric.clone(), alert.threshold_percent);
-    alerts.sort_by_cached_key(place);
+    // Days of different zones overlap.
+    alerts::sort(&mut listed);
     if let Some(limit) = args.limit {
-        let surplus = alerts.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
-        alerts.drain(..surplus);
+        let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+        listed.drain(..surplus);
     }
-    print(&alerts, args.format.format())
+    print(&listed, nothing, args.format.format())
 }
 
 /// Yesterday, today, and the day that zones ahead of UTC call today already.
-fn recent(now: UnixMs) -> anyhow::Result<Vec<Day>> {
-    let today = Day::in_utc(now).with_context(|| format!("the server's clock shows {now}, which is in no day"))?;
-    Ok([today.before(1), Some(today), today.next()].into_iter().flatten().collect())
+fn recent(now: UnixMs) -> Vec<Day> {
+    let today = Day::in_utc(now);
+    [today.and_then(|day| day.before(1)), today, today.and_then(Day::next)].into_iter().flatten().collect()
 }
 
-fn print(alerts: &[Alert], format: Format) -> anyhow::Result<()> {
+/// Prints the alerts, or on a terminal why there are none.
+fn print(alerts: &[AlertView], nothing: &str, format: Format) -> anyhow::Result<()> {
     let mut output = Output::stdout();
-    let mut shown = alerts.iter().map(Shown::of);
     match format {
-        Format::Json => shown.try_for_each(|alert| output.json(&alert))?,
-        Format::Table if alerts.is_empty() => say_empty("no alerts"),
-        Format::Table => output.rows(&mut Table::new(&HEADING), &shown.map(Shown::row).collect::<Vec<_>>())?,
+        Format::Json => alerts.iter().try_for_each(|alert| output.json(alert))?,
+        Format::Table if alerts.is_empty() => say_empty(nothing),
+        Format::Table => {
+            let mut table = Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN, METRIC_COLUMN]);
+            output.rows(&mut table, &alerts.iter().map(row).collect::<Vec<_>>())?;
+        }
     }
     output.finish()
 }
 
-const HEADING: [&str; 8] = ["RAISED AT", "SUBJECT", "METRIC", "THRESHOLD", "USED", "LIMIT", "DAY", "ID"];
+const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "DAY", "ID"];
+const SUBJECT_COLUMN: usize = 1;
+const METRIC_COLUMN: usize = 2;
 
-impl<'a> Shown<'a> {
-    fn of(alert: &'a Alert) -> Self {
-        Self {
-            id: &alert.id,
-            subject: &alert.subject,
-            metric: &alert.metric,
-            threshold_percent: alert.threshold_percent,
-            used: alert.used,
-            limit: alert.limit,
-            day: alert.day,
-            raised_at: alert.raised_at_ms.to_string(),
-        }
-    }
+fn row(alert: &AlertView) -> Vec<String> {
+    vec![
+        minute(alert.raised_at_ms),
+        alert.subject.to_string(),
+        alert.metric.to_string(),
+        format!("{}%", alert.threshold_percent),
+        alert.used.to_string(),
+        alert.limit.to_string(),
+        alert.day.to_string(),
+        short_id(alert.id.as_str()).to_owned(),
+    ]
+}
 
-    fn row(self) -> Vec<String> {
-        vec![
-            self.raised_at,
-            self.subject.to_string(),
-            self.metric.to_string(),
-            format!("{}%", self.threshold_percent),
-            self.used.to_string(),
-            self.limit.to_string(),
-            self.day.to_string(),
-            self.id.to_string(),
-        ]
-    }
+/// Month, day and minute: the year stands in the day beside it.
+fn minute(at: UnixMs) -> String {
+    at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%m-%d %H:%M").to_string())
 }

@@ -4,13 +4,13 @@ use clap::Args;
 
 use super::connect;
 use super::context::CliContext;
-use super::usage::RawField;
 use crate::ledger::decision::{CheckResponse, LimitFigures, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::{Plans, Profile};
 use crate::terminal::hint::failed;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
-use crate::types::{EventId, Keys, Metric, Subject, Units, keys};
+use crate::types::{EventId, Keys, Metric, Subject, Units};
+use crate::views::subject;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -57,9 +57,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config)?;
-    let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(&subject));
-    let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
+    let fields = subject::read_fields(redis.client(), &subject).await;
+    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
     for error in &unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));

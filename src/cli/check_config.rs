@@ -1,20 +1,20 @@
 //! `check-config`: the settings in effect, and whether they work. Writes nothing anywhere.
 //!
 //! Settings go to stdout, a line for each check to stderr. What is wrong with files and variables ends the verb at once, exit 78;
-//! connections are all tried, and any that fails makes it exit 1. Read next: `server` and `rights`, the checks of Redis.
+//! connections are all tried, and any that fails makes it exit 1. Read next: `server` and `rights`, the checks of Redis, and `reach`,
+//! those of what is sent.
 
 use clap::Args;
 
 use super::context::CliContext;
-use crate::channels::{Channels, ServerProbe};
-use crate::config::{Config, masked_url};
-use crate::contacts::Contact;
-use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, say};
-use crate::types::{Channel, Class};
+use crate::terminal::output::{Format, FormatArgs, Output};
 
+mod findings;
+mod reach;
 pub mod rights;
 mod server;
+
+use findings::Findings;
 
 /// Arguments of `check-config`.
 #[derive(Debug, Args)]
@@ -55,92 +55,13 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     let mut findings = Findings::default();
     channels.warnings().for_each(|warning| findings.warn(warning));
     token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
+    reach::warn_of_sender(&config, &findings)?;
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     if !args.offline {
         server::check(&config, &mut findings).await?;
-        check_mail_server(&channels, &config, &mut findings).await?;
+        reach::check(&channels, &config, &mut findings).await?;
+    } else {
+        reach::warn_of_contacts(&config, &findings);
     }
     findings.judge()
-}
-
-/// What the checks found. Each is told at once: the next may take a minute.
-#[derive(Debug, Default)]
-struct Findings {
-    checks: usize,
-    failed: Vec<Failed>,
-}
-
-#[derive(Debug)]
-struct Failed {
-    what: &'static str,
-    hint: String,
-}
-
-impl Findings {
-    /// Tells how one check ended.
-    fn note(&mut self, what: &'static str, found: anyhow::Result<String>) {
-        self.checks += 1;
-        match found {
-            Ok(text) => say(format_args!("ok: {text}")),
-            Err(error) => {
-                let told = hint::report(&Err(error)).text;
-                let (problem, hint) = told.split_once("\nhint: ").unwrap_or((&told, ""));
-                let hint = hint.trim_end();
-                say(format_args!("failed: {}", problem.strip_prefix("error: ").unwrap_or(problem)));
-                say(format_args!("  hint: {hint}"));
-                self.failed.push(Failed { what, hint: hint.to_owned() });
-            }
-        }
-    }
-
-    /// Tells what is allowed but unwise.
-    fn warn(&self, text: &str) {
-        say(format_args!("warning: {text}"));
-    }
-
-    fn judge(self) -> anyhow::Result<()> {
-        let names: Vec<&str> = self.failed.iter().map(|failed| failed.what).collect();
-        let hint = match self.failed.as_slice() {
-            [] => return Ok(()),
-            [one] => one.hint.as_str(),
-            _ => "each line that begins with failed has a hint below it",
-        };
-        Err(hint::failed(format_args!("{} of {} checks failed: {}", names.len(), self.checks, names.join(", ")), hint))
-    }
-}
-
-/// Logs in to the mail server and sends nothing. Where nobody has named one, its absence is no failure: many send only webhooks.
-async fn check_mail_server(channels: &Channels, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let Some(ServerProbe { outcome, .. }) = channels.probe(Channel::Email).await else { return Ok(()) };
-    channels.close().await;
-    let shown = match &config.email.smtp_url_file {
-        Some(path) => format!("the one of {}", path.display()),
-        None => masked_url(&config.email.smtp_url),
-    };
-    if outcome.class == Class::Delivered {
-        findings.note("mail server", Ok(format!("the mail server answers ({shown})")));
-        return Ok(());
-    }
-    let why = outcome.error.as_deref().unwrap_or("no reason given");
-    if is_wanted(config)? {
-        let failed = hint::failed(
-            format_args!("the mail server {shown}: {why}"),
-            "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
-        );
-        findings.note("mail server", Err(failed));
-    } else {
-        findings.checks += 1;
-        findings.warn(&format!(
-            "no mail server at {shown}, the default: {why}; e-mail contacts get nothing until email.smtp_url names one"
-        ));
-    }
-    Ok(())
-}
-
-/// Whether somebody has named a mail server, or a contact that needs one.
-fn is_wanted(config: &Config) -> anyhow::Result<bool> {
-    let is_default =
-        config.email.smtp_url_file.is_none() && config.email.smtp_url == Config::defaults()?.email.smtp_url;
-    let is_email = |contact: &Contact| contact.channel() == Channel::Email;
-    Ok(!is_default || config.fallback.contacts.iter().any(is_email))
 }

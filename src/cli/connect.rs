@@ -4,21 +4,30 @@ use std::fmt;
 
 use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
+use tokio::sync::OnceCell;
+use url::Url;
 
-use crate::config::{Config, masked_url};
-use crate::terminal::hint::{self, Hint as _};
-use crate::wire::endpoint::EMBEDDED;
+use super::plans::PlansOfConfig;
+use crate::config::Config;
+use crate::terminal::hint::{self, with_hint};
+use crate::terminal::output::say;
+use crate::types::UnixMs;
+use crate::types::text::masked_url;
+use crate::wire::endpoint::{EMBEDDED, RedisAddress};
 use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
 pub struct Redis {
     client: RedisClient,
-    /// The URL as it may be shown.
+    /// The URL as it may be shown, with host and port.
     shown: String,
     /// The number of the database.
     db: u32,
     embedded: bool,
+    plans: PlansOfConfig,
+    /// Set once they were compared with those that the daemon counts with.
+    compared: OnceCell<()>,
 }
 
 /// The connection that the configuration names, made as the daemon makes its own.
@@ -27,22 +36,38 @@ pub struct Redis {
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let target = config.endpoint()?;
+    let endpoint = config.endpoint()?;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis {
-        client: RedisClient::new(target.client()?),
-        shown: shown(&target, &config.redis),
-        db: target.db,
+        client: RedisClient::new(endpoint.client()?),
+        shown: shown(&endpoint, &config.redis),
+        db: endpoint.db,
         embedded,
+        plans: PlansOfConfig::new(config),
+        compared: OnceCell::new(),
     })
 }
 
-/// The URL with its user, without its password. One from a file is shown as what it was understood to be.
-fn shown(target: &RedisEndpoint, config: &RedisConfig) -> String {
-    match &config.url_file {
-        None if config.url.trim() != EMBEDDED => masked_url(&config.url),
-        _ => target.describe(),
+/// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to be.
+fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
+    let written = config.url.trim();
+    if config.url_file.is_some() || written == EMBEDDED {
+        return endpoint.describe();
     }
+    match &endpoint.address {
+        RedisAddress::Unix { .. } => masked_url(written),
+        RedisAddress::Tcp { port, .. } => with_port(masked_url(written), *port).unwrap_or_else(|| endpoint.describe()),
+    }
+}
+
+/// The URL with the port that is connected to, also where it names none. `None` for one without a host.
+fn with_port(url: String, port: u16) -> Option<String> {
+    let mut parsed = Url::parse(&url).ok()?;
+    if parsed.port().is_some() {
+        return Some(url);
+    }
+    parsed.set_port(Some(port)).ok()?;
+    Some(parsed.into())
 }
 
 /// Of a pipeline's or a transaction's failures the first: the rest usually says the same a thousand times.
@@ -54,6 +79,11 @@ pub fn first_failure(error: RedisError) -> RedisError {
     }
 }
 
+/// Whether TLS refused the other side. The crate keeps only the text of that.
+fn is_about_a_certificate(error: &RedisError) -> bool {
+    error.to_string().contains("certificate")
+}
+
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
     ///
@@ -61,7 +91,9 @@ impl Redis {
     ///
     /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        self.judged(what, self.client.query(command).await)
+        let reply = self.client.query(command).await;
+        self.compare_plans_after(&reply).await;
+        self.judged(what, reply)
     }
 
     /// Runs several commands in one write.
@@ -70,16 +102,40 @@ impl Redis {
     ///
     /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
-        self.judged(what, self.client.pipe(pipeline).await)
+        let reply = self.client.pipe(pipeline).await;
+        self.compare_plans_after(&reply).await;
+        self.judged(what, reply)
     }
 
-    /// The link below, for functions of other modules.
+    /// Warns once of plans that are not those of the daemon, after the first call that worked.
+    async fn compare_plans_after<T>(&self, reply: &RedisResult<T>) {
+        if reply.is_ok() {
+            let compare = || async {
+                if let Some(warning) = self.plans.difference(&self.client).await {
+                    say(format_args!("warning: {warning}"));
+                }
+            };
+            self.compared.get_or_init(compare).await;
+        }
+    }
+
+    /// The client, for functions of other modules.
     #[must_use]
     pub const fn client(&self) -> &RedisClient {
         &self.client
     }
 
-    /// The URL as it may be shown.
+    /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`].
+    pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
+        let (seconds, micros): (i64, i64) = self.query("read the server's clock", &redis::cmd("TIME")).await?;
+        Ok(UnixMs(seconds * 1000 + micros / 1000))
+    }
+
+    /// The URL as it may be shown, with host and port.
     #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
@@ -103,6 +159,10 @@ impl Redis {
             Some(ErrorKind::Unreachable) if self.embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
             }
+            Some(ErrorKind::Unreachable) if reply.as_ref().is_err_and(is_about_a_certificate) => {
+                "the server's certificate is not trusted or not for this host: redis.ca_file names a PEM file of the authority that \
+                 signed it"
+            }
             Some(kind) => hint::of_error_kind(kind),
             None => "",
         };
@@ -110,6 +170,29 @@ impl Redis {
             Some(ErrorKind::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
             _ => reply.map_err(Into::into),
         };
-        reply.with_context(|| format!("{what} ({})", self.shown)).hint(advice)
+        with_hint(reply.with_context(|| format!("{what} ({})", self.shown)), advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "Connection refused" without a port sends the reader to the wrong server.
+    #[test]
+    fn host_and_port_are_shown_also_where_the_url_names_none() {
+        for (url, expected) in [
+            ("redis://127.0.0.1", "redis://127.0.0.1:6379"),
+            ("redis://user:pass@h.test/2", "redis://user:***@h.test:6379/2"),
+            ("rediss://h.test", "rediss://h.test:6379"),
+            ("redis://[::1]/1", "redis://[::1]:6379/1"),
+            (" redis://h.test:7000/0 ", "redis://h.test:7000/0"),
+            ("redis+unix:///run/r.sock?pass=x", "redis+unix:///run/r.sock?pass=***"),
+            (EMBEDDED, "redis://127.0.0.1:6399/0"),
+        ] {
+            let mut config = Config::load(None, std::iter::empty()).expect("the defaults are good");
+            config.redis.url = url.to_owned();
+            assert_eq!(redis(&config).expect("a good URL").shown(), expected, "{url}");
+        }
     }
 }

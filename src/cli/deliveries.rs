@@ -1,4 +1,4 @@
-//! `deliveries list / show / replay`: alerts on their way. Read next: `rows`, how they are printed.
+//! `deliveries list / show / replay`: notifications on their way. Read next: `rows`, how they are printed.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,19 @@ use clap::{Args, Subcommand};
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
-use super::progress::{self, Counted};
+use super::since::Since;
+use crate::contacts::Contact;
 use crate::outbox::replay::REPLAY_MAX;
-use crate::outbox::{
-    DeliveryFilter, DeliveryView, OutboxError, ReplayAnswer, Replayed, list, replay as replay_ids, show as read_one,
-};
+use crate::outbox::{OutboxError, ReplayAnswer, Replayed, replay};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
-use crate::types::{DeliveryId, DeliveryState, Keys, Subject};
+use crate::types::{Channel, DeliveryId, DeliveryState, Keys, Subject};
+use crate::views::deliveries::{self, DeliveryFilter};
+use crate::views::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix};
 
 mod rows;
 
-use rows::{Detail, Listed, Told};
+use rows::ReplayView;
 
 /// Arguments of `deliveries`.
 #[derive(Debug, Args)]
@@ -31,28 +32,41 @@ pub struct DeliveriesArgs {
 #[derive(Debug, Subcommand)]
 pub enum DeliveriesAction {
     /// List deliveries, oldest first
-    List(ListArgs),
-    /// Show one delivery and every attempt of it
-    Show(ShowArgs),
+    List(DeliveriesListArgs),
+    /// Show one delivery: to whom, about what, and every attempt
+    Show(DeliveriesShowArgs),
     /// Make dead deliveries due again, with the same ids
-    Replay(ReplayArgs),
+    Replay(DeliveriesReplayArgs),
 }
 
 /// Arguments of `deliveries list`.
 #[derive(Debug, Args)]
-#[command(after_help = "A delivery stays listed for 14 days after its end.
+#[command(
+    after_help = "A delivery stays listed for 14 days after its end. The table shows the first digits of each id; `show` and `replay` \
+    take them.
 
 Examples:
   quotabell deliveries list
   quotabell deliveries list --state dead --limit 20
-  quotabell deliveries list --subject alice --json")]
-pub struct ListArgs {
+  quotabell deliveries list --since 6h --channel webhook
+  quotabell deliveries list --subject alice --json"
+)]
+pub struct DeliveriesListArgs {
     /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
     #[arg(long, value_parser = state)]
     pub state: Option<DeliveryState>,
     /// Only this subject's
     #[arg(long)]
     pub subject: Option<Subject>,
+    /// Only those of this channel: email, webhook, or none for those that wait for a contact
+    #[arg(long, value_parser = channel)]
+    pub channel: Option<Channel>,
+    /// Only those of this alert: its id, or the first digits of it
+    #[arg(long, value_name = "ID")]
+    pub alert: Option<AlertIdPrefix>,
+    /// Only those made since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Since>,
     /// Only the newest N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
@@ -64,12 +78,11 @@ pub struct ListArgs {
 /// Arguments of `deliveries show`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  quotabell deliveries show delivery_6f1ed002ab5595859014ebf0951522d9
+  quotabell deliveries show 6f1ed002
   quotabell deliveries show --json delivery_6f1ed002ab5595859014ebf0951522d9 | jq '.attempt_log[]'")]
-pub struct ShowArgs {
-    /// The delivery's id
-    #[arg(value_parser = delivery_id)]
-    pub id: DeliveryId,
+pub struct DeliveriesShowArgs {
+    /// The delivery's id, or the first digits of it
+    pub id: DeliveryIdPrefix,
     /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
@@ -82,13 +95,13 @@ pub struct ShowArgs {
     after_help = "Only dead deliveries can be replayed. The receiver sees the same webhook-id or Message-ID as before.
 
 Examples:
-  quotabell deliveries replay delivery_6f1ed002ab5595859014ebf0951522d9
+  quotabell deliveries replay 6f1ed002
   quotabell deliveries replay --all"
 )]
-pub struct ReplayArgs {
-    /// The deliveries' ids
-    #[arg(value_name = "ID", value_parser = delivery_id)]
-    pub ids: Vec<DeliveryId>,
+pub struct DeliveriesReplayArgs {
+    /// The deliveries' ids, or the first digits of them
+    #[arg(value_name = "ID")]
+    pub ids: Vec<DeliveryIdPrefix>,
     /// Every dead delivery
     #[arg(long)]
     pub all: bool,
@@ -104,107 +117,90 @@ pub struct ReplayArgs {
 /// A bad configuration, an id that is not there, a delivery that is not dead, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let books = Books { redis: connect::redis(&config)?, keys: Keys::new(&config.stream.key) };
+    let partition = Partition {
+        redis: connect::redis(&config)?,
+        keys: Keys::new(&config.stream.key),
+        fallback: config.fallback.contacts,
+    };
     match args.action {
-        DeliveriesAction::List(args) => run_list(args, &books).await,
-        DeliveriesAction::Show(args) => run_show(args, &books).await,
-        DeliveriesAction::Replay(args) => run_replay(args, &books).await,
+        DeliveriesAction::List(args) => run_list(args, &partition).await,
+        DeliveriesAction::Show(args) => run_show(args, &partition).await,
+        DeliveriesAction::Replay(args) => run_replay(args, &partition).await,
     }
 }
 
 /// Where deliveries are read.
-struct Books {
+struct Partition {
     redis: Redis,
     keys: Keys,
+    fallback: Vec<Contact>,
 }
 
-impl Books {
-    /// Deliveries that pass the filter, the newest `limit` of them, oldest first.
-    async fn list(&self, filter: &DeliveryFilter, limit: usize) -> anyhow::Result<Vec<DeliveryView>> {
-        let mut deliveries: Vec<DeliveryView> = Vec::new();
-        // What is replayed while this reads stands in the list of dead ones at another place than before.
-        let mut seen = BTreeSet::new();
-        let mut from = None;
-        loop {
-            let page = self.judged(list(self.redis.client(), &self.keys, filter, from).await)?;
-            deliveries.extend(page.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
-            from = page.next;
-            if from.is_none() || deliveries.len() >= limit {
-                break;
-            }
-        }
-        deliveries.truncate(limit);
-        deliveries.reverse();
-        Ok(deliveries)
-    }
-
-    /// Adds where Redis is, and a hint.
-    fn judged<T>(&self, reply: Result<T, OutboxError>) -> anyhow::Result<T> {
-        match reply {
-            Err(OutboxError::Redis { operation, of, source }) => {
-                self.redis.judged(format_args!("{operation} {of}"), Err(source))
-            }
-            reply => Ok(reply?),
-        }
-    }
-}
-
-async fn run_list(args: ListArgs, books: &Books) -> anyhow::Result<()> {
-    let filter = DeliveryFilter { state: args.state, subject: args.subject };
-    let limit = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let deliveries = books.list(&filter, limit).await?;
-    let mut shown = deliveries.iter().map(Listed::of);
+async fn run_list(args: DeliveriesListArgs, partition: &Partition) -> anyhow::Result<()> {
+    let Partition { redis, keys, .. } = partition;
+    let DeliveriesListArgs { state, subject, channel, alert, since, limit, format } = args;
+    let now = redis.server_time().await?;
+    let since = since.map(|since| since.before(now));
+    let filter = DeliveryFilter { state, subject, channel, alert, since };
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let listed = deliveries::list_all(redis.client(), keys, &filter, limit).await;
+    let listed = redis.judged(format_args!("list deliveries of {}", keys.stream()), listed)?;
     let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => shown.try_for_each(|delivery| output.json(&delivery))?,
-        Format::Table if deliveries.is_empty() => say_empty("no deliveries"),
+    match format.format() {
+        Format::Json => listed.iter().try_for_each(|delivery| output.json(delivery))?,
+        Format::Table if listed.is_empty() => say_empty("no deliveries"),
         Format::Table => {
-            let rows: Vec<Vec<String>> = shown.map(Listed::row).collect();
-            output.rows(&mut Table::new(&rows::LIST_HEADING), &rows)?;
+            let rows: Vec<Vec<String>> = listed.iter().map(|delivery| rows::list_row(delivery, now)).collect();
+            output.rows(&mut rows::list_table(), &rows)?;
         }
     }
     output.finish()
 }
 
-async fn run_show(args: ShowArgs, books: &Books) -> anyhow::Result<()> {
-    let found = books.judged(read_one(books.redis.client(), &books.keys, &args.id).await)?;
-    let Some(detail) = found else {
+async fn run_show(args: DeliveriesShowArgs, partition: &Partition) -> anyhow::Result<()> {
+    let Partition { redis, keys, fallback } = partition;
+    let ids = partition.find(std::slice::from_ref(&args.id)).await?;
+    let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
+    let found = deliveries::show(redis.client(), keys, fallback, &id).await;
+    let Some(detail) = redis.judged(format_args!("read delivery {id}"), found)? else {
         return Err(hint::failed(
-            format_args!("there is no delivery {}", args.id),
+            format_args!("there is no delivery {id}"),
             "`quotabell deliveries list` lists them; they stay readable for 14 days after their end",
         ));
     };
-    let shown = Detail::of(&detail);
     let mut output = Output::stdout();
     match args.format.format() {
-        Format::Json => output.json(&shown)?,
-        Format::Table => shown.print(&mut output)?,
+        Format::Json => output.json(&detail)?,
+        Format::Table => rows::print_detail(&detail, &mut output)?,
     }
     output.finish()
 }
 
-async fn run_replay(args: ReplayArgs, books: &Books) -> anyhow::Result<()> {
-    let ids = if args.all { books.dead().await? } else { each_once(args.ids) };
+async fn run_replay(args: DeliveriesReplayArgs, partition: &Partition) -> anyhow::Result<()> {
+    let Partition { redis, keys, .. } = partition;
+    let ids = if args.all { partition.dead().await? } else { partition.find(&args.ids).await? };
     if ids.is_empty() {
         say("no delivery is dead; `quotabell deliveries list` shows where they stand");
         return Ok(());
     }
     let mut output = Output::stdout();
     let mut table = Table::new(&rows::REPLAY_HEADING);
-    let bar = progress::bar(ids.len() as u64, Counted::Things);
     let mut replayed = 0;
     // The server is held by one call for a few milliseconds only, and what a failing one leaves undone has been told.
     for some in ids.chunks(REPLAY_MAX) {
-        let answers = books.judged(replay_ids(books.redis.client(), &books.keys, some).await)?;
-        bar.inc(some.len() as u64);
+        let answers = match replay(redis.client(), keys, some).await {
+            Err(OutboxError::Redis { operation, of, source }) => {
+                redis.judged(format_args!("{operation} {of}"), Err(source))?
+            }
+            answers => answers?,
+        };
         replayed += answers.iter().filter(|Replayed { answer, .. }| *answer == ReplayAnswer::Replayed).count();
-        let mut told = answers.iter().map(Told::of);
+        let mut views = answers.iter().map(ReplayView::of);
         match args.format.format() {
-            Format::Json => told.try_for_each(|told| output.json(&told))?,
-            Format::Table => output.rows(&mut table, &told.map(Told::row).collect::<Vec<_>>())?,
+            Format::Json => views.try_for_each(|view| output.json(&view))?,
+            Format::Table => output.rows(&mut table, &views.map(ReplayView::row).collect::<Vec<_>>())?,
         }
     }
-    bar.finish_and_clear();
     output.finish()?;
     match ids.len() - replayed {
         0 => Ok(()),
@@ -217,19 +213,48 @@ async fn run_replay(args: ReplayArgs, books: &Books) -> anyhow::Result<()> {
     }
 }
 
-impl Books {
+impl Partition {
     /// Every delivery that is dead at this moment, the oldest death first. One that dies again meanwhile is not among them, so a
     /// replay of all of them ends.
     async fn dead(&self) -> anyhow::Result<Vec<DeliveryId>> {
-        let filter = DeliveryFilter { state: Some(DeliveryState::Dead), subject: None };
-        Ok(self.list(&filter, usize::MAX).await?.into_iter().map(|view| view.id).collect())
+        let filter = DeliveryFilter { state: Some(DeliveryState::Dead), ..DeliveryFilter::default() };
+        let listed = deliveries::list_all(self.redis.client(), &self.keys, &filter, usize::MAX).await;
+        let listed = self.redis.judged(format_args!("list dead deliveries of {}", self.keys.stream()), listed)?;
+        Ok(listed.into_iter().map(|view| view.id).collect())
+    }
+
+    /// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins with are left
+    /// as they are: the answer to them is that there is no such delivery.
+    async fn find(&self, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
+        let found = deliveries::find_ids(self.redis.client(), &self.keys, prefixes).await;
+        let found = self.redis.judged(format_args!("look for deliveries of {}", self.keys.stream()), found)?;
+        let mut ids = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (prefix, matches) in prefixes.iter().zip(found) {
+            let id = match matches {
+                DeliveryIdMatches::One(id) => id,
+                DeliveryIdMatches::None => prefix.as_id(),
+                DeliveryIdMatches::Several(several) => return Err(ambiguous(prefix, &several)),
+            };
+            if seen.insert(id.clone()) {
+                ids.push(id);
+            }
+        }
+        Ok(ids)
     }
 }
 
-/// The same ids, each once: the second time it would be told that it is not dead.
-fn each_once(ids: Vec<DeliveryId>) -> Vec<DeliveryId> {
-    let mut seen = BTreeSet::new();
-    ids.into_iter().filter(|id| seen.insert(id.clone())).collect()
+/// The most ids that an error names.
+const NAMED_MAX: usize = 10;
+
+fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error {
+    let named: Vec<&str> = several.iter().take(NAMED_MAX).map(DeliveryId::as_str).collect();
+    let more = several.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    hint::usage(
+        format_args!("{} deliveries begin with {}: {}{more}", several.len(), prefix.as_id(), named.join(", ")),
+        "give more digits",
+    )
 }
 
 fn state(text: &str) -> Result<DeliveryState, String> {
@@ -237,7 +262,6 @@ fn state(text: &str) -> Result<DeliveryState, String> {
     DeliveryState::from_stored(text).ok_or_else(|| format!("a state must be one of {}", allowed.join(", ")))
 }
 
-fn delivery_id(text: &str) -> Result<DeliveryId, String> {
-    let is_id = text.strip_prefix("delivery_").is_some_and(|rest| !rest.is_empty());
-    if is_id { Ok(DeliveryId::from_stored(text)) } else { Err("a delivery's id begins with delivery_".to_owned()) }
+fn channel(text: &str) -> Result<Channel, String> {
+    Channel::from_stored(text).ok_or_else(|| "a channel must be email, webhook or none".to_owned())
 }

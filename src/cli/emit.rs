@@ -9,9 +9,9 @@ use tokio::time::{Instant, interval};
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
-use super::progress::{self, Counted};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output};
+use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::{Keys, Metric, Subject, Units};
 
 /// The most events of one write: about 100 KB, and a reply that comes before the next write.
@@ -94,7 +94,7 @@ pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
 
 async fn append_all(args: &EmitArgs, redis: &Redis, stream: String) -> anyhow::Result<Emitted> {
     let long = args.rate.map_or(args.count >= BAR_EVENTS_MIN, |rate| args.count / u64::from(rate) >= BAR_SECONDS_MIN);
-    let bar = long.then(|| progress::bar(args.count, Counted::Things));
+    let bar = long.then(|| progress::bar(args.count, ProgressUnit::Items));
     let mut pace = args.rate.map(Pace::new);
     let mut emitted = Emitted { stream, count: 0, first_id: String::new(), last_id: String::new() };
     while emitted.count < args.count {

@@ -17,7 +17,7 @@ use crate::channels::webhook;
 use crate::contacts::{Contact, Endpoint};
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
-use crate::terminal::hint::{self, Hint as _};
+use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 
 /// Arguments of `listen`.
@@ -68,15 +68,13 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
 /// A secret that is none, an address that is in use, a bad configuration, or stdout.
 pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     let verifier = SignatureVerifier::new(&args.secrets, &context.config()?.fallback.contacts)?;
-    let mut smtp = SmtpCatcher::start_on(args.smtp, SmtpSetup::default())
-        .await
-        .with_context(|| format!("listen for mails on {}", args.smtp))
-        .hint("--smtp names another port")?;
+    let smtp = SmtpCatcher::start_on(args.smtp, SmtpSetup::default()).await;
+    let smtp = smtp.with_context(|| format!("listen for mails on {}", args.smtp));
+    let mut smtp = with_hint(smtp, "--smtp names another port")?;
     let status = args.status;
-    let mut http = HttpCatcher::start_on(args.http, move |body| answer(status, body))
-        .await
-        .with_context(|| format!("listen for webhooks on {}", args.http))
-        .hint("--http names another port")?;
+    let http = HttpCatcher::start_on(args.http, move |body| answer(status, body)).await;
+    let http = http.with_context(|| format!("listen for webhooks on {}", args.http));
+    let mut http = with_hint(http, "--http names another port")?;
     say(format_args!("mails: {}", smtp.url()));
     say(format_args!("webhooks: {}", http.url("/")));
     if verifier.secrets.is_empty() {

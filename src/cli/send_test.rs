@@ -5,20 +5,20 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::clock;
 use super::connect::{self, Redis};
 use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
-use super::usage::{RawField, Settings};
 use crate::channels::{self, Sample};
-use crate::config::{Config, masked_url};
+use crate::config::Config;
 use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
 use crate::contacts::{Contact, Endpoint};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, keys};
+use crate::types::text::masked_url;
+use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
+use crate::views::{SubjectSettings, subject};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
 /// verb in a loop is written quickly.
@@ -62,7 +62,7 @@ pub struct SendTestArgs {
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct TestMessageView<'a> {
     contact: &'a ContactId,
     channel: Channel,
     outcome: &'static str,
@@ -95,7 +95,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
-    print(&Shown::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
+    print(&TestMessageView::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
     judge(&outcome, &contact)
 }
 
@@ -157,7 +157,7 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
     }
     let sample = sample_of(subject, &redis, config).await?;
-    let now = clock::server_time(&redis).await?;
+    let now = redis.server_time().await?;
     Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
 }
 
@@ -184,11 +184,10 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
-    let mut command = redis::cmd("HGETALL");
-    command.arg(keys::subject(subject));
-    let fields: Vec<RawField> = redis.query(format_args!("read subject {subject}"), &command).await?;
+    let fields = subject::read_fields(redis.client(), subject).await;
+    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let (Settings { plan, zone, limits }, unreadable) = Settings::read(&fields, &plans);
+    let (SubjectSettings { plan, zone, limits }, unreadable) = SubjectSettings::read(&fields, &plans);
     for error in unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }
@@ -255,7 +254,7 @@ fn described(contact: &Contact) -> String {
     format!("{} ({} {address})", contact.id, contact.channel().as_str())
 }
 
-impl<'a> Shown<'a> {
+impl<'a> TestMessageView<'a> {
     fn of(contact: &'a Contact, outcome: &'a Outcome, webhook_secret: Option<&'a str>) -> Self {
         Self {
             contact: &contact.id,
@@ -269,7 +268,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn print(shown: &Shown<'_>, contact: &Contact, format: Format) -> anyhow::Result<()> {
+fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyhow::Result<()> {
     let mut output = Output::stdout();
     match format {
         Format::Json => output.json(shown)?,

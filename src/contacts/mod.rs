@@ -7,9 +7,11 @@ pub mod config;
 pub mod contact;
 pub mod edit;
 mod element;
+mod mask;
 pub mod store;
 pub mod stored;
 
 pub use config::FallbackConfig;
 pub use contact::{Contact, ContactError, Endpoint};
 pub use edit::{CONTACTS_MAX, ConsentId, ContactArray, ContactOrigin};
+pub use mask::masked_contact;

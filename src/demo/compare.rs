@@ -139,7 +139,7 @@ fn alerts(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
 
 fn one_alert(section: &'static str, alert: &ExpectedAlert<'_>, seen: &ObservedRun) -> Comparison {
     let contacts = &alert.simulated.contacts;
-    let raised = seen.state.raised.iter().filter(|alert| alert.id == alert.id).count();
+    let raised = seen.state.raised.iter().filter(|raised| raised.id == alert.id).count();
     let reached: Vec<DeliveryResult> = contacts.iter().map(|contact| reached(&alert.id, contact, seen)).collect();
     let delivered = reached.iter().filter(|reached| reached.accepted > 0).count();
     let what = format!("{} {} %, {}", alert.simulated.subject, alert.percent, channels(contacts));

@@ -10,7 +10,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use super::daemon::Daemon;
 use super::temp_folder::{FolderCleanup, TempFolder};
-use crate::terminal::hint::Hint as _;
+use crate::terminal::hint::with_hint;
 use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 
 /// How many free ports are tried: between our look and the server's bind another program may take one.
@@ -70,7 +70,8 @@ async fn start_redis(data_dir: PathBuf) -> anyhow::Result<EmbeddedServer> {
         match EmbeddedServer::ensure(&config).await {
             Err(EmbeddedError::Foreign { .. } | EmbeddedError::Ended { .. }) if tried < PORTS_MAX => {}
             started => {
-                return started.hint("the demo starts a server of its own; on Debian `make demo` installs one first");
+                let hint = "the demo starts a server of its own; on Debian `make demo` installs one first";
+                return with_hint(started, hint);
             }
         }
     }

@@ -72,7 +72,7 @@ fn decode_words(value: &str) -> String {
         let base64 = word.strip_prefix("=?utf-8?b?").and_then(|word| word.strip_suffix("?="));
         let text = base64.and_then(|base64| String::from_utf8(STANDARD.decode(base64).ok()?).ok());
         // The space between two encoded words is not part of the text.
-        if !decoded.is_empty() && !(was_encoded && text.is_some()) {
+        if !decoded.is_empty() && (!was_encoded || text.is_none()) {
             decoded.push(' ');
         }
         was_encoded = text.is_some();

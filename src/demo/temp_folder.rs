@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::terminal::hint::Hint as _;
+use crate::terminal::hint::with_hint;
 
 /// What happens to the folder at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +29,9 @@ impl TempFolder {
     pub(super) fn make(cleanup: FolderCleanup) -> anyhow::Result<Self> {
         let place = std::env::temp_dir();
         let path = place.join(format!("quotabell-demo-{:08x}", rand::random::<u32>()));
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .with_context(|| format!("make the folder {}", path.display()))
-            .hint("TMPDIR names the place for temporary files")?;
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        let made = made.with_context(|| format!("make the folder {}", path.display()));
+        with_hint(made, "TMPDIR names the place for temporary files")?;
         Ok(Self { path, cleanup })
     }
 

@@ -13,8 +13,8 @@ use crate::wire::RedisClient;
 pub struct MetricUsage {
     /// The metric.
     pub metric: Metric,
-    /// Units used.
-    pub used: u64,
+    /// Units used; `None` where there is no counter.
+    pub used: Option<u64>,
     /// Alerts raised, ascending by threshold.
     pub alerts: Vec<Alert>,
 }
@@ -54,8 +54,8 @@ pub async fn usage(
         let alerts: Vec<Alert> =
             records.into_iter().flatten().filter_map(|text| serde_json::from_str(&text).ok()).collect();
         // A metric that only others used that day says nothing about this subject.
-        if used.is_some() || also.contains(&metric) {
-            usages.push(MetricUsage { metric, used: used.unwrap_or(0), alerts });
+        if used.is_some() || !alerts.is_empty() || also.contains(&metric) {
+            usages.push(MetricUsage { metric, used, alerts });
         }
     }
     Ok(usages)

@@ -19,9 +19,19 @@ const CLOSED_TTL_S: u64 = 48 * 3_600;
 /// Buckets expire this long after one another, so that the server frees them one by one.
 const SPREAD_S: u64 = 10;
 /// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a second.
-const DAYS_BACK: u64 = COUNTER_TTL_S / 86_400 + 3;
+pub const KEPT_DAYS_MAX: u64 = COUNTER_TTL_S / 86_400 + 3;
 /// So many days are closed at once, since counting waits for it.
 const AT_ONCE: usize = 4;
+
+/// Until when the counters and records of `day` are certainly kept. Afterwards a counter that is absent may have expired, and no
+/// longer means that nothing was used.
+#[must_use]
+pub fn kept_until(day: Day, late_max: Duration) -> UnixMs {
+    // A day lasts 50 h from its first beginning to its last end, and what was written when it began expires 14 days later.
+    let unclosed = Duration::from_secs(COUNTER_TTL_S - 50 * 3_600);
+    let after = late_max.saturating_add(Duration::from_secs(CLOSED_TTL_S)).min(unclosed);
+    day.ends_everywhere().plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
+}
 
 /// Shortens the life of days that are over.
 #[derive(Debug)]
@@ -92,7 +102,7 @@ impl Retention {
 /// The days up to now that a process before this one may have written to.
 fn recent_days(reached: UnixMs) -> BTreeSet<Day> {
     let today = Day::in_utc(reached);
-    (0..=DAYS_BACK).filter_map(|back| today?.before(back)).collect()
+    (0..=KEPT_DAYS_MAX).filter_map(|back| today?.before(back)).collect()
 }
 
 /// The first of the open days that were over everywhere, lateness included, when it was `reached`. Ascending.

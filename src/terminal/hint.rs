@@ -55,20 +55,13 @@ impl std::error::Error for Advised {
     }
 }
 
-/// Adds the hint that ends every error.
-pub trait Hint<T> {
-    /// Adds what to do about it; exit 1.
-    ///
-    /// # Errors
-    ///
-    /// The same failure with the hint.
-    fn hint(self, hint: impl fmt::Display) -> anyhow::Result<T>;
-}
-
-impl<T, E: Into<anyhow::Error>> Hint<T> for Result<T, E> {
-    fn hint(self, hint: impl fmt::Display) -> anyhow::Result<T> {
-        self.map_err(|error| advised(error.into(), hint, Exit::Failed))
-    }
+/// Adds to a failure what to do about it; exit 1.
+///
+/// # Errors
+///
+/// The same failure with the hint.
+pub fn with_hint<T, E: Into<anyhow::Error>>(result: Result<T, E>, hint: impl fmt::Display) -> anyhow::Result<T> {
+    result.map_err(|error| advised(error.into(), hint, Exit::Failed))
 }
 
 /// What was asked can't be done.
@@ -95,7 +88,7 @@ fn advised(error: anyhow::Error, hint: impl fmt::Display, exit: Exit) -> anyhow:
 
 /// What is left to say about a verb that ended: its exit code and the lines for stderr.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ExitReport {
     /// The exit code.
     pub exit: Exit,
     /// `error: ...` and `hint: ...`; empty when there is nothing to say.
@@ -104,14 +97,14 @@ pub struct Report {
 
 /// Judges how a verb ended. Pure.
 #[must_use]
-pub fn report(outcome: &anyhow::Result<()>) -> Report {
+pub fn report(outcome: &anyhow::Result<()>) -> ExitReport {
     match outcome {
-        Ok(()) => Report { exit: Exit::Done, text: String::new() },
+        Ok(()) => ExitReport { exit: Exit::Done, text: String::new() },
         // `quotabell alerts | head` is no failure: the reader has seen enough.
-        Err(error) if is_broken_pipe(error) => Report { exit: Exit::Done, text: String::new() },
+        Err(error) if is_broken_pipe(error) => ExitReport { exit: Exit::Done, text: String::new() },
         Err(error) => {
             let (exit, hint) = judged(error);
-            Report { exit, text: format!("error: {}\nhint: {hint}\n", causes(error)) }
+            ExitReport { exit, text: format!("error: {}\nhint: {hint}\n", causes(error)) }
         }
     }
 }
@@ -192,7 +185,7 @@ pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
 
 /// Turns what the parser of arguments says into our form: its tip becomes the hint, at the end. Pure.
 #[must_use]
-pub fn report_usage(rendered: &str) -> Report {
+pub fn report_usage(rendered: &str) -> ExitReport {
     const TIP: &str = "tip: ";
     let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");
     let (advice, rest): (Vec<&str>, Vec<&str>) = rendered.lines().partition(|line| is_advice(line));
@@ -206,7 +199,7 @@ pub fn report_usage(rendered: &str) -> Report {
             text.push('\n');
         }
     }
-    Report { exit: Exit::Usage, text: format!("{}\nhint: {hint}\n", text.trim_end()) }
+    ExitReport { exit: Exit::Usage, text: format!("{}\nhint: {hint}\n", text.trim_end()) }
 }
 
 #[cfg(test)]
@@ -233,8 +226,8 @@ mod tests {
     /// A cause below the advised error must be shown once, not twice.
     #[test]
     fn causes_are_shown_once() {
-        let io: anyhow::Result<()> =
-            Err(io::Error::from(io::ErrorKind::NotFound)).context("open contacts.csv").hint("check the path");
+        let failed: anyhow::Result<()> = Err(io::Error::from(io::ErrorKind::NotFound)).context("open contacts.csv");
+        let io = with_hint(failed, "check the path");
         assert_eq!(report(&io).text, "error: open contacts.csv: entity not found\nhint: check the path\n");
     }
 }

@@ -23,6 +23,7 @@ pub mod refusal;
 pub mod secret;
 pub mod stream_id;
 pub mod subject;
+pub mod text;
 pub mod timestamp;
 pub mod units;
 

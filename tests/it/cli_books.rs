@@ -9,6 +9,8 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
+use quotabell::contacts::stored::write_contacts;
+use quotabell::contacts::{Contact, Endpoint};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::{Settlement, settle};
 use quotabell::types::{Alert, AlertId, Class, Day, DaySpan, DeliveryId, Keys, UnixMs, keys};
@@ -67,7 +69,14 @@ fn snapshot(name: &str, text: impl Display) {
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME");
     settings.add_filter(r"\d{4}-\d\d-\d\d", "DAY");
     settings.add_filter(r#""duration_ms":\d+"#, r#""duration_ms":N"#);
+    settings.add_filter(r#"_ms":\d{13}"#, r#"_ms":MS"#);
     settings.add_filter(r"\b\d+ ms *", "N ms  ");
+    settings.add_filter(r"\d\d-\d\d \d\d:\d\d", "MINUTE");
+    settings.add_filter(r"(?m)^[0-9a-f]{8}  \d+[sm] +", "SHORT     AGE  ");
+    settings.add_filter(r"(?m)  [0-9a-f]{8}$", "  SHORT");
+    settings.add_filter(r"in \d+[sm] *", "in N  ");
+    settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
+    settings.add_filter(r"c_[0-9a-f]{16}", "c_ID");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
@@ -123,10 +132,15 @@ async fn what_the_daemon_did_is_shown() {
 async fn an_unknown_subject_has_the_default_plan_and_0() {
     let server = RedisServer::start();
     snapshot("usage_of_nobody", run(&server, "usage nobody").told());
-    let printed = run(&server, "usage nobody --day 2026-11-21 --json").expect_json();
-    let requests = json!({"metric": "requests", "used": 0, "limit": 5000, "used_percent": 0.0, "alerts": []});
-    let expected =
-        json!({"subject": "nobody", "plan": "free", "timezone": "UTC", "day": "2026-11-21", "metrics": [requests]});
+    let today = Day::in_utc(server_time(&server.client()).await).expect("a day");
+    let printed = run(&server, &format!("usage nobody --day {today} --json")).expect_json();
+    let requests = json!({
+        "metric": "requests", "used": 0, "limit": 5000, "limit_from": "settings", "used_percent": 0.0, "alerts": [],
+    });
+    let expected = json!({
+        "subject": "nobody", "plan": "free", "timezone": "UTC", "day": today, "over": false, "kept": true,
+        "metrics": [requests],
+    });
     assert_eq!(printed, [expected]);
     for line in ["alerts", "alerts --json", "alerts --day 2026-11-21", "deliveries list", "deliveries list --json"] {
         assert_eq!(run(&server, line).told(), "exit 0", "{line}");
@@ -167,9 +181,11 @@ async fn unreadable_fields_are_named_and_not_replaced() {
         ]))
         .await
         .expect("set");
-    snapshot("usage_unreadable", run(&server, "usage alice --day 2026-11-21").told());
+    snapshot("usage_unreadable", run(&server, "usage alice").told());
     let shown = run(&server, "usage alice --json").expect_json();
-    let tokens = json!({"metric": "tokens", "used": 0, "limit": 7, "used_percent": 0.0, "alerts": []});
+    let tokens = json!({
+        "metric": "tokens", "used": 0, "limit": 7, "limit_from": "settings", "used_percent": 0.0, "alerts": [],
+    });
     assert_eq!((&shown[0]["plan"], &shown[0]["metrics"]), (&json!("gold"), &json!([tokens])));
 }
 
@@ -182,6 +198,67 @@ async fn record(client: &RedisClient, alert: &Alert) {
     pipeline.cmd("SADD").arg(keys.metrics(alert.day)).arg(alert.metric.as_str()).ignore();
     pipeline.cmd("HSET").arg(raised).arg(field).arg(serde_json::to_string(alert).expect("JSON")).ignore();
     let () = client.pipe(&pipeline).await.expect("written");
+}
+
+/// A day before which nothing is kept must not read as a day without usage.
+#[tokio::test]
+async fn a_day_that_is_gone_is_not_a_day_without_usage() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let today = Day::in_utc(server_time(&client).await).expect("a day");
+    // A day ends everywhere 12 h after it ends in UTC; then come 5 h of lateness and 48 h.
+    let gone = today.before(4).expect("a day");
+    let shown = run(&server, &format!("usage alice --json --day {gone}")).expect_json();
+    assert_eq!((&shown[0]["over"], &shown[0]["kept"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&shown[0]["metrics"][0]["used"], &shown[0]["metrics"][0]["used_percent"]),
+        (&Value::Null, &Value::Null)
+    );
+    snapshot("usage_gone", run(&server, &format!("usage alice --day {gone}")).told());
+    // The day before yesterday may still be closing: nothing was used, and that is known.
+    let kept = today.before(2).expect("a day");
+    let shown = run(&server, &format!("usage alice --json --day {kept}")).expect_json();
+    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["used"]), (&json!(true), &json!(0)));
+    // Where the daemon was away the counters live on.
+    let keys = Keys::new("usage");
+    let counter = keys.usage(&"requests".parse().expect("legal"), gone, keys::bucket("alice"));
+    let () = client.query(redis::cmd("HSET").arg(counter).arg("alice").arg(7)).await.expect("set");
+    let shown = run(&server, &format!("usage alice --json --day {gone}")).expect_json();
+    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["used"]), (&json!(true), &json!(7)));
+}
+
+/// Whoever upgraded today must not read that yesterday's 100 % was 25 %.
+#[tokio::test]
+async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let today = Day::in_utc(server_time(&client).await).expect("a day");
+    run(&server, "subject set alice --limit requests=20000 --limit tokens=9").expect_done();
+    let keys = Keys::new("usage");
+    for day in [today.before(1).expect("a day"), today] {
+        for (n, (percent, limit)) in [(80, 4000), (100, 5000)].into_iter().enumerate() {
+            let facts = alert(&subject("alice"), percent);
+            let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
+            let raised_at_ms = facts.raised_at_ms.plus(n as i64);
+            record(&client, &Alert { id, day, limit, raised_at_ms, ..facts }).await;
+        }
+        let counter = keys.usage(&"requests".parse().expect("legal"), day, keys::bucket("alice"));
+        let () = client.query(redis::cmd("HSET").arg(counter).arg("alice").arg(5000)).await.expect("set");
+    }
+    let yesterday = today.before(1).expect("a day");
+    let shown = run(&server, &format!("usage alice --json --day {yesterday}")).expect_json();
+    let requests = &shown[0]["metrics"][0];
+    assert_eq!((&requests["limit"], &requests["limit_from"]), (&json!(5000), &json!("alert")), "the newest alert's");
+    assert_eq!(requests["used_percent"], json!(100.0));
+    assert_eq!(shown[0]["metrics"][1]["limit_from"], json!("settings"));
+    snapshot("usage_yesterday", run(&server, &format!("usage alice --day {yesterday}")).told());
+    let shown = run(&server, "usage alice --json").expect_json();
+    let requests = &shown[0]["metrics"][0];
+    assert_eq!(
+        (&requests["limit"], &requests["limit_from"]),
+        (&json!(20_000), &json!("settings")),
+        "today's limit holds"
+    );
 }
 
 /// In Auckland it is tomorrow already: an operator in UTC must see that alert today.
@@ -212,6 +289,12 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     assert_eq!(ids(&listed("--subject bob --limit 2")), [id(5), id(3)]);
     assert_eq!(ids(&listed(&format!("--day {}", days[0]))), [id(0), id(1)]);
     assert_eq!(run(&server, "alerts --subject nobody --json").told(), "exit 0");
+    // All were raised within the last seconds, whatever their day: an event may come late.
+    assert_eq!(ids(&listed("--since 1h --limit 2")), [id(0), id(1)]);
+    assert_eq!(listed("--since 2d").len(), 8);
+    let between = recorded[4].raised_at_ms;
+    assert_eq!(ids(&listed(&format!("--since {between}"))), [id(4), id(5), id(2), id(3), id(0), id(1)]);
+    assert_eq!(ids(&listed(&format!("--day {} --since 0s", days[0]))), [""; 0]);
 }
 
 /// Whoever sees nothing wonders whether it works; a program that reads an empty list knows.
@@ -220,6 +303,7 @@ fn an_empty_list_is_told_to_a_terminal() {
     let server = RedisServer::start();
     for (line, told) in [
         ("alerts", "no alerts\r\n"),
+        ("alerts --day 2026-01-01", "the alerts of that day are no longer kept\r\n"),
         ("deliveries list", "no deliveries\r\n"),
         ("refused list", "no refused events\r\n"),
         ("refused list --limit 3", "no refused events\r\n"),
@@ -336,6 +420,124 @@ async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
     no delivery is dead; `quotabell deliveries list` shows where they stand
     exit 0
     ");
+}
+
+/// Where they went and about what is what an operator looks for; a list is cut down by the same.
+#[tokio::test]
+async fn lists_are_filtered_by_subject_channel_alert_and_time() {
+    let outbox = Outbox::start();
+    let (of_alice, of_bob) = (alert(&subject("alice"), 80), alert(&subject("bob"), 100));
+    outbox.fan_out_new(&of_alice, &[email("a"), webhook("a")]).await;
+    outbox.fan_out_new(&of_bob, &[email("b")]).await;
+    outbox.fan_out_new(&alert(&subject("carol"), 80), &[]).await;
+    let listed = |line: &str| -> Vec<String> {
+        let printed = run(&outbox.server, &format!("deliveries list --json {line}")).expect_json();
+        ids(&printed).into_iter().map(str::to_owned).collect()
+    };
+    let id = |alert: &Alert, contact| delivery(alert, &contact).to_string();
+    let bobs = [id(&of_bob, email("b"))];
+    assert_eq!(listed("--channel webhook"), [id(&of_alice, webhook("a"))]);
+    assert_eq!(listed("--channel none").len(), 1);
+    assert_eq!(listed("--channel email --subject bob"), bobs);
+    assert_eq!(listed(&format!("--alert {}", of_bob.id)), bobs);
+    assert_eq!(listed(&format!("--alert {}", &of_bob.id.as_str()[6..14])), bobs);
+    assert_eq!(listed("--since 1h").len(), 4);
+    // Made an hour before the others.
+    let () = outbox
+        .run("HINCRBY", &[&outbox.keys.delivery(&delivery(&of_bob, &email("b"))), "created_at_ms", "-3600000"])
+        .await;
+    let () = outbox.run("ZINCRBY", &[outbox.keys.deliveries().as_str(), "-3600000", &bobs[0]]).await;
+    assert_eq!(listed("--since 30m").len(), 3);
+    assert_eq!(listed("--since 30m --state pending").len(), 3);
+    assert_eq!(listed("--since 2h --limit 9")[0], bobs[0]);
+    let told = run(&outbox.server, "deliveries list --channel sms");
+    assert!(told.code == 2 && told.stderr.contains("a channel must be"), "{}", told.told());
+    let told = run(&outbox.server, "deliveries list --since 90");
+    assert!(told.code == 2 && told.stderr.contains("neither a duration"), "{}", told.told());
+}
+
+/// What the list shows of an id must be enough for the verbs that take one; where it is not, guessing would replay another's.
+#[tokio::test]
+async fn an_id_is_named_by_its_first_digits() {
+    let (outbox, dead) = with_dead(&["alice", "bob"]).await;
+    let digits = |id: &DeliveryId| id.as_str()["delivery_".len()..].to_owned();
+    let list = run(&outbox.server, "deliveries list").expect_done();
+    let short: Vec<&str> = list.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(short, [&digits(&dead[0])[..8], &digits(&dead[1])[..8]]);
+    let shown = run(&outbox.server, &format!("deliveries show --json {}", short[1])).expect_json();
+    assert_eq!(shown[0]["id"], json!(dead[1]));
+    let told =
+        run(&outbox.server, &format!("deliveries replay --json delivery_{} {}", short[0], dead[0])).expect_json();
+    assert_eq!((told.len(), &told[0]["id"], &told[0]["result"]), (1, &json!(dead[0]), &json!("replayed")));
+
+    // Two ids that begin alike.
+    let twin = format!("delivery_{}{}", short[1], "0".repeat(24));
+    let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1", &twin]).await;
+    for verb in ["show", "replay"] {
+        let told = run(&outbox.server, &format!("deliveries {verb} {}", short[1]));
+        assert!(told.code == 2 && told.stdout.is_empty(), "{}", told.told());
+        assert!(told.stderr.contains(&twin) && told.stderr.contains(dead[1].as_str()), "{}", told.stderr);
+    }
+    assert_eq!(outbox.state(&dead[1]).await, "dead");
+    let unknown = run(&outbox.server, "deliveries show ffffffff");
+    assert!(
+        unknown.code == 1 && unknown.stderr.contains("there is no delivery delivery_ffffffff"),
+        "{}",
+        unknown.told()
+    );
+}
+
+/// A list that is wider than the terminal can't be read; one in a pipe must lose nothing.
+#[tokio::test]
+async fn lists_fit_a_terminal_of_80_columns() {
+    let long = "x".repeat(200);
+    let (outbox, dead) = with_dead(&[&long, "bob"]).await;
+    outbox.fan_out_new(&alert(&subject("carol"), 80), &[webhook("a")]).await;
+    let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
+    let facts = alert(&subject(&long), 80);
+    record(&outbox.client, &Alert { day, used: 1_234_567, limit: 1_234_567, ..facts }).await;
+    for verb in ["deliveries list", "alerts"] {
+        let on_terminal = || quotabell(verb.split(' ')).redis(&outbox.server.url());
+        let shown = on_terminal().env("NO_COLOR", "1").print_on_terminal();
+        assert!(shown.lines().count() > 1, "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+        assert!(shown.contains('…') && !shown.contains('\x1b'), "{shown:?}");
+        assert!(run(&outbox.server, verb).expect_done().contains(&long), "{verb}");
+    }
+    let shown = quotabell(["deliveries", "list"]).redis(&outbox.server.url()).print_on_terminal();
+    assert!(shown.contains("\x1b[31mdead\x1b[0m") && shown.contains("\x1b[33mpending\x1b[0m"), "{shown:?}");
+    assert_eq!(outbox.state(&dead[0]).await, "dead");
+}
+
+/// To whom it went must be told, also where the contact has changed since.
+#[tokio::test]
+async fn a_delivery_shows_its_contact_as_it_is_now() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let facts = alert(&alice, 80);
+    let mut contact = webhook("a");
+    if let Endpoint::Webhook { url, .. } = &mut contact.endpoint {
+        *url = "https://user:pw@a.test/hook".to_owned();
+    }
+    outbox.fan_out_new(&facts, std::slice::from_ref(&contact)).await;
+    let id = delivery(&facts, &contact);
+    let shown = || run(&outbox.server, &format!("deliveries show --json {id}")).expect_json()[0]["contact"].clone();
+    let expected = |address: Value, status: &str| json!({"id": contact.id, "address": address, "status": status});
+    assert_eq!(shown(), expected(Value::Null, "removed"));
+    for (muted, status) in [(false, "current"), (true, "muted")] {
+        let stored = write_contacts(&[Contact { muted, ..contact.clone() }]);
+        outbox.set_contacts(&alice, &stored).await;
+        assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
+    }
+    outbox.set_contacts(&alice, &write_contacts(&[Contact { verified: false, ..contact.clone() }])).await;
+    assert_eq!(shown()["status"], "unverified");
+    outbox.set_contacts(&alice, "[[]").await;
+    assert_eq!(shown(), expected(Value::Null, "unreadable"));
+    let waiting = alert(&subject("bob"), 100);
+    outbox.fan_out_new(&waiting, &[]).await;
+    let listed = run(&outbox.server, "deliveries list --channel none --json").expect_json();
+    let detail = run(&outbox.server, &format!("deliveries show --json {}", ids(&listed)[0])).expect_json();
+    assert_eq!((&detail[0]["contact"], &detail[0]["alert"]["threshold_percent"]), (&Value::Null, &json!(100)));
 }
 
 /// A mistyped id must not look like a delivery without attempts.

@@ -2,6 +2,7 @@
 
 use crate::support::binary::quotabell;
 use crate::support::redis_server::RedisServer;
+use quotabell::types::UnixMs;
 use serde_json::json;
 
 fn refuse(server: &RedisServer, fields: &[&[u8]]) {
@@ -39,7 +40,12 @@ fn every_field_is_shown_as_it_was_sent() {
     );
     let printed = quotabell(["refused", "list", "--json"]).redis(&server.url()).run().expect_json();
     let fields = json!({"subject": "a\\xff\\xfe", "reason": "mine", "x\\xc3": "1"});
-    let expected = json!({"entry": "1-1", "reason": "bad_subject", "detail": "subject is not UTF-8", "fields": fields});
+    let (at, at_ms) = (&printed[0]["refused_at"], &printed[0]["refused_at_ms"]);
+    assert_eq!(*at, json!(UnixMs(at_ms.as_i64().expect("milliseconds")).to_string()));
+    let expected = json!({
+        "entry": "1-1", "reason": "bad_subject", "detail": "subject is not UTF-8", "fields": fields,
+        "refused_at": at, "refused_at_ms": at_ms,
+    });
     assert_eq!(printed, [expected]);
 }
 

@@ -317,7 +317,7 @@ fn a_missing_file_is_an_error() {
     let told = quotabell(["check-config", "--offline", "--config", "absent.toml"]).run().told();
     insta::assert_snapshot!(told, @"
     error: cannot read the configuration absent.toml: No such file or directory (os error 2)
-    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists
     exit 78
     ");
 }
@@ -330,7 +330,7 @@ fn an_unreadable_file_is_an_error() {
     let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
     insta::assert_snapshot!(told, @"
     error: cannot read the configuration quotabell.toml: Is a directory (os error 21)
-    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists
     exit 78
     ");
 }
@@ -343,7 +343,7 @@ fn a_file_that_is_not_utf8_is_an_error() {
     let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
     insta::assert_snapshot!(told, @"
     error: cannot read the configuration quotabell.toml: stream did not contain valid UTF-8
-    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists
     exit 78
     ");
 }

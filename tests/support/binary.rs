@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -77,7 +78,19 @@ impl Quotabell {
     /// Runs it to its end with its stderr on a terminal, and gives what that shows.
     pub fn run_on_terminal(mut self) -> String {
         let OpenptyResult { master, slave } = openpty(None, None).expect("a terminal");
-        self.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(slave);
+        self.command.stdout(Stdio::null()).stderr(slave);
+        self.shown_on(master)
+    }
+
+    /// Runs it to its end with its stdout on a terminal that does not say how wide it is, and gives what that shows.
+    pub fn print_on_terminal(mut self) -> String {
+        let OpenptyResult { master, slave } = openpty(None, None).expect("a terminal");
+        self.command.stdout(slave).stderr(Stdio::inherit());
+        self.shown_on(master)
+    }
+
+    fn shown_on(mut self, master: OwnedFd) -> String {
+        self.command.stdin(Stdio::null());
         let mut child = self.command.spawn().expect("the binary starts");
         // The command holds our end of its side; the terminal ends once nobody does.
         drop(self.command);

@@ -77,6 +77,16 @@ pub(super) struct Refusal {
     connection: Connection,
 }
 
+impl Refusal {
+    /// Whether the server knows no mailbox of this address, which says nothing of other addresses: a refusal of RCPT that is not about
+    /// a policy (RFC 3463, 5.7) and does not speak of relaying.
+    pub(super) fn is_of_an_unknown_mailbox(&self) -> bool {
+        let policy =
+            self.error.contains(" 5.7.") || self.reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
+        matches!(self.status, Some(550 | 551 | 553)) && self.error.ends_with(Step::Rcpt.as_str()) && !policy
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connection {
     /// The server refused one mail and goes on listening.
@@ -159,15 +169,20 @@ impl SmtpClient {
         self.finish(connection, ended).await
     }
 
-    /// Connects, protects and authenticates as for a mail, and closes the connection.
+    /// Connects, protects and authenticates as for a mail, announces one, takes it back (RSET), and closes the connection.
     ///
     /// # Errors
     ///
     /// [`Refusal`].
-    pub(super) async fn check(&self) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), Refusal> {
         let mut connection = self.connect().await?;
-        let _ = tokio::time::timeout(QUIT_WITHIN, connection.quit()).await;
-        Ok(())
+        let announced = announce(&mut connection, envelope, ContentKind::Ascii).await;
+        let closing = async {
+            let _ = connection.command(Rset).await;
+            connection.quit().await
+        };
+        let _ = tokio::time::timeout(QUIT_WITHIN, closing).await;
+        announced.map_err(|(_, refusal)| refusal)
     }
 
     /// Closes the idle connections.

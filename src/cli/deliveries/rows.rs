@@ -1,128 +1,146 @@
-//! Deliveries as they are printed: JSON objects with the documented fields, and rows for people. Reads nothing.
+//! Deliveries as rows for people. Reads nothing.
+
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::outbox::{DeliveryDetail, DeliveryView, ReplayAnswer, Replayed};
+use crate::outbox::{ReplayAnswer, Replayed};
 use crate::terminal::output::{Output, Table, or_dash};
-use crate::types::{AlertId, Attempt, Channel, DeliveryId, DeliveryState, UnixMs};
+use crate::terminal::table::Color;
+use crate::types::{DeliveryId, DeliveryState, UnixMs};
+use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DeliveryContactView, DeliveryDetailView};
+use crate::views::{DeliveryView, short_id};
 
-/// The columns of [`Listed::row`].
-pub(super) const LIST_HEADING: [&str; 8] =
-    ["ID", "SUBJECT", "CHANNEL", "STATE", "ATTEMPTS", "NEXT DUE", "LAST ERROR", "ALERT"];
-/// The columns of [`Told::row`].
+/// The columns of [`list_row`].
+const LIST_HEADING: [&str; 8] = ["ID", "AGE", "SUBJECT", "CHANNEL", "STATE", "ATTEMPTS", "NEXT DUE", "LAST ERROR"];
+const SUBJECT_COLUMN: usize = 2;
+const STATE_COLUMN: usize = 4;
+const ERROR_COLUMN: usize = 7;
+/// The columns of [`ReplayView::row`].
 pub(super) const REPLAY_HEADING: [&str; 2] = ["ID", "RESULT"];
 /// The columns of the attempt log.
 const LOG_HEADING: [&str; 5] = ["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"];
+const OUTCOME_COLUMN: usize = 1;
 
-/// A delivery in a list.
-#[derive(Debug, Serialize)]
-pub(super) struct Listed<'a> {
-    id: &'a DeliveryId,
-    alert_id: Option<&'a AlertId>,
-    subject: &'a str,
-    channel: Channel,
-    state: DeliveryState,
-    attempts: u32,
-    next_due: Option<String>,
-    last_error: Option<&'a str>,
+/// The columns of a list.
+pub(super) fn list_table() -> Table {
+    Table::new(&LIST_HEADING).may_shrink(&[SUBJECT_COLUMN, ERROR_COLUMN]).colored(STATE_COLUMN, state_color)
 }
 
-impl<'a> Listed<'a> {
-    pub(super) fn of(view: &'a DeliveryView) -> Self {
-        Self {
-            id: &view.id,
-            alert_id: view.alert_id.as_ref(),
-            subject: &view.subject,
-            channel: view.channel,
-            state: view.state,
-            attempts: view.attempts,
-            next_due: view.next_due.map(|due| due.to_string()),
-            last_error: view.last_error.as_deref(),
-        }
-    }
+/// A delivery in a list, when it is `now`.
+pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
+    let due = delivery.next_due_ms.map(|due| match due.since(now) {
+        Duration::ZERO => "now".to_owned(),
+        wait => format!("in {}", rounded(wait)),
+    });
+    vec![
+        short_id(delivery.id.as_str()).to_owned(),
+        rounded(now.since(delivery.created_at_ms)),
+        delivery.subject.clone(),
+        delivery.channel.as_str().to_owned(),
+        delivery.state.to_string(),
+        delivery.attempts.to_string(),
+        or_dash(due),
+        or_dash(delivery.last_error.as_deref()),
+    ]
+}
 
-    pub(super) fn row(self) -> Vec<String> {
-        vec![
-            self.id.to_string(),
-            self.subject.to_owned(),
-            self.channel.as_str().to_owned(),
-            self.state.to_string(),
-            self.attempts.to_string(),
-            or_dash(self.next_due),
-            or_dash(self.last_error),
-            or_dash(self.alert_id),
-        ]
+/// A duration in its largest whole unit: `59s`, `59m`, `47h`, `14d`.
+fn rounded(duration: Duration) -> String {
+    match duration.as_secs() {
+        s @ 0..60 => format!("{s}s"),
+        s @ 60..3_600 => format!("{}m", s / 60),
+        s @ 3_600..172_800 => format!("{}h", s / 3_600),
+        s => format!("{}d", s / 86_400),
     }
 }
 
-/// One delivery with its attempts.
-#[derive(Debug, Serialize)]
-pub(super) struct Detail<'a> {
-    #[serde(flatten)]
-    delivery: Listed<'a>,
-    attempt_log: Vec<Logged<'a>>,
+fn state_color(state: &str) -> Option<Color> {
+    Some(match DeliveryState::from_stored(state)? {
+        DeliveryState::Pending => Color::Yellow,
+        DeliveryState::Delivered => Color::Green,
+        DeliveryState::Dead => Color::Red,
+        DeliveryState::Muted | DeliveryState::Expired | DeliveryState::Cancelled => Color::Gray,
+    })
 }
 
-#[derive(Debug, Serialize)]
-struct Logged<'a> {
-    at: String,
-    outcome: &'a str,
-    status: Option<u16>,
-    duration_ms: u64,
-    error: Option<&'a str>,
+/// Prints one delivery: to whom, about what, where it stands, and its attempts.
+pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> anyhow::Result<()> {
+    let delivery = &detail.delivery;
+    let mut pairs = vec![
+        ("id", delivery.id.to_string()),
+        ("state", delivery.state.to_string()),
+        ("subject", delivery.subject.clone()),
+        ("channel", delivery.channel.as_str().to_owned()),
+        ("contact", or_dash(detail.contact.as_ref().map(contact))),
+        ("alert", or_dash(delivery.alert_id.as_ref())),
+    ];
+    if let Some(alert) = &detail.alert {
+        pairs.extend([
+            ("metric", alert.metric.to_string()),
+            ("threshold", format!("{}%: {} of {} used", alert.threshold_percent, alert.used, alert.limit)),
+            ("day", format!("{} ({})", alert.day, alert.timezone)),
+            ("raised", alert.raised_at.to_string()),
+        ]);
+    }
+    pairs.extend([
+        ("made", delivery.created_at.to_string()),
+        ("ended", or_dash(delivery.ended_at)),
+        ("attempts", delivery.attempts.to_string()),
+        ("next due", or_dash(delivery.next_due)),
+        ("last error", or_dash(delivery.last_error.as_deref())),
+    ]);
+    output.pairs(&pairs)?;
+    if detail.attempt_log.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    let rows: Vec<Vec<String>> = detail.attempt_log.iter().map(log_row).collect();
+    output.rows(&mut Table::new(&LOG_HEADING).colored(OUTCOME_COLUMN, outcome_color), &rows)?;
+    print_other_side(detail, output)
 }
 
-impl<'a> Detail<'a> {
-    pub(super) fn of(detail: &'a DeliveryDetail) -> Self {
-        Self { delivery: Listed::of(&detail.view), attempt_log: detail.attempt_log.iter().map(Logged::of).collect() }
-    }
+/// Prints who was talked to in the newest attempt that says so, what the other side said, and what to do about it.
+fn print_other_side(detail: &DeliveryDetailView, output: &mut Output) -> anyhow::Result<()> {
+    let told = |attempt: &&AttemptView| attempt.peer.is_some() || attempt.reply.is_some() || attempt.hint.is_some();
+    let Some(AttemptView { peer, reply, hint, .. }) = detail.attempt_log.iter().rev().find(told) else { return Ok(()) };
+    output.line("")?;
+    let named = [("peer", peer), ("reply", reply), ("hint", hint)];
+    let known: Vec<(&str, String)> =
+        named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+    output.pairs(&known)
+}
 
-    pub(super) fn print(self, output: &mut Output) -> anyhow::Result<()> {
-        let Listed { id, alert_id, subject, channel, state, attempts, next_due, last_error } = self.delivery;
-        output.pairs(&[
-            ("id", id.to_string()),
-            ("alert", or_dash(alert_id)),
-            ("subject", subject.to_owned()),
-            ("channel", channel.as_str().to_owned()),
-            ("state", state.to_string()),
-            ("attempts", attempts.to_string()),
-            ("next due", or_dash(next_due)),
-            ("last error", or_dash(last_error)),
-        ])?;
-        if self.attempt_log.is_empty() {
-            return Ok(());
-        }
-        output.line("")?;
-        let rows: Vec<Vec<String>> = self.attempt_log.into_iter().map(Logged::row).collect();
-        output.rows(&mut Table::new(&LOG_HEADING), &rows)
+fn contact(contact: &DeliveryContactView) -> String {
+    let address = contact.address.as_deref().unwrap_or("address not known");
+    match contact.status {
+        DeliveryContactStatus::Current => format!("{} {address}", contact.id),
+        status => format!("{} {address} ({})", contact.id, status.as_str()),
     }
 }
 
-impl<'a> Logged<'a> {
-    fn of(attempt: &'a Attempt) -> Self {
-        Self {
-            at: UnixMs(attempt.at_ms).to_string(),
-            outcome: &attempt.outcome,
-            status: attempt.status,
-            duration_ms: attempt.duration_ms,
-            error: attempt.error.as_deref(),
-        }
-    }
+fn log_row(attempt: &AttemptView) -> Vec<String> {
+    vec![
+        attempt.at.to_string(),
+        attempt.outcome.clone(),
+        or_dash(attempt.status),
+        format!("{} ms", attempt.duration_ms),
+        or_dash(attempt.error.as_deref()),
+    ]
+}
 
-    fn row(self) -> Vec<String> {
-        vec![
-            self.at,
-            self.outcome.to_owned(),
-            or_dash(self.status),
-            format!("{} ms", self.duration_ms),
-            or_dash(self.error),
-        ]
+fn outcome_color(outcome: &str) -> Option<Color> {
+    match outcome {
+        "delivered" => Some(Color::Green),
+        "transient" => Some(Color::Yellow),
+        "permanent" => Some(Color::Red),
+        _ => None,
     }
 }
 
 /// What a replay did with one id.
 #[derive(Debug, Serialize)]
-pub(super) struct Told<'a> {
+pub(super) struct ReplayView<'a> {
     id: &'a DeliveryId,
     /// `replayed`, `not_dead` or `unknown`.
     result: &'static str,
@@ -130,7 +148,7 @@ pub(super) struct Told<'a> {
     state: Option<DeliveryState>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ReplayView<'a> {
     pub(super) fn of(replayed: &'a Replayed) -> Self {
         let id = &replayed.id;
         match replayed.answer {
@@ -146,5 +164,20 @@ impl<'a> Told<'a> {
             (result, _) => result.to_owned(),
         };
         vec![self.id.to_string(), result]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An age that needs more than three places would move every column behind it.
+    #[test]
+    fn ages_are_rounded_to_their_largest_unit() {
+        for (s, text) in
+            [(0, "0s"), (59, "59s"), (60, "1m"), (3_599, "59m"), (3_600, "1h"), (172_799, "47h"), (172_800, "2d")]
+        {
+            assert_eq!(rounded(Duration::from_secs(s)), text);
+        }
     }
 }

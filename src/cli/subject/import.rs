@@ -15,12 +15,12 @@ use super::set;
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
-use crate::cli::progress::{self, Counted};
 use crate::config::Config;
 use crate::contacts::edit::UnnamedContacts;
 use crate::subjects::record;
-use crate::terminal::hint::{self, Hint as _};
+use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::{Metric, Subject};
 use crate::wire::{ErrorKind, error_kind};
 
@@ -121,10 +121,9 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn BufRead>, ProgressBar)> {
     if path.as_os_str() == "-" {
         return Ok((Box::new(BufReader::new(io::stdin())), ProgressBar::hidden()));
     }
-    let file = File::open(path)
-        .with_context(|| format!("open {}", path.display()))
-        .hint("name a file that can be read, or - for stdin")?;
-    let bar = progress::bar(file.metadata().map_or(0, |metadata| metadata.len()), Counted::Bytes);
+    let file = File::open(path).with_context(|| format!("open {}", path.display()));
+    let file = with_hint(file, "name a file that can be read, or - for stdin")?;
+    let bar = progress::bar(file.metadata().map_or(0, |metadata| metadata.len()), ProgressUnit::Bytes);
     Ok((Box::new(BufReader::new(bar.wrap_read(file))), bar))
 }
 
@@ -143,8 +142,8 @@ struct Import<'a> {
 impl Import<'_> {
     async fn read_all(&mut self, input: Box<dyn BufRead>, format: Option<ImportFormat>) -> anyhow::Result<()> {
         let format_hint = "`quotabell subject import --help` shows both formats";
-        let mut rows = ImportReader::new(input, format).hint(format_hint)?;
-        while let Some(ImportLine { number, row }) = rows.next_line().hint(format_hint)? {
+        let mut rows = with_hint(ImportReader::new(input, format), format_hint)?;
+        while let Some(ImportLine { number, row }) = with_hint(rows.next_line(), format_hint)? {
             match row.and_then(|row| check(row, self.config, self.unnamed)) {
                 Ok(change) => {
                     // One that another client delays is written after its neighbours: never after a later line of its own subject.

@@ -1,4 +1,4 @@
-//! Progress of long work, on stderr and only for eyes.
+//! The progress of long work, on stderr and only where that is a terminal.
 
 use std::io::IsTerminal as _;
 
@@ -6,23 +6,23 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// What a bar counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum ProgressUnit {
     /// Events, subjects.
-    Things,
+    Items,
     /// Bytes of a file.
     Bytes,
 }
 
 /// A bar over `total`; a hidden one where stderr is no terminal. It draws at most a few times a second, so counting is cheap.
 #[must_use]
-pub fn bar(total: u64, counted: Counted) -> ProgressBar {
+pub fn bar(total: u64, unit: ProgressUnit) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    let template = match counted {
-        Counted::Things => "{bar:30} {human_pos} of {human_len}, {eta} left",
-        Counted::Bytes => "{bar:30} {bytes} of {total_bytes}, {eta} left",
+    let template = match unit {
+        ProgressUnit::Items => "{bar:30} {human_pos} of {human_len}, {eta} left",
+        ProgressUnit::Bytes => "{bar:30} {bytes} of {total_bytes}, {eta} left",
     };
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),

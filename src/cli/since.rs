@@ -1,0 +1,63 @@
+//! `--since`: how far back a list goes.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use chrono::DateTime;
+
+use crate::types::{UnixMs, duration};
+
+/// A time, or how long ago by the server's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// This long ago.
+    Ago(Duration),
+    /// At this time.
+    At(UnixMs),
+}
+
+/// The text is neither a duration nor a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("neither a duration, as 30m, 6h or 3d, nor a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
+pub struct SinceError;
+
+impl Since {
+    /// The time that is meant when it is `now`.
+    #[must_use]
+    pub fn before(self, now: UnixMs) -> UnixMs {
+        match self {
+            Self::Ago(duration) => {
+                UnixMs(now.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+            }
+            Self::At(time) => time,
+        }
+    }
+}
+
+impl FromStr for Since {
+    type Err = SinceError;
+
+    fn from_str(text: &str) -> Result<Self, SinceError> {
+        if let Some(ago) = duration::parse(text) {
+            return Ok(Self::Ago(ago));
+        }
+        let time = DateTime::parse_from_rfc3339(text).map_err(|_| SinceError)?;
+        Ok(Self::At(UnixMs(time.timestamp_millis())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A date without a zone would be a guess, and a bare number one of its unit.
+    #[test]
+    fn since_is_a_duration_or_a_whole_time() {
+        let before = |text: &str| text.parse().map(|since: Since| since.before(UnixMs(100_000)).0);
+        assert_eq!(before("90s"), Ok(10_000));
+        assert_eq!(before("1970-01-01T00:00:01Z"), Ok(1000));
+        for text in ["", "90", "2026-11-21", "2026-11-21T08:37:00", "1M", "yesterday"] {
+            assert_eq!(before(text), Err(SinceError), "{text}");
+        }
+    }
+}

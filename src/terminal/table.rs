@@ -1,0 +1,209 @@
+//! Columns of a list: how wide each one is, which ones are cut on a narrow terminal, which one is coloured. Pure.
+
+use crate::types::text::printable;
+
+/// The space between two columns.
+const GAP: usize = 2;
+/// A column is not cut below this, so that a name stays recognisable.
+const CUT_WIDTH_MIN: usize = 8;
+/// What stands at the end of text that was cut.
+const CUT: char = '…';
+
+/// Whether the terminal is asked for bold text and colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Styling {
+    /// Escape sequences of ANSI terminals.
+    Ansi,
+    /// Text alone.
+    Plain,
+}
+
+/// The colour of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Color {
+    /// What went well.
+    Green,
+    /// What is under way.
+    Yellow,
+    /// What failed.
+    Red,
+    /// What ended without being done.
+    Gray,
+}
+
+impl Color {
+    const fn sgr(self) -> &'static str {
+        match self {
+            Self::Green => "32",
+            Self::Yellow => "33",
+            Self::Red => "31",
+            Self::Gray => "90",
+        }
+    }
+}
+
+/// Columns of a list.
+#[derive(Debug)]
+pub struct Table {
+    heading: Vec<String>,
+    widths: Vec<usize>,
+    heading_due: bool,
+    may_shrink: &'static [usize],
+    color: Option<ColumnColor>,
+}
+
+/// Which column is coloured, and how its text decides about that.
+#[derive(Debug, Clone, Copy)]
+struct ColumnColor {
+    column: usize,
+    of: fn(&str) -> Option<Color>,
+}
+
+impl Table {
+    /// A table with this heading.
+    #[must_use]
+    pub fn new(heading: &[&str]) -> Self {
+        Self {
+            heading: heading.iter().map(ToString::to_string).collect(),
+            widths: heading.iter().map(|name| name.chars().count()).collect(),
+            heading_due: true,
+            may_shrink: &[],
+            color: None,
+        }
+    }
+
+    /// The columns, by position, whose text is cut where a line would be wider than the terminal.
+    #[must_use]
+    pub const fn may_shrink(mut self, columns: &'static [usize]) -> Self {
+        self.may_shrink = columns;
+        self
+    }
+
+    /// Colours the cells of one column by their text.
+    #[must_use]
+    pub const fn colored(mut self, column: usize, of: fn(&str) -> Option<Color>) -> Self {
+        self.color = Some(ColumnColor { column, of });
+        self
+    }
+
+    /// The rows as lines, below the heading where that was not printed yet. `width` is that of the terminal.
+    pub(super) fn lines(&mut self, rows: &[Vec<String>], width: Option<usize>, styling: Styling) -> Vec<String> {
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+        for row in &rows {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let widths = self.fitted(width);
+        let mut lines = Vec::with_capacity(rows.len() + 1);
+        if self.heading_due {
+            self.heading_due = false;
+            let heading = aligned(&self.heading, &widths, |_, cell| cell);
+            lines.push(match styling {
+                Styling::Ansi => format!("\x1b[1m{heading}\x1b[0m"),
+                Styling::Plain => heading,
+            });
+        }
+        let color = self.color.filter(|_| styling == Styling::Ansi);
+        let styled = |column: usize, cell: String| match color.filter(|color| color.column == column) {
+            Some(ColumnColor { of, .. }) => match of(&cell) {
+                Some(color) => format!("\x1b[{}m{cell}\x1b[0m", color.sgr()),
+                None => cell,
+            },
+            None => cell,
+        };
+        lines.extend(rows.iter().map(|row| aligned(row, &widths, styled)));
+        lines
+    }
+
+    /// The widths with which a line fits: the widest of the columns that may shrink gives way first. Where even the least is too wide,
+    /// the terminal breaks the line.
+    fn fitted(&self, width: Option<usize>) -> Vec<usize> {
+        let mut widths = self.widths.clone();
+        let gaps = GAP * widths.len().saturating_sub(1);
+        let Some(room) = width.map(|width| width.saturating_sub(gaps)) else { return widths };
+        while widths.iter().sum::<usize>() > room {
+            let least = |column: usize| CUT_WIDTH_MIN.max(self.heading[column].chars().count());
+            let shrinkable = self.may_shrink.iter().copied().filter(|column| widths[*column] > least(*column));
+            let Some(widest) = shrinkable.max_by_key(|column| widths[*column]) else { break };
+            widths[widest] -= 1;
+        }
+        widths
+    }
+}
+
+/// One line: each cell in its column, without spaces at the end. `styled` may add what takes no room.
+fn aligned(row: &[String], widths: &[usize], styled: impl Fn(usize, String) -> String) -> String {
+    let mut line = String::new();
+    let mut padding = 0;
+    for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+        let cell = cut(cell, *width);
+        let length = cell.chars().count();
+        if length > 0 {
+            line.extend(std::iter::repeat_n(' ', padding));
+            padding = 0;
+            line.push_str(&styled(column, cell));
+        }
+        padding += width.saturating_sub(length) + GAP;
+    }
+    line
+}
+
+fn cut(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return cell.to_owned();
+    }
+    let mut shown: String = cell.chars().take(width.saturating_sub(1)).collect();
+    shown.push(CUT);
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(ToString::to_string).collect()
+    }
+
+    fn table() -> Table {
+        let color = |text: &str| (text == "dead").then_some(Color::Red);
+        Table::new(&["ID", "SUBJECT", "STATE", "ERROR"]).may_shrink(&[1, 3]).colored(2, color)
+    }
+
+    /// A line that the terminal breaks in two is read as two; a pipe wants the whole text.
+    #[test]
+    fn columns_are_cut_to_the_terminal_and_whole_in_a_pipe() {
+        let rows = [row(&["6f1ed002", &"s".repeat(100), "dead", &"e".repeat(60)]), row(&["1", "", "pending", ""])];
+        let lines = table().lines(&rows, Some(80), Styling::Plain);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+        assert!(lines[1].starts_with("6f1ed002  sss") && lines[1].ends_with('…'), "{lines:#?}");
+        let whole = table().lines(&rows, None, Styling::Plain);
+        assert!(whole[1].contains(&rows[0][1]) && whole[1].contains(&rows[0][3]), "{whole:#?}");
+        // Where there is no room at all, a name stays recognisable.
+        let narrow = table().lines(&rows, Some(10), Styling::Plain);
+        assert!(narrow[1].contains("sssssss…"), "{narrow:#?}");
+    }
+
+    /// Colours take no room, and text that could steer a terminal is escaped before its width is taken.
+    #[test]
+    fn colours_and_escapes_keep_the_columns_aligned() {
+        let rows = [row(&["1", "a\x1bb", "dead", "x"]), row(&["2", "a", "pending", "y"])];
+        assert_eq!(
+            table().lines(&rows, None, Styling::Ansi),
+            [
+                "\x1b[1mID  SUBJECT   STATE    ERROR\x1b[0m",
+                "1   a\\u{1b}b  \x1b[31mdead\x1b[0m     x",
+                "2   a         pending  y",
+            ]
+        );
+    }
+
+    /// A list that arrives in parts has one heading.
+    #[test]
+    fn the_heading_is_printed_once() {
+        let mut table = table();
+        assert_eq!(table.lines(&[row(&["1"])], None, Styling::Plain), ["ID  SUBJECT  STATE  ERROR", "1"]);
+        assert_eq!(table.lines(&[row(&["2"])], None, Styling::Plain), ["2"]);
+    }
+}

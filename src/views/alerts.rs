@@ -1,0 +1,88 @@
+//! The alerts that were raised.
+
+use redis::RedisResult;
+use serde::Serialize;
+
+use super::Rfc3339;
+use crate::ledger::query;
+use crate::ledger::retention::KEPT_DAYS_MAX;
+use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};
+use crate::wire::RedisClient;
+
+/// An alert.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AlertView {
+    /// The id.
+    pub id: AlertId,
+    /// Whose quota.
+    pub subject: Subject,
+    /// Of what.
+    pub metric: Metric,
+    /// The threshold that was reached.
+    pub threshold_percent: Percent,
+    /// The count when it was raised, units.
+    pub used: u64,
+    /// The limit in force then, units.
+    pub limit: u64,
+    /// The day, in the subject's zone.
+    pub day: Day,
+    /// When it was raised.
+    pub raised_at: Rfc3339,
+    /// The same in milliseconds.
+    pub raised_at_ms: UnixMs,
+    /// The plan in force then.
+    pub plan: String,
+    /// The subject's zone then.
+    pub timezone: String,
+}
+
+impl From<Alert> for AlertView {
+    fn from(alert: Alert) -> Self {
+        let Alert { id, subject, metric, threshold_percent, limit, plan, day, timezone, used, raised_at_ms, .. } =
+            alert;
+        let raised_at = Rfc3339(raised_at_ms);
+        Self { id, subject, metric, threshold_percent, used, limit, day, raised_at, raised_at_ms, plan, timezone }
+    }
+}
+
+/// Which alerts to list.
+#[derive(Debug, Clone, Default)]
+pub struct AlertFilter {
+    /// Only those of this subject.
+    pub subject: Option<Subject>,
+    /// Only those raised at this time or later.
+    pub since: Option<UnixMs>,
+}
+
+impl AlertFilter {
+    fn takes(&self, alert: &Alert) -> bool {
+        self.subject.as_ref().is_none_or(|subject| *subject == alert.subject)
+            && self.since.is_none_or(|since| since <= alert.raised_at_ms)
+    }
+}
+
+/// Every day whose alerts may still be kept, the oldest first, with the one that zones ahead of UTC call today already. An alert may be
+/// raised for a day that is long over: an event may come late, or be read late. Empty where `now` is in no day.
+#[must_use]
+pub fn kept_days(now: UnixMs) -> Vec<Day> {
+    let Some(today) = Day::in_utc(now) else { return Vec::new() };
+    let back = (0..=KEPT_DAYS_MAX).rev().filter_map(|days| today.before(days));
+    back.chain(today.next()).collect()
+}
+
+/// Reads the alerts of one day that pass the filter, in no order. Work is bounded by what one day raised.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn of_day(client: &RedisClient, keys: &Keys, day: Day, filter: &AlertFilter) -> RedisResult<Vec<AlertView>> {
+    let alerts = query::alerts(client, keys, day).await?;
+    Ok(alerts.into_iter().filter(|alert| filter.takes(alert)).map(AlertView::from).collect())
+}
+
+/// Puts alerts in the order of time. One event may reach several thresholds in one moment: then the lower one comes first.
+pub fn sort(alerts: &mut [AlertView]) {
+    alerts.sort_by_cached_key(|alert| {
+        (alert.raised_at_ms, alert.subject.clone(), alert.metric.clone(), alert.threshold_percent)
+    });
+}

@@ -1,0 +1,79 @@
+//! To whom a delivery goes. An operator sees the address; passwords in a URL are `***`.
+
+use serde::Serialize;
+
+use crate::contacts::book::{ContactBook, ContactsError, Found};
+use crate::contacts::{Contact, masked_contact};
+use crate::types::{ContactId, Subject};
+use crate::wire::RedisClient;
+
+/// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeliveryContactView {
+    /// The id.
+    pub id: ContactId,
+    /// The address or URL; `null` where it is not known any more.
+    pub address: Option<String>,
+    /// Where the contact stands.
+    pub status: DeliveryContactStatus,
+}
+
+/// Where the contact of a delivery stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeliveryContactStatus {
+    /// The next attempt goes there.
+    Current,
+    /// It gets no alerts.
+    Muted,
+    /// Nobody has confirmed it.
+    Unverified,
+    /// The subject does not have it any more.
+    Removed,
+    /// It may be among the contacts that can't be read.
+    Unreadable,
+}
+
+impl DeliveryContactStatus {
+    /// The status as it stands in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Muted => "muted",
+            Self::Unverified => "unverified",
+            Self::Removed => "removed",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// Looks for the contact among the subject's own and in `fallback`.
+///
+/// # Errors
+///
+/// As [`ContactBook::contacts_of`].
+pub(super) async fn find(
+    client: &RedisClient,
+    fallback: &[Contact],
+    subject: &Subject,
+    id: &ContactId,
+) -> Result<DeliveryContactView, ContactsError> {
+    let contacts = ContactBook::new(fallback.to_vec()).contacts_of(client, subject).await?;
+    let (address, status) = match contacts.find(id) {
+        Found::Contact(contact) if contact.muted => (Some(address_of(&contact)), DeliveryContactStatus::Muted),
+        Found::Contact(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Current),
+        Found::Removed if contacts.unverified.contains(id) => (None, DeliveryContactStatus::Unverified),
+        // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the same.
+        Found::Removed => {
+            let known = fallback.iter().find(|contact| contact.id == *id).map(address_of);
+            (known, DeliveryContactStatus::Removed)
+        }
+        Found::Unreadable => (None, DeliveryContactStatus::Unreadable),
+    };
+    Ok(DeliveryContactView { id: id.clone(), address, status })
+}
+
+fn address_of(contact: &Contact) -> String {
+    masked_contact(contact).address().to_owned()
+}

@@ -1,0 +1,124 @@
+//! Deliveries: lists by creation, and one with its attempts. Read next: `read`, how they are found.
+
+mod contact;
+mod read;
+
+use serde::Serialize;
+
+pub use contact::{DeliveryContactStatus, DeliveryContactView};
+pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliverySlice, find_ids, list, list_all, show};
+
+use super::{AlertIdPrefix, AlertView, Rfc3339};
+use crate::types::{
+    AlertId, Attempt, Channel, ContactId, Day, DeliveryId, DeliveryState, Metric, Percent, Subject, UnixMs,
+};
+
+/// A delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeliveryView {
+    /// The id.
+    pub id: DeliveryId,
+    /// The alert that it carries; `null` where it carries none.
+    pub alert_id: Option<AlertId>,
+    /// Whom it is about.
+    pub subject: String,
+    /// How it travels.
+    pub channel: Channel,
+    /// Where it stands.
+    pub state: DeliveryState,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// When the next attempt is due; while one is running, when its lease ends. `null` once it has ended.
+    pub next_due: Option<Rfc3339>,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// What it carries: `alert`.
+    pub r#type: String,
+    /// The contact, `none` where it waits for one.
+    pub contact_id: ContactId,
+    /// The metric of the alert.
+    pub metric: Option<Metric>,
+    /// The threshold that was reached.
+    pub threshold_percent: Option<Percent>,
+    /// The day of the alert.
+    pub day: Option<Day>,
+    /// When it was made.
+    pub created_at: Rfc3339,
+    /// The same in milliseconds.
+    pub created_at_ms: UnixMs,
+    /// When it ended; `null` while it is pending.
+    pub ended_at: Option<Rfc3339>,
+    /// The same in milliseconds.
+    pub ended_at_ms: Option<UnixMs>,
+    /// `next_due` in milliseconds.
+    pub next_due_ms: Option<UnixMs>,
+}
+
+/// A delivery with its alert, its contact and its attempts. Shows what the other side said: for the operator alone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeliveryDetailView {
+    /// As in a list.
+    #[serde(flatten)]
+    pub delivery: DeliveryView,
+    /// The alert as it was raised; `null` where the delivery carries none.
+    pub alert: Option<AlertView>,
+    /// To whom, as the contact is now; `null` where the delivery waits for one.
+    pub contact: Option<DeliveryContactView>,
+    /// Its attempts, the oldest first; the newest hundred are kept.
+    pub attempt_log: Vec<AttemptView>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AttemptView {
+    /// When it ended.
+    pub at: Rfc3339,
+    /// The same in milliseconds.
+    pub at_ms: UnixMs,
+    /// `delivered`, `transient` or `permanent`.
+    pub outcome: String,
+    /// HTTP status or SMTP reply code, when there was one.
+    pub status: Option<u16>,
+    /// How long it took, milliseconds.
+    pub duration_ms: u64,
+    /// What went wrong, in a few words.
+    pub error: Option<String>,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Host and port of the other side.
+    pub peer: Option<String>,
+    /// What the other side said, as printable text.
+    pub reply: Option<String>,
+}
+
+impl From<Attempt> for AttemptView {
+    fn from(Attempt { at_ms, outcome, status, duration_ms, error, hint, peer, reply }: Attempt) -> Self {
+        let at_ms = UnixMs(at_ms);
+        Self { at: Rfc3339(at_ms), at_ms, outcome, status, duration_ms, error, hint, peer, reply }
+    }
+}
+
+/// Which deliveries to list.
+#[derive(Debug, Clone, Default)]
+pub struct DeliveryFilter {
+    /// Only those in this state.
+    pub state: Option<DeliveryState>,
+    /// Only those about this subject.
+    pub subject: Option<Subject>,
+    /// Only those that travel so.
+    pub channel: Option<Channel>,
+    /// Only those that carry an alert whose id begins so.
+    pub alert: Option<AlertIdPrefix>,
+    /// Only those made at this time or later.
+    pub since: Option<UnixMs>,
+}
+
+impl DeliveryFilter {
+    fn takes(&self, view: &DeliveryView) -> bool {
+        self.state.is_none_or(|state| state == view.state)
+            && self.subject.as_ref().is_none_or(|subject| subject.as_str() == view.subject)
+            && self.channel.is_none_or(|channel| channel == view.channel)
+            && self.alert.as_ref().is_none_or(|alert| view.alert_id.as_ref().is_some_and(|id| alert.is_of(id)))
+            && self.since.is_none_or(|since| since <= view.created_at_ms)
+    }
+}

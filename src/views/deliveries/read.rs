@@ -1,0 +1,257 @@
+//! Reads deliveries from Redis: the lists by creation and by death in slices, one delivery with its log, ids by their beginning.
+
+use std::collections::{BTreeSet, HashMap};
+
+use redis::{Pipeline, RedisResult};
+
+use super::{AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, contact};
+use crate::contacts::Contact;
+use crate::types::{Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Keys, UnixMs};
+use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
+use crate::wire::RedisClient;
+
+/// Deliveries read in one call.
+pub const DELIVERIES_READ_MAX: usize = 500;
+/// Ids read in one call where nothing else is.
+const IDS_READ_MAX: usize = 5000;
+
+/// The fields of a delivery that a list shows, in the order in which [`StoredDelivery::of`] takes them.
+const FIELDS: [&str; 10] = [
+    "alert_id",
+    "subject",
+    "channel",
+    "state",
+    "attempts",
+    "last_error",
+    "created_at_ms",
+    "contact_id",
+    "ended_at_ms",
+    "alert",
+];
+
+/// Where a list goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeliveryCursor {
+    /// The time of the last id that was looked at.
+    at: i64,
+    /// Ids of that very time that were looked at.
+    seen: usize,
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliverySlice {
+    /// Those of this slice that pass the filter, the newest first. May be empty although more follow.
+    pub deliveries: Vec<DeliveryView>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<DeliveryCursor>,
+}
+
+/// Reads a slice of the list, the newest first (dead ones by the time of death). Begin with no cursor, go on with the slice's own.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn list(
+    client: &RedisClient,
+    keys: &Keys,
+    filter: &DeliveryFilter,
+    from: Option<DeliveryCursor>,
+) -> RedisResult<DeliverySlice> {
+    let index = match filter.state {
+        Some(DeliveryState::Pending) => keys.pending(),
+        Some(DeliveryState::Dead) => keys.dead(),
+        _ => keys.deliveries(),
+    };
+    // Nothing dies before it was made, so this bounds the list of dead ones too.
+    let IdSlice { ids, next } = read_ids(client, &index, filter.since, from, DELIVERIES_READ_MAX).await?;
+    if ids.is_empty() {
+        return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
+    }
+    let mut pipeline = Pipeline::new();
+    for id in &ids {
+        pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&FIELDS);
+        pipeline.cmd("ZSCORE").arg(keys.due()).arg(id.as_str());
+    }
+    let replies: Vec<redis::Value> = client.pipe(&pipeline).await?;
+    let mut deliveries = Vec::new();
+    for (id, reply) in ids.iter().zip(replies.chunks_exact(2)) {
+        let fields: Vec<Option<String>> = redis::from_redis_value_ref(&reply[0])?;
+        let due: Option<i64> = redis::from_redis_value_ref(&reply[1])?;
+        let view = StoredDelivery::of(id, fields, due).map(|stored| stored.view);
+        deliveries.extend(view.filter(|view| filter.takes(view)));
+    }
+    Ok(DeliverySlice { deliveries, next })
+}
+
+/// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough are found.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn list_all(
+    client: &RedisClient,
+    keys: &Keys,
+    filter: &DeliveryFilter,
+    limit: usize,
+) -> RedisResult<Vec<DeliveryView>> {
+    let mut deliveries: Vec<DeliveryView> = Vec::new();
+    // What is replayed while this reads stands in the list of dead ones at another place than before.
+    let mut seen = BTreeSet::new();
+    let mut from = None;
+    loop {
+        let slice = list(client, keys, filter, from).await?;
+        deliveries.extend(slice.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
+        from = slice.next;
+        if from.is_none() || deliveries.len() >= limit {
+            break;
+        }
+    }
+    deliveries.truncate(limit);
+    deliveries.reverse();
+    Ok(deliveries)
+}
+
+/// Reads one delivery with its attempts, and its contact as it is now; `None` when there is no such delivery (any more).
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn show(
+    client: &RedisClient,
+    keys: &Keys,
+    fallback: &[Contact],
+    id: &DeliveryId,
+) -> RedisResult<Option<DeliveryDetailView>> {
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("HGETALL").arg(keys.delivery(id));
+    pipeline.cmd("ZSCORE").arg(keys.due()).arg(id.as_str());
+    let (mut hash, due): (HashMap<String, String>, Option<i64>) = client.pipe(&pipeline).await?;
+    let mut log: Vec<LoggedAttempt> = hash.iter().filter_map(|(field, json)| LoggedAttempt::of(field, json)).collect();
+    log.sort_by_key(|logged| logged.number);
+    let fields = FIELDS.iter().map(|field| hash.remove(*field)).collect();
+    let Some(StoredDelivery { view, alert }) = StoredDelivery::of(id, fields, due) else { return Ok(None) };
+    let contact = match view.subject.parse() {
+        Ok(subject) if view.channel != Channel::None => {
+            let found = contact::find(client, fallback, &subject, &view.contact_id).await;
+            Some(found.map_err(|error| error.source)?)
+        }
+        _ => None,
+    };
+    let attempt_log = log.into_iter().map(|logged| AttemptView::from(logged.attempt)).collect();
+    Ok(Some(DeliveryDetailView { delivery: view, alert: alert.map(AlertView::from), contact, attempt_log }))
+}
+
+/// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read once, slice by
+/// slice: the lists are in the order of time.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn find_ids(
+    client: &RedisClient,
+    keys: &Keys,
+    prefixes: &[DeliveryIdPrefix],
+) -> RedisResult<Vec<DeliveryIdMatches>> {
+    let mut found: Vec<BTreeSet<DeliveryId>> =
+        prefixes.iter().map(|prefix| prefix.whole().into_iter().collect()).collect();
+    let mut from = None;
+    while prefixes.iter().any(|prefix| prefix.whole().is_none()) {
+        let IdSlice { ids, next } = read_ids(client, &keys.deliveries(), None, from, IDS_READ_MAX).await?;
+        for (prefix, found) in prefixes.iter().zip(&mut found).filter(|(prefix, _)| prefix.whole().is_none()) {
+            found.extend(ids.iter().filter(|id| prefix.is_of(id.as_str())).cloned());
+        }
+        from = next;
+        if from.is_none() {
+            break;
+        }
+    }
+    Ok(found.into_iter().map(DeliveryIdMatches::from_iter).collect())
+}
+
+/// Ids of one slice, the newest first.
+struct IdSlice {
+    ids: Vec<DeliveryId>,
+    next: Option<DeliveryCursor>,
+}
+
+async fn read_ids(
+    client: &RedisClient,
+    index: &str,
+    since: Option<UnixMs>,
+    from: Option<DeliveryCursor>,
+    count: usize,
+) -> RedisResult<IdSlice> {
+    let mut command = redis::cmd("ZREVRANGEBYSCORE");
+    command.arg(index).arg(from.map_or_else(|| "+inf".to_owned(), |cursor| cursor.at.to_string()));
+    command.arg(since.map_or_else(|| "-inf".to_owned(), |since| since.0.to_string()));
+    command.arg("WITHSCORES").arg("LIMIT").arg(from.map_or(0, |cursor| cursor.seen)).arg(count);
+    let scored: Vec<(String, i64)> = client.query(&command).await?;
+    let next = (scored.len() == count).then(|| cursor_after(&scored, from));
+    let ids = scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect();
+    Ok(IdSlice { ids, next })
+}
+
+/// Many deliveries may be made in one millisecond, so the cursor also counts how many of its millisecond were seen.
+fn cursor_after(scored: &[(String, i64)], from: Option<DeliveryCursor>) -> DeliveryCursor {
+    let at = scored.last().map_or(0, |(_, at)| *at);
+    let seen = scored.iter().filter(|(_, score)| *score == at).count();
+    let before = from.filter(|cursor| cursor.at == at).map_or(0, |cursor| cursor.seen);
+    DeliveryCursor { at, seen: seen + before }
+}
+
+/// A delivery and the alert that it carries.
+struct StoredDelivery {
+    view: DeliveryView,
+    alert: Option<Alert>,
+}
+
+impl StoredDelivery {
+    /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
+    fn of(id: &DeliveryId, fields: Vec<Option<String>>, due: Option<i64>) -> Option<Self> {
+        let fields: [Option<String>; FIELDS.len()] = fields.try_into().ok()?;
+        let [alert_id, subject, channel, state, attempts, last_error, created, contact, ended, alert] = fields;
+        let state = DeliveryState::from_stored(state.as_deref()?)?;
+        let ms = |text: String| text.parse().ok().map(UnixMs);
+        let created_at_ms = created.and_then(ms)?;
+        let ended_at_ms = ended.and_then(ms);
+        let next_due_ms = due.map(UnixMs).filter(|_| state == DeliveryState::Pending);
+        let alert: Option<Alert> = alert.and_then(|json| serde_json::from_str(&json).ok());
+        let view = DeliveryView {
+            id: id.clone(),
+            alert_id: alert_id.as_deref().map(AlertId::from_stored),
+            subject: subject?,
+            channel: Channel::from_stored(channel.as_deref()?)?,
+            state,
+            attempts: attempts.as_deref().and_then(|number| number.parse().ok()).unwrap_or(0),
+            next_due: next_due_ms.map(Rfc3339),
+            last_error,
+            r#type: ALERT.to_owned(),
+            contact_id: ContactId::from_stored(&contact.unwrap_or_default()),
+            metric: alert.as_ref().map(|alert| alert.metric.clone()),
+            threshold_percent: alert.as_ref().map(|alert| alert.threshold_percent),
+            day: alert.as_ref().map(|alert| alert.day),
+            created_at: Rfc3339(created_at_ms),
+            created_at_ms,
+            ended_at: ended_at_ms.map(Rfc3339),
+            ended_at_ms,
+            next_due_ms,
+        };
+        Some(Self { view, alert })
+    }
+}
+
+/// The type of a delivery that carries an alert.
+const ALERT: &str = "alert";
+
+struct LoggedAttempt {
+    number: u64,
+    attempt: Attempt,
+}
+
+impl LoggedAttempt {
+    fn of(field: &str, json: &str) -> Option<Self> {
+        let number = field.strip_prefix("attempt:")?.parse().ok()?;
+        Some(Self { number, attempt: serde_json::from_str(json).ok()? })
+    }
+}

@@ -1,0 +1,117 @@
+//! The events that could not be counted, and why.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use redis::RedisResult;
+use serde::Serialize;
+
+use super::Rfc3339;
+use crate::types::text::lossless;
+use crate::types::{Keys, StreamId, UnixMs};
+use crate::wire::RedisClient;
+
+/// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
+pub const REFUSED_READ_MAX: usize = 500;
+
+/// A refused event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusedEventView {
+    /// The id of the usage event's entry in the stream.
+    pub entry: String,
+    /// Which rule it broke.
+    pub reason: String,
+    /// What exactly was wrong.
+    pub detail: String,
+    /// The event's own fields; of a repeated one the first, which is the one that was judged.
+    pub fields: BTreeMap<String, String>,
+    /// When it was refused.
+    pub refused_at: Option<Rfc3339>,
+    /// The same in milliseconds.
+    pub refused_at_ms: Option<UnixMs>,
+}
+
+/// A part of the list, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedSlice {
+    /// The events.
+    pub events: Vec<RefusedEventView>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<RefusedCursor>,
+}
+
+/// Where a list of refused events goes on, as XRANGE takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedCursor(String);
+
+/// An entry as XRANGE gives it: id, then names and values in turn.
+type RawEntry = (String, Vec<Vec<u8>>);
+
+impl RefusedCursor {
+    /// The beginning of the list.
+    #[must_use]
+    pub fn oldest() -> Self {
+        Self(StreamId::ZERO.to_string())
+    }
+
+    /// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always sends the fields
+    /// too, so this reads in slices like the listing itself.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn newest(client: &RedisClient, keys: &Keys, count: u64) -> RedisResult<Option<Self>> {
+        let mut to = "+".to_owned();
+        let mut oldest = None;
+        let mut wanted = count;
+        while wanted > 0 {
+            let count = wanted.min(REFUSED_READ_MAX as u64);
+            let mut command = redis::cmd("XREVRANGE");
+            command.arg(keys.refused()).arg(&to).arg("-").arg("COUNT").arg(count);
+            let entries: Vec<RawEntry> = client.query(&command).await?;
+            let full = entries.len() as u64 == count;
+            let Some((last, _)) = entries.into_iter().next_back() else { break };
+            to = format!("({last}");
+            oldest = Some(last);
+            if !full {
+                break;
+            }
+            wanted -= count;
+        }
+        Ok(oldest.map(Self))
+    }
+}
+
+/// Reads the next [`REFUSED_READ_MAX`] events.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn list(client: &RedisClient, keys: &Keys, from: &RefusedCursor) -> RedisResult<RefusedSlice> {
+    let mut command = redis::cmd("XRANGE");
+    command.arg(keys.refused()).arg(&from.0).arg("+").arg("COUNT").arg(REFUSED_READ_MAX);
+    let entries: Vec<RawEntry> = client.query(&command).await?;
+    let next = match entries.last() {
+        // An exclusive start: the next slice begins after the last entry of this one.
+        Some((last, _)) if entries.len() == REFUSED_READ_MAX => Some(RefusedCursor(format!("({last}"))),
+        _ => None,
+    };
+    Ok(RefusedSlice { events: entries.iter().map(RefusedEventView::of).collect(), next })
+}
+
+impl RefusedEventView {
+    /// Our three fields stand first; a field of the event itself may bear one of their names.
+    fn of((id, values): &RawEntry) -> Self {
+        let mut pairs = values.chunks_exact(2).map(|pair| (lossless(&pair[0]), lossless(&pair[1])));
+        let mut own = |_name| pairs.next().map(|(_, value)| value).unwrap_or_default();
+        let (entry, reason, detail) = (own("entry"), own("reason"), own("detail"));
+        let mut fields = BTreeMap::new();
+        for (name, value) in pairs {
+            if let Entry::Vacant(vacant) = fields.entry(name) {
+                vacant.insert(value);
+            }
+        }
+        let refused_at = StreamId::parse(id.as_bytes()).and_then(|id| i64::try_from(id.ms).ok()).map(UnixMs);
+        Self { entry, reason, detail, fields, refused_at: refused_at.map(Rfc3339), refused_at_ms: refused_at }
+    }
+}

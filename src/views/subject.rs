@@ -1,0 +1,86 @@
+//! What is set for a subject.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono_tz::Tz;
+use redis::RedisResult;
+
+use crate::subjects::record::{LIMIT_PREFIX, PLAN};
+use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
+use crate::types::text::lossless;
+use crate::types::{Metric, Subject, Units, keys};
+use crate::wire::RedisClient;
+
+/// A field and its value, as HGETALL gives them.
+pub type SubjectField = (Vec<u8>, Vec<u8>);
+
+/// Reads the hash of a subject; no fields where nothing is set.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn read_fields(client: &RedisClient, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
+    client.query(redis::cmd("HGETALL").arg(keys::subject(subject))).await
+}
+
+/// What a subject's hash amounts to, as far as it can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubjectSettings {
+    /// The plan's name, also of one that is not configured.
+    pub plan: String,
+    /// The zone of its days.
+    pub zone: Tz,
+    /// The limits that hold.
+    pub limits: BTreeMap<Metric, Units>,
+}
+
+impl SubjectSettings {
+    /// Reads the hash. A limit that can't be known is none here: neither the default plan's nor the plan's own stands in for it.
+    #[must_use]
+    pub fn read(fields: &[SubjectField], plans: &Plans) -> (Self, Vec<FieldError>) {
+        let (profile, errors) = Profile::read(fields, plans, None);
+        let mut settings = Self { plan: profile.plan().to_string(), zone: profile.zone(), limits: profile.limits() };
+        let unreadable: BTreeSet<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        if unreadable.contains(PLAN) {
+            let stored = fields.iter().find(|(name, _)| name == PLAN.as_bytes());
+            settings.plan = stored.map(|(_, value)| lossless(value)).unwrap_or_default();
+            settings.limits = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value))).record.limits;
+        }
+        let unknown = |metric: &Metric| unreadable.contains(format!("{LIMIT_PREFIX}{metric}").as_str());
+        settings.limits.retain(|metric, _| !unknown(metric));
+        (settings, errors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subjects::config::PlanConfig;
+    use crate::subjects::rates::RateConfig;
+
+    fn settings(pairs: &[(&str, &str)]) -> (SubjectSettings, usize) {
+        let limits = [("requests", 5000), ("tokens", 9)];
+        let limits = limits.map(|(metric, units)| (metric.parse().expect("legal"), Units::new(units).expect("legal")));
+        let plan = PlanConfig { limits: limits.into(), thresholds: Vec::new(), rate: RateConfig::default() };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
+        let fields: Vec<SubjectField> =
+            pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
+        let (settings, errors) = SubjectSettings::read(&fields, &plans);
+        (settings, errors.len())
+    }
+
+    fn limits(settings: &SubjectSettings) -> Vec<String> {
+        settings.limits.iter().map(|(metric, limit)| format!("{metric}={limit}")).collect()
+    }
+
+    /// A percentage of a limit that does not hold would calm or alarm somebody for nothing.
+    #[test]
+    fn a_limit_that_cannot_be_read_is_not_replaced_by_another() {
+        let (own, errors) = settings(&[("limit:requests", "7")]);
+        assert_eq!((limits(&own), errors), (vec!["requests=7".to_owned(), "tokens=9".to_owned()], 0));
+        let (broken, errors) = settings(&[("limit:requests", "lots")]);
+        assert_eq!((limits(&broken), errors), (vec!["tokens=9".to_owned()], 1));
+        let (gold, errors) = settings(&[("plan", "gold"), ("limit:tokens", "3"), ("limit:requests", "0")]);
+        assert_eq!((gold.plan.as_str(), limits(&gold), errors), ("gold", vec!["tokens=3".to_owned()], 2));
+    }
+}
