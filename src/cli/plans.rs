@@ -2,7 +2,6 @@
 
 use crate::config::Config;
 use crate::subjects::Plans;
-use crate::types::Keys;
 use crate::wire::RedisClient;
 
 /// The plans of the configuration, as the daemon stores them: a fingerprint beside its checkpoint.
@@ -18,10 +17,7 @@ impl PlansOfConfig {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let plans = Plans::new(&config.plans, &config.default_plan).ok();
-        Self {
-            checkpoint: Keys::new(&config.stream.key).checkpoint(),
-            fingerprint: plans.map(|plans| plans.fingerprint()),
-        }
+        Self { checkpoint: config.keys().checkpoint(), fingerprint: plans.map(|plans| plans.fingerprint()) }
     }
 
     /// What to tell somebody whose plans are not those that the daemon stored. `None` where they agree, nothing is stored, or it can't

@@ -9,10 +9,16 @@ use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, ChannelSettings, Channels, Preview};
-use crate::types::Alert;
+use crate::types::{Alert, Keys};
 use crate::wire::RedisEndpoint;
 
 impl Config {
+    /// The keys of the configured partition and of its subjects.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        Keys::new(&self.stream.key).with_subject_prefix(&self.subjects.prefix)
+    }
+
     /// The sections that belong to channels.
     #[must_use]
     pub const fn channel_settings(&self) -> ChannelSettings<'_> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use super::VerificationConfig;
-use crate::contacts::{Contact, Endpoint};
+use crate::contacts::Contact;
 use crate::throttle::{ExpiringSet, ExpiringSetDecision, TooManyMembers};
 use crate::types::alert::digest_of;
 use crate::types::{Keys, nonce};
@@ -41,7 +41,9 @@ impl VerificationLimits {
         client: &RedisClient,
         contact: &Contact,
     ) -> RedisResult<ExpiringSetDecision> {
-        let key = self.keys.verify_requests(&digest_of(&[&counted_address(contact)]));
+        // Nearly every mail server ignores case: a change of case asks the same person.
+        let address = contact.place().to_lowercase();
+        let key = self.keys.verify_requests(&digest_of(&[contact.channel().as_str(), &address]));
         self.requests.add(client, &key, &nonce(), self.request_window).await
     }
 
@@ -49,13 +51,4 @@ impl VerificationLimits {
     pub(super) async fn count_guess(&self, client: &RedisClient, code_nonce: &str) -> RedisResult<ExpiringSetDecision> {
         self.guesses.add(client, &self.keys.verify_guesses(code_nonce), &nonce(), self.code_lifetime).await
     }
-}
-
-/// Mailboxes are counted without regard to case, as nearly every mail server treats them: a change of case asks the same person.
-fn counted_address(contact: &Contact) -> String {
-    let address = match &contact.endpoint {
-        Endpoint::Email { .. } => contact.place().to_lowercase(),
-        Endpoint::Webhook { url, .. } => url.clone(),
-    };
-    format!("{}:{address}", contact.channel().as_str())
 }

@@ -10,7 +10,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
 use quotabell::demo::receivers::{Phase, Reply, Times};
-use quotabell::types::keys;
+use quotabell::types::Keys;
 use serde_json::{Value, json};
 
 /// A form that is sent twice must not end the code of the mail before, nor use up what its owner may ask for.
@@ -72,7 +72,7 @@ async fn contacts_are_listed_without_their_secrets_and_unknown_ones_are_404() {
     api.remove_existing("bob", &added).await;
     let left: Vec<Value> = [0, 2].map(|place| stored[place].clone()).to_vec();
     assert_eq!(api.contacts("bob").await, left, "what the operator wrote is not as it was");
-    let _: () = api.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    let _: () = api.outbox.run("SET", &[Keys::new("usage").subject(&subject("odd")).as_str(), "not a hash"]).await;
     api.caller.get("/v1/subjects/odd/contacts").await.expect_problem(409, "can't be read");
     api.nothing_else_was_sent().await;
     api.daemon.drain().await;
@@ -110,6 +110,23 @@ async fn a_contact_with_an_id_of_the_platforms_own_is_verified_under_it() {
     assert_eq!(mail.to, "Mia@x.test");
     assert_eq!(api.submit_code("mia", "main", &mail.code).await.status, 200);
     assert!(api.is_verified("mia", "main").await);
+    api.daemon.drain().await;
+}
+
+/// A contact that is there although its message could not be queued must be asked when somebody tries again.
+#[tokio::test]
+async fn an_add_whose_message_was_not_queued_is_told_and_can_be_asked_again() {
+    let mut api = ContactsApi::start().await;
+    let deliveries = api.outbox.keys.deliveries();
+    let () = api.outbox.run("SET", &[deliveries.as_str(), "no set"]).await;
+    let new = json!({"channel": "email", "address": "new@b.test"});
+    api.try_add("alice", &new).await.expect_problem(503, "Redis");
+    let _: u64 = api.outbox.run("DEL", &deliveries).await;
+    let there = api.try_add("alice", &new).await;
+    there.expect_problem(409, "waits for its verification");
+    let id = there.json()["contact"].as_str().expect("an id").to_owned();
+    assert_eq!(api.request_verification("alice", &id).await.status, 202);
+    assert_eq!(api.next_verification().await.to, "new@b.test");
     api.daemon.drain().await;
 }
 
@@ -155,7 +172,8 @@ async fn alerts_that_wait_for_a_contact_which_was_removed_are_not_sent() {
     }
     let totals = eventually("all delivered", || async {
         let totals = api.outbox.assert_balanced().await;
-        (totals.delivered == 3).then_some(totals)
+        // One of them asked for the confirmation.
+        (totals.delivered == 4).then_some(totals)
     })
     .await;
     assert_eq!((totals.raised, totals.cancelled, totals.pending), (3, 3, 0), "{totals:?}");
@@ -267,7 +285,7 @@ async fn what_is_no_contact_is_refused_with_its_field() {
     api.outbox.set_contacts(&subject("alice"), "{not a list").await;
     api.caller.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "can't be read");
     api.remove("alice", "c_0").await.expect_problem(409, "can't be read");
-    let _: () = api.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    let _: () = api.outbox.run("SET", &[Keys::new("usage").subject(&subject("odd")).as_str(), "not a hash"]).await;
     api.remove("odd", "c_0").await.expect_problem(409, "can't be read");
     let operators = (0..15).map(|n| json!({"channel": "email", "address": format!("{n}@b.test")}));
     let own = json!({"id": "own", "channel": "email", "address": "own@b.test", "verified": true});

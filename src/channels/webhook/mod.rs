@@ -36,12 +36,13 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The line of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
+    address_field: "url",
     placeholder: "URL",
     addressee: "this receiver",
     consent: ConsentMethod::Challenge,
     generate_secret: Some(secret::generate),
     check_address: url::check,
-    check_public_address: url::check,
+    check_public_address: url::check_public,
     check_secret: secret::check,
     warning: |url, settings| {
         let refused = url.starts_with("http://") && !settings.webhook.allow_http;

@@ -41,7 +41,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
              (`redis-cli config set appendonly yes`, and in its configuration file)",
         );
     }
-    let keys = Keys::new(&config.stream.key);
+    let keys = config.keys();
     findings.note("the books", books(&redis, &keys, config).await);
     if let Some(warning) = PlansOfConfig::new(config).difference(redis.client()).await {
         findings.warn(&warning);
