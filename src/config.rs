@@ -1,171 +1,76 @@
 //! The configuration: gathers each part's settings, layers their sources, checks relations between them.
 //!
 //! Layers, each over the one before: `config/default.toml` (embedded, the one place where defaults stand), the file named with
-//! `--config` or `QUOTABELL_CONFIG`, and variables `QUOTABELL__SECTION__KEY`. Every error names the key, the place where it was
-//! written and what is allowed. Connects nowhere; other files are read only where `parts` builds what needs them. Read next: `tree`.
+//! `--config` or `QUOTABELL_CONFIG` (else [`DEFAULT_FILE`], where it exists), and variables `QUOTABELL__SECTION__KEY`. Every mistake
+//! is told, each with its key, the place where it was written and what is allowed. Connects nowhere. Read next: `layers`, `read`.
 
-use std::any::Any;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
-
-use crate::api::config::{CheckConfig, HttpConfig};
-use crate::channels::ChannelSettings;
-use crate::channels::email::EmailConfig;
-use crate::channels::webhook::WebhookConfig;
-use crate::contacts::FallbackConfig;
-use crate::events::config::StreamConfig;
-use crate::outbox::{DeliveryConfig, RetryConfig};
-use crate::subjects::config::{PlanConfig, SubjectsConfig};
-use crate::types::duration;
-use crate::verification::VerificationConfig;
-use crate::wire::RedisConfig;
+use std::path::{Path, PathBuf};
 
 mod allowed;
 mod check;
 mod error;
+mod layers;
 mod mask;
 mod parts;
+mod place;
 mod read;
+mod settings;
 mod tree;
-mod twin;
+mod words;
 
 pub use error::{ConfigError, nearest};
-pub use parts::Refused;
-pub use tree::Place;
+pub use place::Place;
+pub use settings::{Config, LogConfig, LogFormat, LogLevel, ShutdownConfig};
+
+use error::Mistake;
+use tree::{Document, Node, Value};
 
 /// `config/default.toml`.
 pub const DEFAULTS: &str = include_str!("../config/default.toml");
 
-/// Every setting.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// The plan of subjects that name none; a key of `plans`.
-    pub default_plan: String,
-    /// `[redis]`.
-    pub redis: RedisConfig,
-    /// `[stream]`.
-    pub stream: StreamConfig,
-    /// `[subjects]`.
-    pub subjects: SubjectsConfig,
-    /// `[plans.*]`.
-    pub plans: BTreeMap<String, PlanConfig>,
-    /// `[fallback]`.
-    pub fallback: FallbackConfig,
-    /// `[delivery]`.
-    pub delivery: DeliveryConfig,
-    /// `[retry]`.
-    pub retry: RetryConfig,
-    /// `[webhook]`.
-    pub webhook: WebhookConfig,
-    /// `[email]`.
-    pub email: EmailConfig,
-    /// `[http]`.
-    pub http: HttpConfig,
-    /// `[check]`.
-    pub check: CheckConfig,
-    /// `[verification]`.
-    pub verification: VerificationConfig,
-    /// `[log]`.
-    pub log: LogConfig,
-    /// `[shutdown]`.
-    pub shutdown: ShutdownConfig,
-    /// Where each key was written, for the parts that judge their own settings.
-    #[serde(skip)]
-    places: parts::Places,
+/// The file that is read where none is named, if it is there.
+pub const DEFAULT_FILE: &str = "/etc/quotabell/quotabell.toml";
+
+/// The file to read: the named one, else `default` where that exists. One that can't be looked at is taken to exist, so that whoever
+/// may not read the daemon's configuration hears of it, and does not work with the defaults.
+#[must_use]
+pub fn file_in_effect(named: Option<PathBuf>, default: &Path) -> Option<PathBuf> {
+    named.or_else(|| default.try_exists().unwrap_or(true).then(|| default.to_owned()))
 }
 
-/// The section `[log]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogConfig {
-    /// How a line looks.
-    pub format: LogFormat,
-    /// The least level that is written.
-    pub level: LogLevel,
-}
-
-/// How a log line looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// How important an event must be to be logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// Something failed that somebody must mend.
-    Error,
-    /// Something is odd.
-    Warn,
-    /// What happened.
-    Info,
-    /// How it happened.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-impl LogLevel {
-    /// The level as the filter of `tracing-subscriber` writes it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-}
-
-/// The section `[shutdown]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ShutdownConfig {
-    /// How long attempts that are under way may take after SIGTERM before they are left to the next start.
-    #[serde(with = "duration")]
-    pub drain: Duration,
+/// What is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// What stands in the configuration.
+    Settings,
+    /// Also the files that it names.
+    SettingsAndFiles,
 }
 
 impl Config {
-    /// The sections that belong to channels: a new channel's is added here.
-    #[must_use]
-    pub fn channel_settings(&self) -> ChannelSettings<'_> {
-        ChannelSettings::new([&self.email as &dyn Any, &self.webhook])
-    }
-
     /// Reads the defaults, the file (if one is named) and the variables among `environment`, and checks every relation.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the first thing that is wrong, with its key, its place and what is allowed.
+    /// [`ConfigError`]: everything that is wrong, each with its key, its place and what is allowed.
     pub fn load(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let mut tree = tree::from_toml(DEFAULTS, &tree::Origin::Embedded)?;
-        if let Some(path) = file {
-            let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-            let text = std::fs::read_to_string(path).map_err(unreadable)?;
-            tree.lay_over(tree::from_toml(&text, &tree::Origin::File(path.into()))?);
-        }
-        tree.lay_variables_over(environment)?;
-        twin::settle(&mut tree)?;
-        refuse_lists_of_urls(&tree)?;
-        let config: Self = read::read(&tree)?;
-        check::check(&config, &tree)?;
-        Ok(Self { places: parts::Places::of(&tree), ..config })
+        load(file, environment, Scope::Settings)
+    }
+
+    /// As [`Self::load`], and judges the files that settings name as well: templates, certificates, secrets.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn load_with_files(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        load(file, environment, Scope::SettingsAndFiles)
     }
 
     /// The defaults alone.
@@ -178,22 +83,63 @@ impl Config {
     }
 }
 
+fn load(
+    file: Option<&Path>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    scope: Scope,
+) -> Result<Config, ConfigError> {
+    let mut mistakes = Vec::new();
+    let defaults = tree::from_toml(DEFAULTS, &Document::Embedded, &mut mistakes);
+    let mut tree = defaults.clone();
+    if let Some(path) = file {
+        let unreadable = |source| Mistake::Unreadable { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        tree.lay_over(tree::from_toml(&text, &Document::File(path.into()), &mut mistakes));
+    }
+    // What stands behind broken syntax may be in another section than it seems, so nothing more is said of it.
+    let is_whole = mistakes.is_empty();
+    tree.lay_variables_over(environment, &mut mistakes);
+    if !is_whole {
+        return Err(ConfigError::of(mistakes).expect("a mistake of syntax"));
+    }
+    layers::drop_earlier(&mut tree, &defaults, &mut mistakes);
+    refuse_lists_of_urls(&mut tree, &defaults, &mut mistakes);
+    let settings: Option<Config> = read::read(&mut tree, &defaults, &mut mistakes);
+    let config = settings.map(|settings| Config { places: tree.places(), ..settings });
+    if let Some(config) = &config {
+        check::check(config, &tree, &mut mistakes);
+        if scope == Scope::SettingsAndFiles {
+            // A part may see the same again.
+            let told: Vec<String> = mistakes.iter().map(|mistake| error::key(mistake.path())).collect();
+            let refused = config.mistakes_of_parts().into_iter();
+            mistakes.extend(
+                refused.filter(|refusal| refusal.setting().is_none_or(|key| !told.iter().any(|told| told == key))),
+            );
+        }
+    }
+    match (config, ConfigError::of(mistakes)) {
+        (Some(config), None) => Ok(config),
+        (_, Some(error)) => Err(error),
+        (None, None) => unreachable!("what could not be read is a mistake"),
+    }
+}
+
 /// A list of URLs means a cluster or sentinels. It gets words of its own, because the list itself is no mistake.
-fn refuse_lists_of_urls(tree: &tree::Node) -> Result<(), ConfigError> {
-    let path = ["redis", "url"];
-    let is_list = match tree.get(&path).map(|node| &node.value) {
-        Some(tree::Value::List(_)) => true,
-        Some(tree::Value::Untyped(text)) => text.trim_start().starts_with('['),
+fn refuse_lists_of_urls(tree: &mut Node, defaults: &Node, mistakes: &mut Vec<Mistake>) {
+    let path = ["redis", "url"].map(str::to_owned);
+    let Some(node) = tree.get(&path) else { return };
+    let is_list = match &node.value {
+        Value::List(_) => true,
+        Value::Untyped(text) => text.trim_start().starts_with('['),
         _ => false,
     };
     if !is_list {
-        return Ok(());
+        return;
     }
-    Err(ConfigError::Value {
-        path: path.map(str::to_owned).to_vec(),
-        place: tree.place_of(&path),
-        problem: "a list of URLs (cluster or sentinel) is not supported yet".to_owned(),
-    })
+    let place = node.place.clone();
+    tree.replace(&path, defaults.get(&path).cloned());
+    let problem = "a list of URLs (cluster or sentinel) is not supported yet".to_owned();
+    mistakes.push(Mistake::Value { path: path.to_vec(), place, problem });
 }
 
 #[cfg(test)]
@@ -213,5 +159,16 @@ mod tests {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
         let config = Config::load(Some(Path::new(example)), []).expect("valid");
         assert_eq!(config.plans["pro"].limits.len(), 2);
+    }
+
+    /// A verb that reads another configuration than the daemon works on another stream.
+    #[test]
+    fn a_named_file_wins_over_the_default_one_which_need_not_be_there() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let default = folder.path().join("quotabell.toml");
+        let named = || Some(PathBuf::from("other.toml"));
+        assert_eq!((file_in_effect(named(), &default), file_in_effect(None, &default)), (named(), None));
+        std::fs::write(&default, "").expect("the folder is writable");
+        assert_eq!((file_in_effect(named(), &default), file_in_effect(None, &default)), (named(), Some(default)));
     }
 }

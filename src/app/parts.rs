@@ -49,7 +49,7 @@ impl<'a> Parts<'a> {
         if let Some(warning) = token.as_ref().and_then(Token::warning) {
             tracing::warn!("{warning}");
         }
-        let endpoint = config.target()?;
+        let endpoint = config.endpoint()?;
         let keys = config.keys();
         // Clients connect when they are first used.
         let client = Arc::new(RedisClient::new(endpoint.client()?));

@@ -55,8 +55,9 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
     /// What an operator should know about settings that are allowed but unwise.
     fn warnings(&self) -> &[String];
 
-    /// Connects to the server that the channel needs, sends nothing, and says how it ended; `None` where it needs no server.
-    fn probe(&self) -> BoxFuture<'_, Option<ServerProbe>>;
+    /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one contact, or for none in
+    /// particular. `None` where there is nothing to try.
+    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>>;
 
     /// Closes idle connections; for the end of the process. Later messages make new ones.
     fn close(&self) -> BoxFuture<'_, ()>;

@@ -78,9 +78,9 @@ impl Channels {
         self.built.iter().flat_map(|channel| channel.warnings()).map(String::as_str)
     }
 
-    /// Asks the server that this channel needs, if it needs one. Sends nothing.
-    pub async fn probe(&self, channel: Channel) -> Option<ServerProbe> {
-        self.get(channel)?.probe().await
+    /// Tries what an attempt on this channel needs, for one contact or for none in particular. Sends nothing.
+    pub async fn probe(&self, channel: Channel, contact: Option<&Contact>) -> Option<ServerProbe> {
+        self.get(channel)?.probe(contact).await
     }
 
     /// Closes idle connections; for the end of the process.

@@ -4,10 +4,13 @@ use std::fmt;
 
 use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
+use tokio::sync::OnceCell;
 use url::Url;
 
+use super::plans::PlansOfConfig;
 use crate::config::Config;
 use crate::terminal::hint::{self, with_hint};
+use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
 use crate::wire::endpoint::{EMBEDDED, RedisAddress};
@@ -23,6 +26,9 @@ pub struct Redis {
     /// The number of the database.
     db: u32,
     embedded: bool,
+    plans: PlansOfConfig,
+    /// Set once they were compared with those that the daemon counts with.
+    compared: OnceCell<()>,
 }
 
 /// The connection that the configuration names, made as the daemon makes its own.
@@ -31,7 +37,7 @@ pub struct Redis {
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let endpoint = config.target()?;
+    let endpoint = config.endpoint()?;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis {
         client: RedisClient::new(endpoint.client()?),
@@ -39,6 +45,8 @@ pub fn redis(config: &Config) -> anyhow::Result<Redis> {
         shown: shown(&endpoint, &config.redis),
         db: endpoint.db,
         embedded,
+        plans: PlansOfConfig::new(config),
+        compared: OnceCell::new(),
     })
 }
 
@@ -73,6 +81,11 @@ pub fn first_failure(error: RedisError) -> RedisError {
     }
 }
 
+/// Whether TLS refused the other side. The crate keeps only the text of that.
+fn is_about_a_certificate(error: &RedisError) -> bool {
+    error.to_string().contains("certificate")
+}
+
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
     ///
@@ -80,7 +93,9 @@ impl Redis {
     ///
     /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        self.judged(what, self.client.query(command).await)
+        let reply = self.client.query(command).await;
+        self.compare_plans_after(&reply).await;
+        self.judged(what, reply)
     }
 
     /// Runs several commands in one write.
@@ -89,7 +104,21 @@ impl Redis {
     ///
     /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
-        self.judged(what, self.client.pipe(pipeline).await)
+        let reply = self.client.pipe(pipeline).await;
+        self.compare_plans_after(&reply).await;
+        self.judged(what, reply)
+    }
+
+    /// Warns once of plans that are not those of the daemon, after the first call that worked.
+    async fn compare_plans_after<T>(&self, reply: &RedisResult<T>) {
+        if reply.is_ok() {
+            let compare = || async {
+                if let Some(warning) = self.plans.difference(&self.client).await {
+                    say(format_args!("warning: {warning}"));
+                }
+            };
+            self.compared.get_or_init(compare).await;
+        }
     }
 
     /// The client, for functions of other modules.
@@ -137,6 +166,10 @@ impl Redis {
         let advice = match kind {
             Some(ErrorKind::Unreachable) if self.embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
+            }
+            Some(ErrorKind::Unreachable) if reply.as_ref().is_err_and(is_about_a_certificate) => {
+                "the server's certificate is not trusted or not for this host: redis.ca_file names a PEM file of the authority that \
+                 signed it"
             }
             Some(kind) => hint::of_error_kind(kind),
             None => "",

@@ -1,8 +1,11 @@
 //! What every verb is given beside its own arguments.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, DEFAULT_FILE, file_in_effect};
+
+/// The variable that names the configuration file where `--config` does not.
+const VARIABLE: &str = "QUOTABELL_CONFIG";
 
 /// What every verb is given beside its own arguments.
 #[derive(Debug)]
@@ -13,8 +16,18 @@ pub struct CliContext {
 impl CliContext {
     /// The context of a call with this `--config`.
     #[must_use]
-    pub const fn new(config_file: Option<PathBuf>) -> Self {
-        Self { config_file }
+    pub fn new(option: Option<PathBuf>) -> Self {
+        // Read here and not by the parser of arguments, whose usage lines would then show the option as one that must be given.
+        let named = option.or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+        // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name is none.
+        let named = named.filter(|path| !path.as_os_str().is_empty());
+        Self { config_file: file_in_effect(named, Path::new(DEFAULT_FILE)) }
+    }
+
+    /// The configuration file; `None` where only the defaults and the environment count.
+    #[must_use]
+    pub fn config_file(&self) -> Option<&Path> {
+        self.config_file.as_deref()
     }
 
     /// Reads the configuration: defaults, file, environment.
@@ -23,8 +36,15 @@ impl CliContext {
     ///
     /// As [`Config::load`].
     pub fn config(&self) -> Result<Config, ConfigError> {
-        // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name is none.
-        let file = self.config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-        Config::load(file, std::env::vars_os())
+        Config::load(self.config_file(), std::env::vars_os())
+    }
+
+    /// As [`Self::config`], with the files that settings name judged too: all mistakes at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::load`].
+    pub fn config_with_files(&self) -> Result<Config, ConfigError> {
+        Config::load_with_files(self.config_file(), std::env::vars_os())
     }
 }

@@ -21,6 +21,7 @@ pub mod deliveries;
 pub mod emit;
 pub mod listen;
 pub mod man;
+pub mod plans;
 pub mod preview;
 pub mod refused;
 pub mod run;
@@ -38,7 +39,7 @@ pub mod usage;
     after_help = "Examples:
   quotabell demo                                   see the whole job in under a minute
   quotabell run                                    the daemon, with a Redis of its own
-  quotabell run --config /etc/quotabell.toml
+  quotabell run --config quotabell.toml
   quotabell subject set alice --email a@b.test
   quotabell emit --subject alice --units 3
   quotabell usage alice
@@ -46,8 +47,9 @@ pub mod usage;
 Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
 )]
 pub struct Cli {
-    /// The configuration file (TOML), laid over the defaults; serves every verb, before or after it
-    #[arg(long, global = true, value_name = "FILE", env = "QUOTABELL_CONFIG", hide_env_values = true)]
+    /// The configuration file (TOML), laid over the defaults; serves every verb, before or after it. Without it the one of
+    /// QUOTABELL_CONFIG, else /etc/quotabell/quotabell.toml where that exists
+    #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// What to do.

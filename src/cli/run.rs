@@ -13,7 +13,7 @@ use crate::app;
 
 Examples:
   quotabell run
-  quotabell run --config /etc/quotabell.toml
+  quotabell run --config quotabell.toml
   QUOTABELL__REDIS__URL=redis://127.0.0.1:6379 quotabell run"
 )]
 pub struct RunArgs {}
@@ -24,7 +24,7 @@ pub struct RunArgs {}
 ///
 /// What waiting can't mend: a wrong password, a server that is too old or evicts, an address in use.
 pub async fn run(_args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
-    let config = context.config()?;
+    let config = context.config_with_files()?;
     app::logging::install(&config.log);
     app::run(config).await
 }

@@ -87,6 +87,32 @@ fn contact() -> String {
     format!("{}; the secret is {}", examples.join(" or "), secrets.join(" or "))
 }
 
+/// What every variable of ours begins with.
+pub(super) const PREFIX: &str = "QUOTABELL";
+/// What separates sections and keys in a variable's name.
+pub(super) const SEPARATOR: &str = "__";
+
+/// The variable that sets the setting with these segments.
+pub(super) fn variable<S: AsRef<str>>(path: &[S]) -> String {
+    path.iter().fold(PREFIX.to_owned(), |name, segment| name + SEPARATOR + &segment.as_ref().to_uppercase())
+}
+
+/// The variable that was meant by a name with one underscore where there are two: `QUOTABELL_EMAIL__FROM`. `None` where the name is
+/// not one of ours: orchestrators set others for a service that is called quotabell, as `QUOTABELL_SERVICE_HOST`.
+pub(super) fn variable_meant_by(name: &str) -> Option<String> {
+    let rest = name.strip_prefix(PREFIX)?.trim_start_matches('_');
+    let known = ALLOWED.iter().filter(|(pattern, _)| !pattern.contains(&"*")).map(|(pattern, _)| variable(pattern));
+    let flat = |text: &str| text.replace(SEPARATOR, "_");
+    let meant = known.into_iter().find(|known| flat(known) == flat(&format!("{PREFIX}_{rest}")));
+    let of_a_section = || {
+        // Two underscores further on: nobody else writes those, so it is ours, whatever the key.
+        let (section, key) = rest.split_once(SEPARATOR)?;
+        let is_section = ALLOWED.iter().any(|(pattern, _)| pattern[0].eq_ignore_ascii_case(section));
+        is_section.then(|| variable(&[section, key]))
+    };
+    meant.or_else(of_a_section).filter(|meant| meant != name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +126,28 @@ mod tests {
                 let path = [section.clone(), key.clone()];
                 assert!(of(&path).is_some(), "{path:?}");
             }
+        }
+    }
+
+    /// A variable that sets nothing leaves the default in force without a word; one of an orchestrator must not stop a start.
+    #[test]
+    fn only_variables_that_nobody_else_sets_are_taken_for_misspelt() {
+        for (name, meant) in [
+            ("QUOTABELL_EMAIL__FROM", Some("QUOTABELL__EMAIL__FROM")),
+            ("QUOTABELL_EMAIL_FROM", Some("QUOTABELL__EMAIL__FROM")),
+            ("QUOTABELL__EMAIL_SMTP_URL", Some("QUOTABELL__EMAIL__SMTP_URL")),
+            ("QUOTABELL_DEFAULT_PLAN", Some("QUOTABELL__DEFAULT_PLAN")),
+            ("QUOTABELL_PLANS__FREE__LIMITS", Some("QUOTABELL__PLANS__FREE__LIMITS")),
+            ("QUOTABELL_WEBHOOK__TIEMOUT", Some("QUOTABELL__WEBHOOK__TIEMOUT")),
+            ("QUOTABELL__EMAIL__FROM", None),
+            ("QUOTABELL_CONFIG", None),
+            ("QUOTABELL_SERVICE_HOST", None),
+            ("QUOTABELL_PORT_9464_TCP_ADDR", None),
+            ("QUOTABELL_REDIS_SERVICE_HOST", None),
+            ("QUOTABELL_REDIS_PORT", None),
+            ("QUOTABELLS_EMAIL__FROM", None),
+        ] {
+            assert_eq!(variable_meant_by(name).as_deref(), meant, "{name}");
         }
     }
 }

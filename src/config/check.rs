@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Config;
-use super::error::ConfigError;
+use super::error::Mistake;
+use super::settings::Config;
 use super::tree::Node;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::throttle::MEMBERS_MAX;
@@ -39,38 +39,55 @@ struct Violation {
     problem: String,
 }
 
-type Checked = Result<(), Violation>;
+/// The rules that are broken so far.
+#[derive(Default)]
+struct Violations(Vec<Violation>);
 
-/// Checks every relation; the first broken one is the error.
-pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
-    let parts = [redis, stream, subjects, plans, fallback, retry, channel_sections, verification, rest];
-    parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
+/// Checks every relation. Those of keys that are wrong already are left out: a default stands in their place.
+pub(super) fn check(config: &Config, tree: &Node, mistakes: &mut Vec<Mistake>) {
+    let mut violations = Violations::default();
+    for part in [redis, stream, subjects, plans, fallback, retry, channel_sections, verification, rest] {
+        part(config, &mut violations);
+    }
+    let wrong: Vec<Vec<String>> = mistakes.iter().map(|mistake| mistake.path().to_vec()).collect();
+    let is_wrong = |path: &Vec<String>| {
+        wrong.iter().any(|wrong| !wrong.is_empty() && (path.starts_with(wrong) || wrong.starts_with(path)))
+    };
+    let judged = violations.0.into_iter().filter(|found| !is_wrong(&found.path) && !found.other.iter().any(is_wrong));
+    mistakes.extend(judged.map(|violation| violation.into_mistake(tree)));
 }
 
 impl Violation {
-    fn into_error(self, tree: &Node) -> ConfigError {
-        let place = |path: &[String]| tree.place_of(&path.iter().map(String::as_str).collect::<Vec<_>>());
+    fn into_mistake(self, tree: &Node) -> Mistake {
         // Of two keys that disagree, the one that somebody wrote is at fault, not the default.
         let path = match self.other {
-            Some(other) if place(&other).is_own() && !place(&self.path).is_own() => other,
+            Some(other) if tree.place_of(&other).is_own() && !tree.place_of(&self.path).is_own() => other,
             _ => self.path,
         };
-        ConfigError::Value { place: place(&path), path, problem: self.problem }
+        Mistake::Value { place: tree.place_of(&path), path, problem: self.problem }
     }
 }
 
-fn holds(rule: bool, path: &[&str], problem: impl fmt::Display) -> Checked {
-    if rule {
-        return Ok(());
+impl Violations {
+    /// Notes the problem where the rule does not hold, once for each key.
+    fn unless(&mut self, holds: bool, path: &[&str], problem: impl fmt::Display) {
+        self.unless_beside(holds, path, None, problem);
     }
-    Err(Violation { path: owned(path), other: None, problem: problem.to_string() })
+
+    /// As [`Self::unless`], for a rule about two keys.
+    fn unless_beside(&mut self, holds: bool, path: &[&str], other: Option<&[&str]>, problem: impl fmt::Display) {
+        let path = owned(path);
+        if !holds && self.0.iter().all(|found| found.path != path) {
+            self.0.push(Violation { path, other: other.map(owned), problem: problem.to_string() });
+        }
+    }
 }
 
 fn owned(path: &[&str]) -> Vec<String> {
     path.iter().map(ToString::to_string).collect()
 }
 
-fn redis(config: &Config) -> Checked {
+fn redis(config: &Config, violations: &mut Violations) {
     let url = config.redis.url.as_str();
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
     // The URL itself is not shown: it may hold a password.
@@ -81,102 +98,106 @@ fn redis(config: &Config) -> Checked {
     let known = config.redis.url_file.is_some()
         || url == "embedded"
         || matches!(scheme, Some("redis" | "rediss" | "redis+unix" | "unix"));
-    holds(known, &["redis", "url"], problem)?;
-    holds(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0")
+    violations.unless(known, &["redis", "url"], problem);
+    violations.unless(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0");
 }
 
-fn stream(config: &Config) -> Checked {
+fn stream(config: &Config, violations: &mut Violations) {
     let stream = &config.stream;
-    holds(!stream.key.is_empty(), &["stream", "key"], "is empty")?;
+    violations.unless(!stream.key.is_empty(), &["stream", "key"], "is empty");
     let braces = stream.key.contains(['{', '}']);
-    holds(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key))?;
+    violations.unless(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key));
     let long = format!("has {} bytes", stream.key.len());
-    holds(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long)?;
+    violations.unless(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long);
     let partitions = format!("{} partitions are not supported yet", stream.partitions);
-    holds(stream.partitions == 1, &["stream", "partitions"], partitions)?;
+    violations.unless(stream.partitions == 1, &["stream", "partitions"], partitions);
     let late = format!("{} is longer than {}", HumanDuration(stream.late_max), HumanDuration(LATE_MAX));
-    holds(stream.late_max <= LATE_MAX, &["stream", "late_max"], late)?;
+    violations.unless(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
-    holds((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch)
+    violations.unless((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
 }
 
 /// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no others.
-fn subjects(config: &Config) -> Checked {
+fn subjects(config: &Config, violations: &mut Violations) {
     let prefix = config.subjects.prefix.as_str();
     let path = ["subjects", "prefix"];
     let long = format!("has {} bytes", prefix.len());
-    holds((1..=SUBJECT_PREFIX_BYTES_MAX).contains(&prefix.len()), &path, long)?;
+    violations.unless((1..=SUBJECT_PREFIX_BYTES_MAX).contains(&prefix.len()), &path, long);
     let forbidden = prefix.chars().find(|char| !char.is_ascii_graphic() || "{}*?[]\\".contains(*char));
     if let Some(forbidden) = forbidden {
-        holds(false, &path, format!("{prefix:?} holds {forbidden:?}"))?;
+        violations.unless(false, &path, format!("{prefix:?} holds {forbidden:?}"));
     }
-    holds(prefix.ends_with(':'), &path, format!("{prefix:?} does not end with a colon"))?;
+    violations.unless(prefix.ends_with(':'), &path, format!("{prefix:?} does not end with a colon"));
     let own = prefix.starts_with(keys::FAMILY_PREFIX) && !prefix.starts_with(keys::SUBJECT_PREFIX_DEFAULT);
-    holds(!own, &path, format!("{prefix:?} may begin other keys of quotabell"))?;
+    violations.unless(!own, &path, format!("{prefix:?} may begin other keys of quotabell"));
     let stream = format!("stream.key = {:?} begins with {prefix:?}", config.stream.key);
-    holds(!config.stream.key.starts_with(prefix), &path, stream)
-        .map_err(|fault| Violation { other: Some(owned(&["stream", "key"])), ..fault })?;
-    holds(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0")
+    violations.unless_beside(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
+    violations.unless(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0");
 }
 
-fn plans(config: &Config) -> Checked {
+fn plans(config: &Config, violations: &mut Violations) {
     for (name, plan) in &config.plans {
-        holds(!name.is_empty(), &["plans", name], "a plan needs a name")?;
+        violations.unless(!name.is_empty(), &["plans", name], "a plan needs a name");
         let mut seen = BTreeSet::new();
         for (index, percent) in plan.thresholds.iter().enumerate() {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];
-            holds(seen.insert(*percent), &path, format!("{percent} stands there twice"))?;
+            violations.unless(seen.insert(*percent), &path, format!("{percent} stands there twice"));
         }
         if let Err(unlimitable) = plan.rate.limiters() {
-            holds(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable)?;
+            violations.unless(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable);
         }
     }
     let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
     let problem = format!("there is no plan {:?}, only {}", config.default_plan, known.join(", "));
-    holds(config.plans.contains_key(&config.default_plan), &["default_plan"], problem)
+    violations.unless_beside(
+        config.plans.contains_key(&config.default_plan),
+        &["default_plan"],
+        Some(&["plans", &config.default_plan]),
+        problem,
+    );
 }
 
-fn fallback(config: &Config) -> Checked {
+fn fallback(config: &Config, violations: &mut Violations) {
     let mut ids = BTreeSet::new();
     for (index, contact) in config.fallback.contacts.iter().enumerate() {
         let index = format!("[{index}]");
         let path = ["fallback", "contacts", &index];
-        if let Err(fault) = channels::check_contact(contact) {
-            holds(false, &path, fault)?;
+        if let Err(error) = channels::check_contact(contact) {
+            violations.unless(false, &path, error);
         }
-        holds(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id))?;
+        violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
         // Nobody could ever confirm it: that is for contacts of subjects.
-        holds(contact.verified, &path, "verified = false has no meaning here")?;
+        violations.unless(contact.verified, &path, "verified = false has no meaning here");
     }
-    Ok(())
 }
 
-fn retry(config: &Config) -> Checked {
+fn retry(config: &Config, violations: &mut Violations) {
     let retry = &config.retry;
-    holds(!retry.first.is_zero(), &["retry", "first"], "is 0")?;
+    violations.unless(!retry.first.is_zero(), &["retry", "first"], "is 0");
     let order = format!(
         "retry.first = {} is above retry.max_interval = {}",
         HumanDuration(retry.first),
         HumanDuration(retry.max_interval)
     );
-    holds(retry.first <= retry.max_interval, &["retry", "max_interval"], order)
-        .map_err(|fault| Violation { other: Some(owned(&["retry", "first"])), ..fault })?;
+    let ordered = retry.first <= retry.max_interval;
+    violations.unless_beside(ordered, &["retry", "max_interval"], Some(&["retry", "first"]), order);
     let factor = format!("{} is not a number of 1 or more", retry.factor);
-    holds(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor)?;
-    holds(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0")
+    violations.unless(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor);
+    violations.unless(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0");
 }
 
-fn channel_sections(config: &Config) -> Checked {
-    REGISTRY.into_iter().try_for_each(|definition| {
-        let judged = (definition.check_settings)(&config.channel_settings());
-        judged.or_else(|InvalidSetting { key, problem }| holds(false, &[definition.channel.as_str(), key], problem))
-    })
+fn channel_sections(config: &Config, violations: &mut Violations) {
+    for definition in REGISTRY {
+        if let Err(InvalidSetting { key, problem }) = (definition.check_settings)(&config.channel_settings()) {
+            violations.unless(false, &[definition.channel.as_str(), key], problem);
+        }
+    }
 }
 
-fn verification(config: &Config) -> Checked {
+fn verification(config: &Config, violations: &mut Violations) {
     let requests = config.verification.requests;
     let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
-    holds(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many)?;
+    violations.unless(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many);
     let lifetime = config.verification.lifetime;
     let range = format!(
         "{} is not between {} and {}",
@@ -184,19 +205,23 @@ fn verification(config: &Config) -> Checked {
         HumanDuration(LIFETIME_MIN),
         HumanDuration(LIFETIME_MAX)
     );
-    holds((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range)?;
+    violations.unless((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range);
     let legal = config.http.public_url.is_none() || config.http.confirm_links_below().is_some();
-    holds(legal, &["http", "public_url"], "is not an http or https URL of a host, without user, query and fragment")
+    violations.unless(
+        legal,
+        &["http", "public_url"],
+        "is not an http or https URL of a host, without user, query and fragment",
+    );
 }
 
-fn rest(config: &Config) -> Checked {
-    holds(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0")?;
+fn rest(config: &Config, violations: &mut Violations) {
+    violations.unless(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
     let path = ["check", "timeout"];
-    holds(!config.check.timeout.is_zero(), &path, "is 0")?;
+    violations.unless(!config.check.timeout.is_zero(), &path, "is 0");
     let timeout =
         format!("{} is longer than {}", HumanDuration(config.check.timeout), HumanDuration(CHECK_TIMEOUT_MAX));
-    holds(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout)?;
+    violations.unless(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout);
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
-    holds(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem)
+    violations.unless(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem);
 }

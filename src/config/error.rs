@@ -1,15 +1,79 @@
-//! What is wrong with a configuration: the key, where it was written, and what is allowed there.
+//! What is wrong with a configuration: every mistake with its key, where it was written, and what is allowed there.
 
+use std::error::Error;
+use std::fmt;
 use std::path::PathBuf;
 
 use super::allowed;
-use super::parts::Refused;
-use super::tree::Place;
+use super::place::Place;
 use crate::subjects::rates::ALGORITHM;
 
-/// Why the configuration can't be used. The text names the thing and the place, [`ConfigError::hint`] what is allowed.
+/// Why the configuration can't be used: all that is wrong with it, at least one mistake.
+#[derive(Debug)]
+pub struct ConfigError {
+    mistakes: Vec<Mistake>,
+}
+
+impl ConfigError {
+    /// The error of these mistakes, in the order of their places; `None` where there is none.
+    pub(super) fn of(mut mistakes: Vec<Mistake>) -> Option<Self> {
+        // Stable: of one place, what was found first comes first.
+        mistakes.sort_by(|a, b| a.place().cmp(&b.place()));
+        (!mistakes.is_empty()).then_some(Self { mistakes })
+    }
+
+    /// What to do about it, one line.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self.mistakes.as_slice() {
+            [mistake] => mistake.hint(),
+            _ => "the line below each mistake says what to write there; `quotabell check-config --offline` judges it again"
+                .to_owned(),
+        }
+    }
+}
+
+impl ConfigError {
+    pub(super) fn into_mistakes(self) -> Vec<Mistake> {
+        self.mistakes
+    }
+}
+
+impl From<Mistake> for ConfigError {
+    fn from(mistake: Mistake) -> Self {
+        Self { mistakes: vec![mistake] }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [mistake] = self.mistakes.as_slice() {
+            return mistake.fmt(f);
+        }
+        write!(f, "{} mistakes in the configuration", self.mistakes.len())?;
+        for mistake in &self.mistakes {
+            write!(f, "\n  {mistake}")?;
+            let mut cause = mistake.source();
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+            write!(f, "\n    {}", mistake.hint())?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for ConfigError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        // The display of one mistake is its own text, so the chain goes on below it; several tell their causes themselves.
+        if let [mistake] = self.mistakes.as_slice() { mistake.source() } else { None }
+    }
+}
+
+/// One thing that is wrong. The text names the thing and the place, [`Mistake::hint`] what is allowed.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub(super) enum Mistake {
     /// The file can't be read.
     #[error("cannot read the configuration {}", path.display())]
     Unreadable {
@@ -31,6 +95,14 @@ pub enum ConfigError {
     NotUtf8 {
         /// Where.
         place: Place,
+    },
+    /// A variable of ours that is not spelled as ours are.
+    #[error("{place}: it sets nothing, because sections and keys are separated by two underscores")]
+    Misspelt {
+        /// The variable.
+        place: Place,
+        /// The name that was meant.
+        meant: String,
     },
     /// Nothing is called so.
     #[error("{}: there is no such key ({place})", key(path))]
@@ -66,18 +138,58 @@ pub enum ConfigError {
         /// What is wrong.
         problem: String,
     },
+    /// A table stands where a metric takes a value: its name holds a dot and was not quoted.
+    #[error("{}: found a table, expected a value of the metric {metric:?} ({place})", key(path))]
+    UnquotedMetric {
+        /// The segments of the key.
+        path: Vec<String>,
+        /// Where.
+        place: Place,
+        /// The metric that was meant.
+        metric: String,
+    },
     /// A part has refused a setting that it judges itself: what a file holds, say.
     #[error(transparent)]
-    Refused(Refused),
+    Part(PartRefusal),
 }
 
-impl ConfigError {
+/// A setting that a part refused.
+#[derive(Debug)]
+pub(super) struct PartRefusal {
+    /// The key, as `email.templates`; `None` where the machine is at fault and no key is.
+    pub(super) setting: Option<&'static str>,
+    /// Where that was written.
+    pub(super) place: Option<Place>,
+    /// What the part said.
+    pub(super) error: Box<dyn Error + Send + Sync>,
+    /// What to do about it; `None` where what the key takes says it.
+    pub(super) hint: Option<&'static str>,
+}
+
+impl fmt::Display for PartRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.error.to_string();
+        match (self.setting, &self.place) {
+            (Some(setting), Some(place)) if text.contains(setting) => write!(f, "{text} ({place})"),
+            (Some(setting), Some(place)) => write!(f, "{text} ({setting}: {place})"),
+            _ => f.write_str(&text),
+        }
+    }
+}
+
+impl Error for PartRefusal {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        // The display above is the error's own and more, so the chain goes on below it.
+        self.error.source()
+    }
+}
+
+impl Mistake {
     /// What to do about it, one line.
-    #[must_use]
-    pub fn hint(&self) -> String {
+    pub(super) fn hint(&self) -> String {
         match self {
             Self::Unreadable { .. } => {
-                "name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used"
+                "name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists"
                     .to_owned()
             }
             Self::Syntax { place: Place::Variable(_), .. } => {
@@ -87,7 +199,8 @@ impl ConfigError {
                 r#"the file is TOML: [section] lines, then key = value lines, text in "quotes""#.to_owned()
             }
             Self::NotUtf8 { .. } => "write the value as UTF-8 text".to_owned(),
-            Self::UnknownKey { path, allowed, .. } => unknown_hint(path, allowed),
+            Self::Misspelt { meant, .. } => format!("did you mean {meant}? Only QUOTABELL_CONFIG has one underscore"),
+            Self::UnknownKey { path, place, allowed } => unknown_hint(path, place, allowed),
             Self::Both { section, value, file, .. } => format!(
                 "set one of {section}.{value} and {section}.{file}; a variable wins over the file, whichever of the two it sets"
             ),
@@ -96,7 +209,48 @@ impl ConfigError {
                 (Some(allowed), None) => format!("{} takes {allowed}", key(path)),
                 (None, _) => IN_EFFECT.to_owned(),
             },
-            Self::Refused(refused) => refused.hint().unwrap_or_else(|| IN_EFFECT.to_owned()),
+            Self::UnquotedMetric { place: Place::Variable(_), path, metric } => {
+                let table = path.split_last().map_or(&[][..], |(_, table)| table);
+                format!(
+                    "write the table as JSON, with the name of the metric whole: {}={{\"{metric}\":...}}",
+                    allowed::variable(table)
+                )
+            }
+            Self::UnquotedMetric { metric, .. } => {
+                format!("quote a metric with a dot: \"{metric}\" = ...; TOML takes a dot outside quotes for a table")
+            }
+            Self::Part(PartRefusal { setting, hint, .. }) => {
+                let path = || setting.map(|setting| setting.split('.').map(str::to_owned).collect::<Vec<_>>());
+                let takes = || path().and_then(|path| Some(format!("{} takes {}", key(&path), allowed::of(&path)?)));
+                hint.map(str::to_owned).or_else(takes).unwrap_or_else(|| IN_EFFECT.to_owned())
+            }
+        }
+    }
+
+    /// The key that is wrong; empty where none is.
+    pub(super) fn path(&self) -> &[String] {
+        match self {
+            Self::UnknownKey { path, .. } | Self::Value { path, .. } | Self::UnquotedMetric { path, .. } => path,
+            _ => &[],
+        }
+    }
+
+    /// The setting that a part refused; `None` where no part did, or none is at fault.
+    pub(super) const fn setting(&self) -> Option<&'static str> {
+        if let Self::Part(refusal) = self { refusal.setting } else { None }
+    }
+
+    fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Unreadable { .. } => None,
+            Self::Syntax { place, .. }
+            | Self::NotUtf8 { place }
+            | Self::Misspelt { place, .. }
+            | Self::UnknownKey { place, .. }
+            | Self::Value { place, .. }
+            | Self::UnquotedMetric { place, .. }
+            | Self::Both { value_place: place, .. } => Some(place),
+            Self::Part(refusal) => refusal.place.as_ref(),
         }
     }
 }
@@ -116,7 +270,12 @@ pub(super) fn key(path: &[String]) -> String {
     key
 }
 
-fn unknown_hint(path: &[String], allowed: &[&str]) -> String {
+fn unknown_hint(path: &[String], place: &Place, allowed: &[&str]) -> String {
+    if let Place::Variable(name) = place
+        && let Some(meant) = allowed::variable_meant_by(name)
+    {
+        return format!("did you mean {meant}? Two underscores separate a section from its key");
+    }
     let (name, section) = match path.split_last() {
         Some((name, section)) => (name.as_str(), key(section)),
         None => ("", String::new()),

@@ -1,6 +1,6 @@
 //! Settings as they may be shown: secrets and passwords as `***`.
 
-use super::Config;
+use super::settings::Config;
 use crate::contacts::masked_contact;
 use crate::types::text::masked_url;
 

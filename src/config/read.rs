@@ -1,151 +1,96 @@
-//! From the tree of sources to the settings' own types, by serde.
+//! From the tree of sources to the settings' own types, by serde; `serde_path_to_error` says at which key it failed.
 //!
-//! The only reason for a reader of our own is its errors: which key, where it was written, what is allowed. It also lets the
-//! setting's type decide what a variable's text means. Read next: `error`.
+//! The type of a setting decides what a variable's text means: text where it takes text, else JSON, as `5`, `true` or `[80,100]`.
+//! Read next: [`words`](super::words), which words what serde says.
 
-use std::fmt;
-
-use serde::de::value::StrDeserializer;
-use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
+use serde_path_to_error::Segment;
 
-use super::error::ConfigError;
-use super::tree::{Node, Place, Value};
+use super::error::Mistake;
+use super::tree::{Node, Value};
+use super::words::ValueError;
 
-/// Reads settings from the whole tree.
-pub(super) fn read<T: DeserializeOwned>(root: &Node) -> Result<T, ConfigError> {
-    T::deserialize(Reader(root)).map_err(|broken| broken.into_error(root))
-}
+/// A bound on the mistakes of one configuration; each of them takes something out of the tree, so it ends before that.
+const MISTAKES_MAX: usize = 100;
 
-/// What is wrong with a value; key and place are filled in on the way out of the tree.
-#[derive(Debug)]
-struct Broken {
-    /// Segments of the key, innermost first.
-    path: Vec<String>,
-    place: Option<Place>,
-    problem: Problem,
-}
-
-#[derive(Debug)]
-enum Problem {
-    Unknown { allowed: &'static [&'static str] },
-    Other(String),
-    Source(Box<ConfigError>),
-}
-
-impl Broken {
-    fn new(problem: Problem) -> Self {
-        Self { path: Vec::new(), place: None, problem }
+/// Reads settings from the whole tree. What is wrong is noted, and the defaults stand in its place, so that the rest is judged too.
+/// `None` only where that does not help.
+pub(super) fn read<T: DeserializeOwned>(tree: &mut Node, defaults: &Node, mistakes: &mut Vec<Mistake>) -> Option<T> {
+    for _ in 0..MISTAKES_MAX {
+        let (path, error) = match serde_path_to_error::deserialize(&*tree) {
+            Ok(settings) => return Some(settings),
+            Err(error) => (path_in(tree, error.path()), error.into_inner()),
+        };
+        let wrong = tree.deepest(&path).1.to_vec();
+        let default = defaults.get(&wrong).filter(|_| tree.place_of(&wrong).is_own()).cloned();
+        // A table that lacks something because that was wrong is no mistake of its own.
+        if !mistakes.iter().any(|told| !path.is_empty() && told.path().starts_with(&path)) {
+            mistakes.push(mistake_of(tree, path, error));
+        }
+        if wrong.is_empty() {
+            return None;
+        }
+        tree.replace(&wrong, default);
     }
+    None
+}
 
-    /// The value with the problem lies under this key.
-    fn under(mut self, segment: String, place: &Place) -> Self {
-        self.path.push(segment);
-        self.place.get_or_insert_with(|| place.clone());
-        self
-    }
-
-    fn into_error(mut self, root: &Node) -> ConfigError {
-        self.path.reverse();
-        let place = self.place.unwrap_or_else(|| root.place.clone());
-        match self.problem {
-            Problem::Unknown { allowed } => ConfigError::UnknownKey { path: self.path, place, allowed },
-            Problem::Other(problem) => ConfigError::Value { path: self.path, place, problem },
-            Problem::Source(error) => *error,
+/// The segments of a key: `plans`, `free`, `thresholds`, `[0]`.
+fn path_in(tree: &Node, path: &serde_path_to_error::Path) -> Vec<String> {
+    let mut segments: Vec<String> = Vec::new();
+    for segment in path {
+        match segment {
+            Segment::Map { key } => segments.push(key.clone()),
+            Segment::Seq { index } => {
+                // Serde counts the items that are there; those before it may have been taken out.
+                let position = match tree.get(&segments).map(|node| &node.value) {
+                    Some(Value::List(items)) => items.keys().nth(*index).copied(),
+                    _ => None,
+                };
+                segments.push(format!("[{}]", position.unwrap_or(*index)));
+            }
+            Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
+    segments
 }
 
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.problem)
-    }
-}
-
-impl std::error::Error for Broken {}
-
-impl Error for Broken {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(Problem::Other(message.to_string()))
-    }
-
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let expected = in_words(&expected.to_string());
-        if expected == WHOLE && matches!(found, Unexpected::Unsigned(_) | Unexpected::Signed(_)) {
-            return Self::custom(format_args!("{} is out of range", Found(found)));
+fn mistake_of(tree: &Node, mut path: Vec<String>, error: ValueError) -> Mistake {
+    let (node, found) = tree.deepest(&path);
+    let (found, place) = (found.to_vec(), node.place.clone());
+    let problem = match error {
+        ValueError::UnknownKey { allowed } => return Mistake::UnknownKey { path, place, allowed },
+        ValueError::NotJson(error) => return Mistake::Syntax { place, why: error.to_string() },
+        ValueError::MissingKey(key) => {
+            path.push(key.to_owned());
+            ValueError::MissingKey(key).to_string()
         }
-        Self::custom(format_args!("found {}, expected {expected}", Found(found)))
-    }
-
-    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::invalid_type(found, expected)
-    }
-
-    fn unknown_field(field: &str, allowed: &'static [&'static str]) -> Self {
-        Self { path: vec![field.to_owned()], ..Self::new(Problem::Unknown { allowed }) }
-    }
-
-    fn unknown_variant(variant: &str, allowed: &'static [&'static str]) -> Self {
-        let quoted: Vec<String> = allowed.iter().map(|word| format!("{word:?}")).collect();
-        Self::custom(format_args!("found {variant:?}, expected {}", quoted.join(" or ")))
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        Self { path: vec![field.to_owned()], ..Self::custom("must be set") }
-    }
-}
-
-/// A found value in the words of somebody who writes TOML.
-struct Found<'a>(Unexpected<'a>);
-
-impl fmt::Display for Found<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Unexpected::Bool(bool) => write!(f, "{bool}"),
-            Unexpected::Unsigned(number) => write!(f, "the number {number}"),
-            Unexpected::Signed(number) => write!(f, "the number {number}"),
-            Unexpected::Float(number) => write!(f, "the number {number:?}"),
-            // These may hold a password: one that stands in the wrong place is still one.
-            Unexpected::Str(text) if text.contains("://") => f.write_str("a URL"),
-            Unexpected::Str(text) if text.contains("whsec_") => f.write_str("a secret"),
-            Unexpected::Str(text) => write!(f, "the text {text:?}"),
-            Unexpected::Seq => f.write_str("a list"),
-            Unexpected::Map => f.write_str("a table"),
-            other => other.fmt(f),
-        }
-    }
-}
-
-/// A number of any integer type.
-const WHOLE: &str = "a whole number";
-
-/// What serde expects, in the same words.
-fn in_words(expected: &str) -> String {
-    let words = match expected {
-        "a string" => "text in quotes",
-        "a boolean" => "true or false",
-        // Which ones is the setting's own to say, in the hint: its range is narrower than that of the type.
-        "u16" | "u32" | "u64" | "usize" => WHOLE,
-        "f64" => "a number",
-        "a sequence" => "a list",
-        "path string" => "a path in quotes",
-        "a map" => "a table",
-        other if other.starts_with("struct ") => "a table",
-        other => other,
+        ValueError::Other(problem) => problem,
     };
-    words.to_owned()
+    if let [plans, _, limits, metric] = found.as_slice()
+        && plans == "plans"
+        && (limits == "limits" || limits == "rate")
+        && let Some(rest) = dotted(node)
+    {
+        let metric = format!("{metric}.{rest}");
+        return Mistake::UnquotedMetric { path, place, metric };
+    }
+    Mistake::Value { path, place, problem }
 }
 
-#[derive(Clone, Copy)]
-struct Reader<'a>(&'a Node);
+/// The first key of a table, and of the table below it: `in` for `tokens.in = 5`.
+fn dotted(node: &Node) -> Option<String> {
+    let Value::Table(entries) = &node.value else { return None };
+    let (key, below) = entries.first_key_value()?;
+    Some(dotted(below).map_or_else(|| key.clone(), |rest| format!("{key}.{rest}")))
+}
 
-impl Reader<'_> {
+impl Node {
     /// The value is not what the setting takes.
-    fn mismatch(&self, expected: &dyn Expected) -> Broken {
-        let found = match &self.0.value {
+    fn mismatch(&self, expected: &dyn Expected) -> ValueError {
+        let found = match &self.value {
             Value::Untyped(text) | Value::Text(text) => Unexpected::Str(text),
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
                 (Ok(number), _) => Unexpected::Unsigned(number),
@@ -158,95 +103,70 @@ impl Reader<'_> {
             Value::List(_) => Unexpected::Seq,
             Value::Table(_) => Unexpected::Map,
         };
-        Broken::invalid_type(found, expected)
-    }
-
-    /// The list or table that a variable's text writes.
-    fn parsed(self) -> Result<Option<Node>, Broken> {
-        match self.0.value {
-            Value::Untyped(_) => {
-                self.0.clone().into_parsed().map(Some).map_err(|error| Broken::new(Problem::Source(Box::new(error))))
-            }
-            _ => Ok(None),
-        }
+        ValueError::invalid_type(found, expected)
     }
 }
 
-/// Numbers: a variable's text is one when it reads as one.
-macro_rules! integers {
+/// What takes no text: a variable's is read as JSON, and is refused as the text that it is where it is none.
+macro_rules! scalars {
     ($($method:ident)*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
-            let number = match &self.0.value {
-                Value::Integer(number) => Some(*number),
-                Value::Untyped(text) => text.trim().parse().ok(),
-                _ => None,
-            };
-            match number.map(|number| (u64::try_from(number), i64::try_from(number))) {
-                Some((Ok(number), _)) => visitor.visit_u64(number),
-                Some((_, Ok(number))) => visitor.visit_i64(number),
-                _ => Err(self.mismatch(&visitor)),
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+            match &self.value {
+                Value::Untyped(_) => match self.clone().into_parsed() {
+                    Ok(parsed) => parsed.deserialize_any(visitor),
+                    Err(_) => Err(self.mismatch(&visitor)),
+                },
+                _ => self.deserialize_any(visitor),
             }
         }
     )*};
 }
 
-impl<'de> Deserializer<'de> for Reader<'_> {
-    type Error = Broken;
+impl<'de> Deserializer<'de> for &Node {
+    type Error = ValueError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
-        match &self.0.value {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        match &self.value {
             Value::Untyped(text) | Value::Text(text) => visitor.visit_str(text),
-            Value::Integer(_) => self.deserialize_i64(visitor),
+            Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
+                (Ok(number), _) => visitor.visit_u64(number),
+                (_, Ok(number)) => visitor.visit_i64(number),
+                _ => Err(self.mismatch(&visitor)),
+            },
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Bool(bool) => visitor.visit_bool(*bool),
-            Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
-            Value::Table(entries) => visitor.visit_map(Entries { entries: entries.iter(), current: None }),
+            Value::List(items) => visitor.visit_seq(SeqDeserializer::new(items.values())),
+            Value::Table(entries) => {
+                visitor.visit_map(MapDeserializer::new(entries.iter().map(|(key, node)| (key.as_str(), node))))
+            }
             Value::Other(_) => Err(self.mismatch(&visitor)),
         }
     }
 
-    integers! { deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 }
-
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
-        match &self.0.value {
-            Value::Untyped(text) => match text.trim().parse() {
-                Ok(number) => visitor.visit_f64(number),
-                Err(_) => Err(self.mismatch(&visitor)),
-            },
-            _ => self.deserialize_any(visitor),
-        }
-    }
-
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
-        self.deserialize_f64(visitor)
-    }
-
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
-        match &self.0.value {
-            Value::Untyped(text) => match text.trim().parse() {
-                Ok(bool) => visitor.visit_bool(bool),
-                Err(_) => Err(self.mismatch(&visitor)),
-            },
-            _ => self.deserialize_any(visitor),
-        }
+    scalars! {
+        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_u8 deserialize_u16
+        deserialize_u32 deserialize_u64 deserialize_f32 deserialize_f64
     }
 
     /// An empty variable is a setting that is not set: compose files write `${NAME:-}` for that.
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
-        match &self.0.value {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        match &self.value {
             Value::Untyped(text) if text.is_empty() => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
-        match self.parsed()? {
-            Some(node) => Reader(&node).deserialize_any(visitor),
-            None => self.deserialize_any(visitor),
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        match &self.value {
+            Value::Untyped(_) => match self.clone().into_parsed() {
+                Ok(parsed) => parsed.deserialize_any(visitor),
+                Err(error) => Err(ValueError::NotJson(error)),
+            },
+            _ => self.deserialize_any(visitor),
         }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         self.deserialize_seq(visitor)
     }
 
@@ -255,11 +175,15 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Broken> {
+    ) -> Result<V::Value, ValueError> {
         self.deserialize_seq(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Broken> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ValueError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -268,61 +192,24 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _name: &'static str,
         _variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Broken> {
-        match &self.0.value {
-            Value::Untyped(text) | Value::Text(text) => {
-                visitor.visit_enum(IntoDeserializer::<Broken>::into_deserializer(text.as_str()))
-            }
+    ) -> Result<V::Value, ValueError> {
+        match &self.value {
+            Value::Untyped(text) | Value::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
             _ => Err(self.mismatch(&"text in quotes")),
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Broken> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         visitor.visit_unit()
     }
 
     forward_to_deserialize_any! { char str string bytes byte_buf unit unit_struct tuple tuple_struct identifier }
 }
 
-struct Items<'n> {
-    items: &'n [Node],
-    next: usize,
-}
+impl<'de> IntoDeserializer<'de, ValueError> for &Node {
+    type Deserializer = Self;
 
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Broken;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Broken> {
-        let Some(item) = self.items.get(self.next) else { return Ok(None) };
-        let index = self.next;
-        self.next += 1;
-        seed.deserialize(Reader(item)).map(Some).map_err(|broken| broken.under(format!("[{index}]"), &item.place))
-    }
-}
-
-struct Entries<'n> {
-    entries: std::collections::btree_map::Iter<'n, String, Node>,
-    current: Option<(&'n String, &'n Node)>,
-}
-
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Broken;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Broken> {
-        self.current = self.entries.next();
-        let Some((key, node)) = self.current else { return Ok(None) };
-        let name: StrDeserializer<'_, Broken> = key.as_str().into_deserializer();
-        seed.deserialize(name).map(Some).map_err(|mut broken| {
-            if broken.path.is_empty() {
-                broken.path.push(key.clone());
-            }
-            broken.place.get_or_insert_with(|| node.place.clone());
-            broken
-        })
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Broken> {
-        let (key, node) = self.current.take().ok_or_else(|| Broken::custom("a value without its key"))?;
-        seed.deserialize(Reader(node)).map_err(|broken| broken.under(key.clone(), &node.place))
+    fn into_deserializer(self) -> Self {
+        self
     }
 }

@@ -1,76 +1,20 @@
-//! Sources of settings as one tree of values, each of which knows where it was written.
+//! Settings as a tree of values, each of which knows where it was written: TOML text, and the JSON of a variable.
 //!
-//! Reads TOML text and environment variables; knows nothing of which keys exist. Read next: `read`, which turns the tree into
-//! the settings.
+//! Knows nothing of which keys exist. Read next: [`layers`](super::layers), which lays the sources over each other.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
-use std::fmt;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use config::{Environment, Source as _};
 use toml::de::{DeTable, DeValue};
 
-use super::error::ConfigError;
+use super::error::Mistake;
+use super::place::{Place, Places};
 
-/// What every variable of ours begins with.
-const PREFIX: &str = "QUOTABELL";
-/// What separates sections and keys in a variable's name.
-const SEPARATOR: &str = "__";
-
-/// Where a value was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// In `config/default.toml`.
-    Embedded {
-        /// The line, 1 for the first.
-        line: usize,
-    },
-    /// In the configuration file.
-    File {
-        /// The file, as it was named.
-        path: Arc<Path>,
-        /// The line, 1 for the first.
-        line: usize,
-    },
-    /// In an environment variable.
-    Variable(Arc<str>),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Embedded { line } => write!(f, "embedded default.toml, line {line}"),
-            Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
-            Self::Variable(name) => write!(f, "variable {name}"),
-        }
-    }
-}
-
-impl Place {
-    /// Whether somebody wrote it: not a default.
-    pub(super) const fn is_own(&self) -> bool {
-        !matches!(self, Self::Embedded { .. })
-    }
-
-    /// The layer that it belongs to; a later one is greater.
-    pub(super) const fn layer(&self) -> Layer {
-        match self {
-            Self::Embedded { .. } => Layer::Defaults,
-            Self::File { .. } => Layer::File,
-            Self::Variable(_) => Layer::Variables,
-        }
-    }
-}
-
-/// The layers, each over the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Layer {
-    Defaults,
-    File,
-    Variables,
-}
+/// The text of a variable is not the JSON of a list or table.
+#[derive(Debug, thiserror::Error)]
+#[error("lists and tables are written as JSON, and this is none: {0}")]
+pub(super) struct NotJson(#[from] serde_json::Error);
 
 /// A value and its place.
 #[derive(Debug, Clone)]
@@ -90,18 +34,19 @@ pub(super) enum Value {
     Bool(bool),
     /// Something that no setting takes (a date), in the source's own words.
     Other(String),
-    List(Vec<Node>),
+    /// By position: one that is taken out leaves the others where they are.
+    List(BTreeMap<usize, Node>),
     Table(BTreeMap<String, Node>),
 }
 
 /// What a TOML text is, for the places in it.
 #[derive(Debug, Clone)]
-pub(super) enum Origin {
+pub(super) enum Document {
     Embedded,
     File(Arc<Path>),
 }
 
-impl Origin {
+impl Document {
     fn line(&self, text: &str, offset: usize) -> Place {
         let line = text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
         match self {
@@ -111,25 +56,26 @@ impl Origin {
     }
 }
 
-/// Parses TOML text.
-pub(super) fn from_toml(text: &str, origin: &Origin) -> Result<Node, ConfigError> {
-    let table = DeTable::parse(text).map_err(|error| ConfigError::Syntax {
-        place: origin.line(text, error.span().map_or(0, |span| span.start)),
+/// Parses TOML text. What can't be read of it is left out of the tree.
+pub(super) fn from_toml(text: &str, document: &Document, mistakes: &mut Vec<Mistake>) -> Node {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    mistakes.extend(errors.into_iter().map(|error| Mistake::Syntax {
+        place: document.line(text, error.span().map_or(0, |span| span.start)),
         why: error.message().replace('\n', "; "),
-    })?;
-    Ok(Node { place: origin.line(text, 0), value: table_of(text, origin, table.into_inner()) })
+    }));
+    Node { place: document.line(text, 0), value: table_of(text, document, table.into_inner()) }
 }
 
-fn table_of(text: &str, origin: &Origin, table: DeTable<'_>) -> Value {
+fn table_of(text: &str, document: &Document, table: DeTable<'_>) -> Value {
     let entries = table.into_iter().map(|(key, value)| {
         // The key's line: a value may begin lines later, and a table's own span is that of its header.
-        let place = origin.line(text, key.span().start);
-        (key.into_inner().into_owned(), Node { place, value: value_of(text, origin, value.into_inner()) })
+        let place = document.line(text, key.span().start);
+        (key.into_inner().into_owned(), Node { place, value: value_of(text, document, value.into_inner()) })
     });
     Value::Table(entries.collect())
 }
 
-fn value_of(text: &str, origin: &Origin, value: DeValue<'_>) -> Value {
+fn value_of(text: &str, document: &Document, value: DeValue<'_>) -> Value {
     match value {
         DeValue::String(string) => Value::Text(string.into_owned()),
         DeValue::Integer(integer) => match i128::from_str_radix(integer.as_str(), integer.radix()) {
@@ -146,111 +92,35 @@ fn value_of(text: &str, origin: &Origin, value: DeValue<'_>) -> Value {
             array
                 .into_iter()
                 .map(|item| Node {
-                    place: origin.line(text, item.span().start),
-                    value: value_of(text, origin, item.into_inner()),
+                    place: document.line(text, item.span().start),
+                    value: value_of(text, document, item.into_inner()),
                 })
+                .enumerate()
                 .collect(),
         ),
-        DeValue::Table(table) => table_of(text, origin, table),
+        DeValue::Table(table) => table_of(text, document, table),
     }
-}
-
-/// Our variables by the path of their setting, `section.key`. The `config` crate knows how a name becomes a path; its guessing of
-/// types stays off, since it would turn a token `007` into 7.
-fn variables(
-    environment: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<BTreeMap<String, String>, ConfigError> {
-    let mut ours = HashMap::new();
-    for (name, value) in environment {
-        let Some(name) = name.into_string().ok().filter(|name| name.starts_with(&format!("{PREFIX}{SEPARATOR}")))
-        else {
-            continue;
-        };
-        let place = Place::Variable(name.as_str().into());
-        ours.insert(name, value.into_string().map_err(|_| ConfigError::NotUtf8 { place })?);
-    }
-    let source = Environment::with_prefix(PREFIX).prefix_separator(SEPARATOR).separator(SEPARATOR).source(Some(ours));
-    let collected = source.collect().expect("every variable is text, and nothing else is judged here");
-    let text = |value: config::Value| value.into_string().expect("without guessing, a variable stays text");
-    Ok(collected.into_iter().map(|(path, value)| (path, text(value))).collect())
-}
-
-/// The variable that sets the setting at this path.
-fn variable_name(path: &str) -> String {
-    format!("{PREFIX}{SEPARATOR}{}", path.replace('.', SEPARATOR).to_uppercase())
 }
 
 impl Node {
-    /// Lays another source over this one: section by section, and in it key by key. What stands below that, as the limits of a
-    /// plan, is replaced whole.
-    pub(super) fn lay_over(&mut self, over: Self) {
-        let (Value::Table(sections), Value::Table(over)) = (&mut self.value, over.value) else { return };
-        for (name, section) in over {
-            match sections.get_mut(&name) {
-                Some(base) => base.lay_over_section(section),
-                None => drop(sections.insert(name, section)),
-            }
-        }
-    }
-
-    fn lay_over_section(&mut self, over: Self) {
-        match (&mut self.value, over) {
-            (Value::Table(keys), Self { value: Value::Table(over), .. }) => keys.extend(over),
-            (_, over) => *self = over,
-        }
-    }
-
-    /// Lays variables named `QUOTABELL__SECTION__KEY` over this tree; others are left alone.
-    pub(super) fn lay_variables_over(
-        &mut self,
-        environment: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<(), ConfigError> {
-        // Sorted by path, so that a whole table comes before a key inside it.
-        variables(environment)?.into_iter().try_for_each(|(path, text)| self.set_variable(&path, text))
-    }
-
-    fn set_variable(&mut self, path: &str, text: String) -> Result<(), ConfigError> {
-        let place = Place::Variable(variable_name(path).into());
-        let segments: Vec<&str> = path.split('.').collect();
-        let over = Self { place: place.clone(), value: Value::Untyped(text) };
-        let mut node = self;
-        for segment in &segments {
-            let missing = || Self { place: place.clone(), value: Value::Table(BTreeMap::new()) };
-            node = node.table_mut(&place)?.entry((*segment).to_owned()).or_insert_with(missing);
-        }
-        if segments.len() == 1 && matches!(&node.value, Value::Table(keys) if !keys.is_empty()) {
-            node.lay_over_section(over.into_parsed()?);
-        } else {
-            *node = over;
-        }
-        Ok(())
-    }
-
-    /// The entries of this table. A variable's text becomes the table that it writes; anything else becomes an empty one, whose
-    /// place is the variable that took it for a table, so that the reader of the tree refuses it there.
-    fn table_mut(&mut self, place: &Place) -> Result<&mut BTreeMap<String, Self>, ConfigError> {
-        if matches!(self.value, Value::Untyped(_)) {
-            *self = self.clone().into_parsed()?;
-        }
-        if !matches!(self.value, Value::Table(_)) {
-            *self = Self { place: place.clone(), value: Value::Table(BTreeMap::new()) };
-        }
-        match &mut self.value {
-            Value::Table(entries) => Ok(entries),
-            _ => unreachable!("made a table just above"),
-        }
-    }
-
     /// A variable's text as the list or table that it writes in JSON; other values as they are.
-    pub(super) fn into_parsed(self) -> Result<Self, ConfigError> {
+    pub(super) fn into_parsed(self) -> Result<Self, NotJson> {
         let Value::Untyped(text) = &self.value else { return Ok(self) };
-        match serde_json::from_str(text) {
-            Ok(json) => Ok(Self::from_json(json, &self.place)),
-            Err(error) => Err(ConfigError::Syntax {
-                why: format!("lists and tables are written as JSON, and this is none: {error}"),
-                place: self.place,
-            }),
+        Ok(Self::from_json(serde_json::from_str(text)?, &self.place))
+    }
+
+    /// Where each key of each section was written.
+    pub(super) fn places(&self) -> Places {
+        let mut places = BTreeMap::new();
+        for (section, keys) in self.entries() {
+            places.extend(keys.entries().map(|(key, node)| (format!("{section}.{key}"), node.place.clone())));
         }
+        Places(places)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&String, &Self)> {
+        let table = if let Value::Table(entries) = &self.value { Some(entries) } else { None };
+        table.into_iter().flatten()
     }
 
     fn from_json(json: serde_json::Value, place: &Place) -> Self {
@@ -264,7 +134,9 @@ impl Node {
                 (None, None) => Value::Other(format!("the number {number}")),
             },
             Json::String(text) => Value::Text(text),
-            Json::Array(items) => Value::List(items.into_iter().map(|item| Self::from_json(item, place)).collect()),
+            Json::Array(items) => {
+                Value::List(items.into_iter().map(|item| Self::from_json(item, place)).enumerate().collect())
+            }
             Json::Object(entries) => {
                 Value::Table(entries.into_iter().map(|(key, value)| (key, Self::from_json(value, place))).collect())
             }
@@ -273,35 +145,48 @@ impl Node {
     }
 
     /// The value at this path.
-    pub(super) fn get(&self, path: &[&str]) -> Option<&Self> {
+    pub(super) fn get(&self, path: &[String]) -> Option<&Self> {
         path.iter().try_fold(self, |node, segment| node.child(segment))
     }
 
-    /// Takes a key out of a section.
-    pub(super) fn remove(&mut self, section: &str, key: &str) {
-        if let Value::Table(sections) = &mut self.value
-            && let Some(Self { value: Value::Table(keys), .. }) = sections.get_mut(section)
-        {
-            keys.remove(key);
+    /// The value at this path, and the segments that lead to it: as many of the path as there are.
+    pub(super) fn deepest<'p>(&self, path: &'p [String]) -> (&Self, &'p [String]) {
+        let mut node = self;
+        for (depth, segment) in path.iter().enumerate() {
+            match node.child(segment) {
+                Some(child) => node = child,
+                None => return (node, &path[..depth]),
+            }
         }
+        (node, path)
     }
 
     /// Where the value at this path was written; for a path that is not there (a field left out), where its nearest table was.
-    pub(super) fn place_of(&self, path: &[&str]) -> Place {
-        let mut node = self;
-        for segment in path {
-            match node.child(segment) {
-                Some(child) => node = child,
-                None => break,
-            }
+    pub(super) fn place_of(&self, path: &[String]) -> Place {
+        self.deepest(path).0.place.clone()
+    }
+
+    /// Puts another value in the place of the one at this path, or takes it out.
+    pub(super) fn replace(&mut self, path: &[String], with: Option<Self>) {
+        let Some((last, parents)) = path.split_last() else { return };
+        let parent = parents.iter().try_fold(self, |node, segment| match &mut node.value {
+            Value::Table(entries) => entries.get_mut(segment),
+            Value::List(items) => items.get_mut(&index_of(segment)?),
+            _ => None,
+        });
+        match (parent.map(|parent| &mut parent.value), with, index_of(last)) {
+            (Some(Value::Table(entries)), Some(with), _) => drop(entries.insert(last.clone(), with)),
+            (Some(Value::Table(entries)), None, _) => drop(entries.remove(last)),
+            (Some(Value::List(items)), Some(with), Some(index)) => drop(items.insert(index, with)),
+            (Some(Value::List(items)), None, Some(index)) => drop(items.remove(&index)),
+            _ => {}
         }
-        node.place.clone()
     }
 
     fn child(&self, segment: &str) -> Option<&Self> {
         match &self.value {
             Value::Table(entries) => entries.get(segment),
-            Value::List(items) => items.get(index_of(segment)?),
+            Value::List(items) => items.get(&index_of(segment)?),
             _ => None,
         }
     }

@@ -61,16 +61,16 @@ impl Entries<'_> {
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = StreamEntry<'a>;
+    type Item = XreadEntry<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<StreamEntry<'a>> {
+    fn next(&mut self) -> Option<XreadEntry<'a>> {
         let end = *self.ends.next()?;
         let bytes = self.buffer.get(self.start..end)?;
         self.start = end;
         // The index has seen these bytes, so they are whole and well formed.
         let head = Head::read(bytes, 0).ok().flatten()?;
-        Some(StreamEntry { id: &bytes[head.id], fields: StreamFields { bytes, at: head.next, left: head.strings / 2 } })
+        Some(XreadEntry { id: &bytes[head.id], fields: StreamFields { bytes, at: head.next, left: head.strings / 2 } })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -83,7 +83,7 @@ impl FusedIterator for Entries<'_> {}
 
 /// One entry of a stream, where it lies in the buffer.
 #[derive(Debug, Clone)]
-pub struct StreamEntry<'a> {
+pub struct XreadEntry<'a> {
     /// Its id, `<ms>-<seq>`, as the server wrote it.
     pub id: &'a [u8],
     /// Its fields in their order; none where the entry was deleted while it was read.

@@ -30,7 +30,7 @@ pub use clock::ServerClock;
 pub use config::RedisConfig;
 pub use embedded::{EmbeddedError, EmbeddedServer};
 pub use endpoint::{EndpointError, RedisEndpoint};
-pub use entries::{StreamEntry, StreamField};
+pub use entries::{StreamField, XreadEntry};
 pub use error_kind::{ErrorKind, error_kind};
 pub use raw::ReadError;
 pub use script::{Script, ScriptFunction};

@@ -223,6 +223,12 @@ wrong_files! {
     a_fallback_contact_that_is_not_verified_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nverified = false\n";
     /// A level that is none.
     an_unknown_log_level_is_an_error: "[log]\nlevel = \"verbose\"\n";
+    /// TOML takes the dot for a table, which nobody guesses from a table that was not expected.
+    a_metric_with_a_dot_outside_quotes_is_an_error: "[plans.free.limits]\nrequests = 1\ntokens.in = 5\n";
+    /// Told one at a time, ten mistakes would take ten starts. What follows from another is not told.
+    all_mistakes_are_told_at_once: "default_plan = \"gold\"\n[webhok]\ntimeout = \"5s\"\n[retry]\nfirst = \"5\"\nmax_interval = \"1s\"\nfactor = 0.5\n[plans.free]\nlimits = { requests = -1, tokens = 0 }\nthresholds = [80, 0, 1001, 100]\n[email]\nca_file = \"absent.pem\"\n[http]\ntoken = \"a b\"\n";
+    /// What stands behind an error of syntax may belong elsewhere: only the syntax is told, all of it.
+    all_errors_of_syntax_are_told_at_once: "[redis]\nurl = \"embedded\nembedded_port = 6399\n[log]\nlevel = verbose\nformat = \"text\"\n";
 }
 
 /// The same for variables of the environment.
@@ -263,6 +269,12 @@ wrong_variables! {
     a_variable_with_a_bad_url_is_an_error: "QUOTABELL__REDIS__URL", "redis://:topsecret@h:99999";
     /// A file that was not mounted.
     a_variable_with_a_file_that_is_missing_is_an_error: "QUOTABELL__EMAIL__SMTP_URL_FILE", "/absent";
+    /// A variable that sets nothing would leave the default in force without a word.
+    a_variable_with_one_underscore_is_an_error: "QUOTABELL_EMAIL__FROM", "a@b.test";
+    /// Likewise, with the other one missing.
+    a_variable_without_its_second_separator_is_an_error: "QUOTABELL__EMAIL_FROM", "a@b.test";
+    /// A metric with a dot has no variable of its own.
+    a_variable_of_a_metric_with_a_dot_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS__TOKENS.IN", "5";
     /// A cluster.
     a_variable_with_a_list_of_urls_is_not_supported_yet: "QUOTABELL__REDIS__URL", "[\"redis://a\"]";
 }
@@ -305,7 +317,7 @@ fn a_missing_file_is_an_error() {
     let told = quotabell(["check-config", "--offline", "--config", "absent.toml"]).run().told();
     insta::assert_snapshot!(told, @"
     error: cannot read the configuration absent.toml: No such file or directory (os error 2)
-    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists
     exit 78
     ");
 }
@@ -318,7 +330,7 @@ fn an_unreadable_file_is_an_error() {
     let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
     insta::assert_snapshot!(told, @"
     error: cannot read the configuration quotabell.toml: Is a directory (os error 21)
-    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists
     exit 78
     ");
 }
@@ -331,7 +343,7 @@ fn a_file_that_is_not_utf8_is_an_error() {
     let told = quotabell(["check-config", "--config", "quotabell.toml"]).within(folder.path()).run().told();
     insta::assert_snapshot!(told, @"
     error: cannot read the configuration quotabell.toml: stream did not contain valid UTF-8
-    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without one the defaults are used
+    hint: name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists
     exit 78
     ");
 }

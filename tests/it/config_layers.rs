@@ -92,6 +92,13 @@ fn the_file_is_named_by_variable_or_option_on_either_side_of_the_verb() {
     }
 }
 
+/// An option that looks as if it had to be given sends whoever forgot another argument the wrong way.
+#[test]
+fn the_usage_of_a_verb_does_not_ask_for_the_option_that_a_variable_replaces() {
+    let told = quotabell(["subject", "set"]).env("QUOTABELL_CONFIG", "quotabell.toml").run().told();
+    assert!(told.contains("Usage: ") && !told.contains("--config"), "{told}");
+}
+
 /// What is printed goes into tickets.
 #[test]
 fn secrets_are_not_shown() {

@@ -293,9 +293,9 @@ async fn a_check_goes_as_far_as_the_login_and_sends_nothing() {
     let user = User { name: "u".to_owned(), password: "p".to_owned() };
     let setup = SmtpSetup { user: Some(user), ..SmtpSetup::default() };
     let mut server = SmtpCatcher::start(setup).await.expect("a server");
-    let checked = mailer(&format!("smtp://u:p@{}", server.address())).check().await;
+    let checked = mailer(&format!("smtp://u:p@{}", server.address())).check(None).await;
     assert_eq!((checked.class, checked.status), (Class::Delivered, None));
-    let checked = mailer(&format!("smtp://u:old@{}", server.address())).check().await;
+    let checked = mailer(&format!("smtp://u:old@{}", server.address())).check(None).await;
     assert_eq!((checked.class, error(&checked)), (Class::Transient, "SMTP 535 5.7.8 to AUTH"));
     assert!(server.try_next().is_none());
 }

@@ -83,10 +83,19 @@ impl Mailer {
         Outcome { arrival, peer: Some(self.location.clone()), ..outcome }
     }
 
-    /// Does everything that a mail to our own `email.from` needs but send one, and says how it ended; for `check-config`.
-    pub async fn check(&self) -> Outcome {
-        let own = Envelope { from: self.author.address(), to: self.author.address() };
-        self.timed(async { self.client.check(own).await.map(|()| None).map_err(Failure::Refused) }).await
+    /// Connects, protects and authenticates as for a mail to this address, announces one, sends none, and says how it ended; for
+    /// `check-config`. Without an address to the sender's own, which need not take mail.
+    pub async fn check(&self, to: Option<&str>) -> Outcome {
+        let checked = async {
+            let named =
+                to.map(|to| address::read(to).ok_or(Failure::Unwritable("malformed e-mail address"))).transpose()?;
+            let from = self.author.address();
+            match self.client.check(Envelope { from, to: named.as_ref().unwrap_or(from) }).await {
+                Err(refusal) if named.is_none() && refusal.is_of_an_unknown_mailbox() => Ok(None),
+                checked => checked.map(|()| None).map_err(Failure::Refused),
+            }
+        };
+        self.timed(checked).await
     }
 
     /// Puts the deadline round a conversation and makes its end an outcome.

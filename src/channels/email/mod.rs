@@ -176,12 +176,12 @@ impl NotificationChannel for EmailChannel {
         self.mailer.warnings()
     }
 
-    fn probe(&self) -> BoxFuture<'_, Option<ServerProbe>> {
-        Box::pin(async {
+    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
+        Box::pin(async move {
             Some(ServerProbe {
                 server: "mail server",
                 location: self.mailer.shown_url().to_owned(),
-                outcome: self.mailer.check().await,
+                outcome: self.mailer.check(contact.map(Contact::address)).await,
                 hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
             })
         })

@@ -78,10 +78,12 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Whether the server refuses us, and not one recipient: it wants AUTH or TLS, does not relay (5.7.x), or could not be understood.
-    fn is_about_us(&self) -> bool {
-        let policy = self.error.split_whitespace().any(|word| word.starts_with("5.7.") || word.starts_with("4.7."));
-        policy || self.status.is_none_or(|code| matches!(code, 421 | 530 | 534 | 535 | 538))
+    /// Whether the server knows no mailbox of this address, which says nothing of other addresses: a refusal of RCPT that is not about
+    /// a policy (RFC 3463, 5.7) and does not speak of relaying.
+    pub(super) fn is_of_an_unknown_mailbox(&self) -> bool {
+        let policy =
+            self.error.contains(" 5.7.") || self.reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
+        matches!(self.status, Some(550 | 551 | 553)) && self.error.ends_with(Step::Rcpt.as_str()) && !policy
     }
 }
 
@@ -167,9 +169,7 @@ impl SmtpClient {
         self.finish(connection, ended).await
     }
 
-    /// Connects, protects and authenticates as for a mail, names sender and recipient, takes both back, and closes the connection.
-    ///
-    /// A server that wants TLS or a password says so only here. That it does not know this recipient is no failure.
+    /// Connects, protects and authenticates as for a mail, announces one, takes it back (RSET), and closes the connection.
     ///
     /// # Errors
     ///
@@ -177,12 +177,12 @@ impl SmtpClient {
     pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), Refusal> {
         let mut connection = self.connect().await?;
         let announced = announce(&mut connection, envelope, ContentKind::Ascii).await;
-        let _ = tokio::time::timeout(QUIT_WITHIN, connection.command(Rset)).await;
-        let _ = tokio::time::timeout(QUIT_WITHIN, connection.quit()).await;
-        match announced {
-            Err((Step::Rcpt, refusal)) if !refusal.is_about_us() => Ok(()),
-            announced => announced.map_err(|(_, refusal)| refusal),
-        }
+        let closing = async {
+            let _ = connection.command(Rset).await;
+            connection.quit().await
+        };
+        let _ = tokio::time::timeout(QUIT_WITHIN, closing).await;
+        announced.map_err(|(_, refusal)| refusal)
     }
 
     /// Closes the idle connections.

@@ -122,6 +122,26 @@ impl WebhookClient {
         Outcome { took: started.elapsed(), peer: peer(request.url), ..outcome }
     }
 
+    /// Whether this URL may be called and its host has an address, judged as an attempt would. Asks for the name, connects nowhere.
+    pub async fn check(&self, url: &str) -> Outcome {
+        let started = Instant::now();
+        let outcome = match tokio::time::timeout(self.timeout, self.judge(url)).await {
+            Ok(Ok(())) => Outcome::delivered(),
+            Ok(Err((class, error))) => Outcome::failed(class, error),
+            Err(_) => Outcome::failed(Class::Transient, "the name of its host is not resolved in time"),
+        };
+        Outcome { took: started.elapsed(), peer: peer(url), ..outcome }
+    }
+
+    async fn judge(&self, url: &str) -> Result<(), (Class, String)> {
+        let permanent = |error: String| (Class::Permanent, error);
+        let url = self.rules.judge_url(url).map_err(|error| permanent(error.to_string()))?;
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let found = tokio::net::lookup_host((host, 0)).await;
+        let found = found.map_err(|_| (Class::Transient, "the name of its host is not resolved".to_owned()))?;
+        self.rules.judge_all(found.map(|address| address.ip())).map_err(|blocked| permanent(blocked.to_string()))
+    }
+
     /// Sends one webhook whose answer must be 2xx with `{"challenge": ...}`, the text that the body challenged it with. Leaves the
     /// machine. The deadline covers the answer too, and only its first 16 KiB are looked at.
     ///

@@ -142,8 +142,16 @@ impl NotificationChannel for WebhookChannel {
         &[]
     }
 
-    fn probe(&self) -> BoxFuture<'_, Option<ServerProbe>> {
-        Box::pin(std::future::ready(None))
+    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
+        Box::pin(async move {
+            let url = contact?.address();
+            Some(ServerProbe {
+                server: "webhook",
+                location: url::origin(url).unwrap_or_else(|| "a URL without a host".to_owned()),
+                outcome: self.client.check(url).await,
+                hint: "webhook.allow_http permits http://, webhook.allow_private_networks addresses inside; else write another URL",
+            })
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

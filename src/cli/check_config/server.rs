@@ -1,9 +1,10 @@
 //! The checks of Redis: it answers, it is fit, the books in it are of this configuration, the user may work. Writes nothing.
 
-use super::Findings;
+use super::findings::Findings;
 use super::rights::{self, Rights};
 use crate::app::start::{compare, fit};
 use crate::cli::connect::{self, Redis};
+use crate::cli::plans::PlansOfConfig;
 use crate::config::Config;
 use crate::ledger::probe;
 use crate::terminal::hint;
@@ -42,7 +43,10 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     }
     let keys = config.keys();
     findings.note("the books", books(&redis, &keys, config).await);
-    let target = config.target()?;
+    if let Some(warning) = PlansOfConfig::new(config).difference(redis.client()).await {
+        findings.warn(&warning);
+    }
+    let target = config.endpoint()?;
     let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());
     // A connection of its own: it is inside a transaction meanwhile.
     let rights = rights::check(&RedisClient::new(target.client()?), &keys, config.stream.trim).await;

@@ -1,0 +1,63 @@
+//! Where a setting was written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where a value was written. A later layer is greater, and so is a later line of a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In `config/default.toml`.
+    Embedded {
+        /// The line, 1 for the first.
+        line: usize,
+    },
+    /// In the configuration file.
+    File {
+        /// The file, as it was named.
+        path: Arc<Path>,
+        /// The line, 1 for the first.
+        line: usize,
+    },
+    /// In an environment variable.
+    Variable(Arc<str>),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedded { line } => write!(f, "embedded default.toml, line {line}"),
+            Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
+            Self::Variable(name) => write!(f, "variable {name}"),
+        }
+    }
+}
+
+impl Place {
+    /// Whether somebody wrote it: not a default.
+    pub(super) const fn is_own(&self) -> bool {
+        !matches!(self, Self::Embedded { .. })
+    }
+
+    /// The layer that it belongs to.
+    pub(super) const fn layer(&self) -> Layer {
+        match self {
+            Self::Embedded { .. } => Layer::Defaults,
+            Self::File { .. } => Layer::File,
+            Self::Variable(_) => Layer::Variables,
+        }
+    }
+}
+
+/// The layers, each over the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layer {
+    Defaults,
+    File,
+    Variables,
+}
+
+/// Where each key of a section was written, by `section.key`. Holds no value, so that printing it shows no secret.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Places(pub(super) BTreeMap<String, Place>);

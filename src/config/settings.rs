@@ -1,0 +1,127 @@
+//! The settings: one value of each part's own type. Read next: [`check`](super::check), the relations between them.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::config::{CheckConfig, HttpConfig};
+use crate::channels::ChannelSettings;
+use crate::channels::email::EmailConfig;
+use crate::channels::webhook::WebhookConfig;
+use crate::contacts::FallbackConfig;
+use crate::events::config::StreamConfig;
+use crate::outbox::{DeliveryConfig, RetryConfig};
+use crate::subjects::config::{PlanConfig, SubjectsConfig};
+use crate::types::duration;
+use crate::verification::VerificationConfig;
+use crate::wire::RedisConfig;
+
+use super::place::Places;
+
+/// Every setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The plan of subjects that name none; a key of `plans`.
+    pub default_plan: String,
+    /// `[redis]`.
+    pub redis: RedisConfig,
+    /// `[stream]`.
+    pub stream: StreamConfig,
+    /// `[subjects]`.
+    pub subjects: SubjectsConfig,
+    /// `[plans.*]`.
+    pub plans: BTreeMap<String, PlanConfig>,
+    /// `[fallback]`.
+    pub fallback: FallbackConfig,
+    /// `[delivery]`.
+    pub delivery: DeliveryConfig,
+    /// `[retry]`.
+    pub retry: RetryConfig,
+    /// `[webhook]`.
+    pub webhook: WebhookConfig,
+    /// `[email]`.
+    pub email: EmailConfig,
+    /// `[http]`.
+    pub http: HttpConfig,
+    /// `[check]`.
+    pub check: CheckConfig,
+    /// `[verification]`.
+    pub verification: VerificationConfig,
+    /// `[log]`.
+    pub log: LogConfig,
+    /// `[shutdown]`.
+    pub shutdown: ShutdownConfig,
+    /// Where each key was written, for the parts that judge their own settings.
+    #[serde(skip)]
+    pub(super) places: Places,
+}
+
+impl Config {
+    /// The sections that belong to channels: a new channel's is added here.
+    #[must_use]
+    pub fn channel_settings(&self) -> ChannelSettings<'_> {
+        ChannelSettings::new([&self.email as &dyn Any, &self.webhook])
+    }
+}
+
+/// The section `[log]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// The least level that is written.
+    pub level: LogLevel,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How important an event must be to be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Something failed that somebody must mend.
+    Error,
+    /// Something is odd.
+    Warn,
+    /// What happened.
+    Info,
+    /// How it happened.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// The level as the filter of `tracing-subscriber` writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// The section `[shutdown]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShutdownConfig {
+    /// How long attempts that are under way may take after SIGTERM before they are left to the next start.
+    #[serde(with = "duration")]
+    pub drain: Duration,
+}
