@@ -16,12 +16,12 @@ use crate::types::{Channel, ContactId, Secret};
 pub enum Endpoint {
     /// One mailbox.
     Email {
-        /// `local@domain`, as given; the transport judges it at each attempt.
+        /// `local@domain`, as given; the channel checks it at each attempt.
         address: String,
     },
     /// One receiver.
     Webhook {
-        /// An absolute URL, as given; the transport judges it at each attempt.
+        /// An absolute URL, as given; the channel checks it at each attempt.
         url: String,
         /// `whsec_` and base64 of 24 to 64 bytes; a list separated by spaces while it is being rotated.
         secret: Secret,

@@ -1,6 +1,6 @@
 //! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration.
 //!
-//! Read at every attempt and never cached, so that an address that was mended or a contact that was removed counts at once. A contact
+//! Read at every attempt and never cached, so that an address that was corrected or a contact that was removed counts at once. A contact
 //! that nobody has confirmed counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
 //! to a delivery. Logs what is unreadable by subject, without addresses.
 
@@ -79,7 +79,7 @@ impl ContactResolver {
     }
 
     /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but unreadable is not
-    /// "none": the alert waits until it is mended, because the fallback was not meant for it. Warns about each unreadable contact.
+    /// "none": the alert waits until it is repaired, because the fallback was not meant for it. Warns about each unreadable contact.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// The fields that a line may hold, beside `limit:<metric>`.
 const FIELDS: [&str; 7] = ["subject", "plan", "timezone", "thresholds", "email", "webhook", "webhook_secret"];
 
-/// What one line names, as written. Nothing is judged yet.
+/// What one line names, as written. Nothing is checked yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ImportRow {
     /// Who.
