@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Contact;
+use super::consent::ConsentId;
 use super::element::ElementFields;
-use crate::types::alert::digest_of;
-use crate::types::{ContactId, Secret};
+use crate::types::ContactId;
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;
@@ -53,34 +53,6 @@ pub enum ContactOrigin {
     Operator,
     /// The subject's own side, through the API.
     Subject,
-}
-
-/// Identifies what somebody consents to: one endpoint, as it was added one time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConsentId(String);
-
-impl ConsentId {
-    /// Takes an id that was stored.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn of(contact: &Contact, nonce: &str) -> Self {
-        let mut endpoint = vec![contact.channel().as_str(), contact.address()];
-        endpoint.extend(contact.secret().map(Secret::reveal));
-        Self(format!("{}.{nonce}", digest_of(&endpoint)))
-    }
-
-    fn is_of_same_endpoint(&self, other: &Self) -> bool {
-        self.0.split_once('.').map(|(endpoint, _)| endpoint) == other.0.split_once('.').map(|(endpoint, _)| endpoint)
-    }
 }
 
 /// Why a contact was not added.
@@ -408,6 +380,7 @@ fn has_same_address(one: &Contact, other: &Contact) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Secret;
 
     fn email(address: &str) -> Contact {
         Contact { verified: false, ..Contact::email(address) }

@@ -4,6 +4,7 @@
 
 pub mod book;
 pub mod config;
+pub mod consent;
 pub mod contact;
 pub mod edit;
 mod element;
@@ -12,6 +13,7 @@ pub mod store;
 pub mod stored;
 
 pub use config::FallbackConfig;
+pub use consent::ConsentId;
 pub use contact::{Contact, ContactError, Endpoint};
-pub use edit::{CONTACTS_MAX, ConsentId, ContactArray, ContactOrigin};
+pub use edit::{CONTACTS_MAX, ContactArray, ContactOrigin};
 pub use mask::masked_contact;

@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use url::Url;
 
 use super::code::{self, CodeHolder};
-use super::confirm_link::{self, ConfirmTarget};
 use super::limits::VerificationLimits;
-use super::{ContactRef, VerificationConfig, VerificationEvent};
+use super::{ContactRef, VerificationConfig, VerificationEvent, confirm_link};
 use crate::contacts::edit::{AddContactError, RemoveOutcome, StoredContact, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{ConsentId, Contact, ContactArray, ContactOrigin};
@@ -188,7 +187,7 @@ impl VerificationService {
             Err(VerificationError::WrongCode) => VerificationEvent::Rejected,
             Err(_) => return verified,
         };
-        record(contact, event);
+        record(&contact.subject, &contact.contact, event);
         verified
     }
 
@@ -201,7 +200,10 @@ impl VerificationService {
         if !matches!(guesses, ExpiringSetDecision::Added { .. }) || !code.matches(&holder, guess) {
             return Err(VerificationError::WrongCode);
         }
-        match consent(client, &contact.subject, &unverified.consent).await? {
+        let consent = &unverified.consent;
+        let outcome =
+            edit_contacts(client, &contact.subject, |array| Ok::<_, EditContactsError>(array.verify(consent)));
+        match outcome.await? {
             VerifyOutcome::Verified => {}
             VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
             VerifyOutcome::Outdated => return Err(VerificationError::WrongCode),
@@ -220,24 +222,18 @@ impl VerificationService {
     pub async fn confirm(&self, token: &str) -> Result<ConfirmOutcome, VerificationError> {
         let VerificationParts { client, keys, .. } = &self.parts;
         within_timeout(async {
-            let Some(ConfirmTarget { contact, consent: asked }) = confirm_link::read(client, keys, token).await? else {
+            let Some(request) = confirm_link::read(client, keys, token).await? else {
                 VerificationEvent::Rejected.count();
                 return Ok(ConfirmOutcome::Invalid);
             };
-            let outcome = consent(client, &contact.subject, &asked).await?;
+            let outcome = consent_to(client, &request).await?;
             if let Err(error) = confirm_link::delete(client, keys, token).await {
                 tracing::debug!(%error, "a confirm link that was used stays until it expires");
             }
             Ok(match outcome {
-                VerifyOutcome::Verified => {
-                    record(&contact, VerificationEvent::Verified);
-                    ConfirmOutcome::Verified(contact.subject)
-                }
-                VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(contact.subject),
-                VerifyOutcome::Outdated => {
-                    record(&contact, VerificationEvent::Rejected);
-                    ConfirmOutcome::Invalid
-                }
+                VerifyOutcome::Verified => ConfirmOutcome::Verified(request.subject),
+                VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(request.subject),
+                VerifyOutcome::Outdated => ConfirmOutcome::Invalid,
             })
         })
         .await
@@ -281,18 +277,24 @@ impl VerificationService {
     }
 }
 
-/// Marks the contact that somebody consented to as verified. Repeatable.
-pub(super) async fn consent(
+/// Stores the consent that a request asked for, and counts and logs what became of it. Repeatable.
+pub(super) async fn consent_to(
     client: &RedisClient,
-    subject: &Subject,
-    consent: &ConsentId,
+    request: &VerificationRequest,
 ) -> Result<VerifyOutcome, EditContactsError> {
-    edit_contacts(client, subject, |array| Ok(array.verify(consent))).await
+    let consent = ConsentId::from_stored(&request.consent);
+    let outcome = edit_contacts(client, &request.subject, |array| Ok::<_, EditContactsError>(array.verify(&consent)));
+    let outcome = outcome.await?;
+    match outcome {
+        VerifyOutcome::Verified => record(&request.subject, &request.contact, VerificationEvent::Verified),
+        VerifyOutcome::AlreadyVerified => {}
+        VerifyOutcome::Outdated => record(&request.subject, &request.contact, VerificationEvent::Rejected),
+    }
+    Ok(outcome)
 }
 
-pub(super) fn record(contact: &ContactRef, event: VerificationEvent) {
+pub(super) fn record(subject: &Subject, contact: &ContactId, event: VerificationEvent) {
     event.count();
-    let ContactRef { subject, contact } = contact;
     match event {
         VerificationEvent::Verified => tracing::info!(%subject, %contact, "contact is verified"),
         _ => tracing::info!(%subject, %contact, "verification refused"),
