@@ -84,7 +84,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     // The real port, where the configuration leaves it to the system.
     let address = listener.local_addr().context("ask where http listens")?;
     tracing::info!(%address, "http listens");
-    let keys = Keys::new(&config.stream.key);
+    let keys = config.keys();
     // Clients connect when they are first used.
     let client = Arc::new(RedisClient::new(target.client()?));
     let readiness = Arc::new(Readiness::new(Arc::clone(&client)));
@@ -101,7 +101,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         config.check.clone(),
         // Of its own, so that no check queues behind a commit.
         Arc::new(RedisClient::new(target.client()?)),
-        SettingsLookup::new(plans.clone(), config.subjects.cache_entries, for_checks.clone()),
+        SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, for_checks.clone()),
         CheckScript::new(keys.clone()),
     ));
     let api = Arc::new(ApiState {
@@ -218,11 +218,11 @@ fn spawn_work(
     let Work { config, keys, ready, stop, address, checks, ref for_checks, serving } = *work;
     let (client, keys) = (Arc::clone(&ready.client), keys.clone());
     let new_alerts = Arc::new(Notify::new());
-    let contacts = Arc::new(ContactBook::new(config.fallback.contacts.clone()));
+    let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
     let (for_worker, for_waker) = (ChangeFeed::default(), ChangeFeed::default());
 
     let readers = vec![for_worker.clone(), for_waker.clone(), for_checks.clone()];
-    let watch = ChangeListener::new(ready.target.client_resp3()?, readers);
+    let watch = ChangeListener::new(ready.target.client_resp3()?, &keys, readers);
     tasks.spawn("watch", watch.run(stop.clone()));
 
     let (checks, token) = (Arc::clone(checks), serving.clone());

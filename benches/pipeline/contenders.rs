@@ -229,7 +229,7 @@ fn seed_batch(connection: &mut Connection, script: &Script, events: &[SeedEvent]
 
 fn limit_look_up(subject: &str) -> redis::Cmd {
     let mut command = redis::cmd("HGET");
-    command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX)).arg(load::limit_field());
+    command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX_DEFAULT)).arg(load::limit_field());
     command
 }
 
@@ -250,7 +250,8 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let counted = CountedEvents::default();
     metrics::set_global_recorder(counted.clone()).context("install the recorder")?;
     let changes = ChangeFeed::default();
-    let watch = tokio::spawn(ChangeListener::new(target.client_resp3()?, vec![changes.clone()]).run(stop.clone()));
+    let watch =
+        tokio::spawn(ChangeListener::new(target.client_resp3()?, &keys, vec![changes.clone()]).run(stop.clone()));
     while !changes.is_live() {
         changes.arrived().await;
     }

@@ -66,7 +66,7 @@ async fn measure(events: u32) -> anyhow::Result<()> {
     let mut catcher = HttpCatcher::start([]).await.context("start the receiver of webhooks")?;
     let mut connection = contenders::connect(server.port())?;
     for n in 0..BACKGROUND_SUBJECTS {
-        let key = format!("{}busy-{n}", quotabell::types::keys::SUBJECT_PREFIX);
+        let key = format!("{}busy-{n}", quotabell::types::keys::SUBJECT_PREFIX_DEFAULT);
         let () = redis::cmd("HSET").arg(key).arg("limit:requests").arg(1_000_000_000).query(&mut connection)?;
     }
     let contact = serde_json::json!([{

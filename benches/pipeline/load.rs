@@ -85,7 +85,7 @@ impl Load {
         for (subjects, limits) in self.subjects.chunks(AT_ONCE).zip(self.limits.chunks(AT_ONCE)) {
             let mut pipeline = redis::pipe();
             for (subject, limit) in subjects.iter().zip(limits) {
-                pipeline.hset(quotabell::types::keys::subject(subject), limit_field(), limit).ignore();
+                pipeline.hset(Keys::new(STREAM).subject(subject), limit_field(), limit).ignore();
             }
             let () = pipeline.query(connection).context("write limits")?;
         }
@@ -168,7 +168,7 @@ pub fn compare(counts: &[u64], alerts: &BTreeSet<String>, expected: &Expected) -
 /// Removes all that a drain wrote, and makes a fresh copy of the stream.
 pub fn reset(connection: &mut Connection) -> anyhow::Result<()> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection)?;
-    let ours = |key: &&String| *key != MASTER && !key.starts_with(quotabell::types::keys::SUBJECT_PREFIX);
+    let ours = |key: &&String| *key != MASTER && !key.starts_with(quotabell::types::keys::SUBJECT_PREFIX_DEFAULT);
     let doomed: Vec<&String> = keys.iter().filter(ours).collect();
     for chunk in doomed.chunks(AT_ONCE) {
         let () = redis::cmd("DEL").arg(chunk).query(connection)?;

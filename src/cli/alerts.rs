@@ -8,7 +8,7 @@ use super::context::CliContext;
 use super::since::Since;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
-use crate::types::{Day, Keys, Subject, UnixMs};
+use crate::types::{Day, Subject, UnixMs};
 use crate::views::alerts::{self, AlertFilter, AlertView};
 use crate::views::short_id;
 
@@ -50,7 +50,7 @@ pub struct AlertsArgs {
 pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config)?;
-    let keys = Keys::new(&config.stream.key);
+    let keys = config.keys();
     let now = redis.server_time().await?;
     let since = args.since.map(|since| since.before(now));
     let days = match (args.day, since) {

@@ -9,7 +9,7 @@ use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::{Plans, Profile};
 use crate::terminal::hint::failed;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
-use crate::types::{EventId, Keys, Metric, Subject, Units};
+use crate::types::{EventId, Metric, Subject, Units};
 use crate::views::subject;
 
 /// Arguments of `check`.
@@ -57,7 +57,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config)?;
-    let fields = subject::read_fields(redis.client(), &subject).await;
+    let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
     for error in &unreadable {
@@ -73,7 +73,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let question =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let judged = CheckScript::new(Keys::new(&config.stream.key)).judge(redis.client(), &question, &profile).await;
+    let judged = CheckScript::new(config.keys()).judge(redis.client(), &question, &profile).await;
     let judgement = match judged {
         Err(CheckError::Redis(error)) => {
             redis.judged(format_args!("check {} of {}", question.metric, question.subject), Err(error))?

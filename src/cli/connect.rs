@@ -8,8 +8,8 @@ use url::Url;
 
 use crate::config::Config;
 use crate::terminal::hint::{self, with_hint};
-use crate::types::UnixMs;
 use crate::types::text::masked_url;
+use crate::types::{Keys, UnixMs};
 use crate::wire::endpoint::{EMBEDDED, RedisAddress};
 use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
@@ -17,6 +17,7 @@ use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind
 #[derive(Debug)]
 pub struct Redis {
     client: RedisClient,
+    keys: Keys,
     /// The URL as it may be shown, with host and port.
     shown: String,
     /// The number of the database.
@@ -34,6 +35,7 @@ pub fn redis(config: &Config) -> anyhow::Result<Redis> {
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis {
         client: RedisClient::new(endpoint.client()?),
+        keys: config.keys(),
         shown: shown(&endpoint, &config.redis),
         db: endpoint.db,
         embedded,
@@ -94,6 +96,12 @@ impl Redis {
     #[must_use]
     pub const fn client(&self) -> &RedisClient {
         &self.client
+    }
+
+    /// The keys of the configured partition and its subjects.
+    #[must_use]
+    pub const fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.

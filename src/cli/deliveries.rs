@@ -117,11 +117,8 @@ pub struct DeliveriesReplayArgs {
 /// A bad configuration, an id that is not there, a delivery that is not dead, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let partition = Partition {
-        redis: connect::redis(&config)?,
-        keys: Keys::new(&config.stream.key),
-        fallback: config.fallback.contacts,
-    };
+    let partition =
+        Partition { redis: connect::redis(&config)?, keys: config.keys(), fallback: config.fallback.contacts };
     match args.action {
         DeliveriesAction::List(args) => run_list(args, &partition).await,
         DeliveriesAction::Show(args) => run_show(args, &partition).await,

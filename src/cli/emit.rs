@@ -12,7 +12,7 @@ use super::context::CliContext;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output};
 use crate::terminal::progress::{self, ProgressUnit};
-use crate::types::{Keys, Metric, Subject, Units};
+use crate::types::{Metric, Subject, Units};
 
 /// The most events of one write: about 100 KB, and a reply that comes before the next write.
 const CHUNK: u64 = 1000;
@@ -81,7 +81,7 @@ struct Emitted {
 pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
     let config = context.config()?;
-    let stream = Keys::new(&config.stream.key).stream().to_owned();
+    let stream = config.keys().stream().to_owned();
     let redis = connect::redis(&config)?;
     let emitted = append_all(&args, &redis, stream).await?;
     let mut output = Output::stdout();

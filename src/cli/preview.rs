@@ -23,7 +23,7 @@ pub struct PreviewArgs {
     /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that asks to confirm
     /// an address
     #[arg(value_enum, hide_possible_values = true)]
-    pub part: PreviewPart,
+    pub part: PreviewPartArg,
     /// The sample's subject
     #[arg(long, default_value = "alice")]
     pub subject: Subject,
@@ -40,7 +40,7 @@ pub struct PreviewArgs {
 
 /// What can be rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PreviewPart {
+pub enum PreviewPartArg {
     /// The e-mail's subject line
     Subject,
     /// The e-mail's text part

@@ -5,7 +5,6 @@ use clap::{Args, Subcommand};
 use super::connect;
 use super::context::CliContext;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
-use crate::types::Keys;
 use crate::views::RefusedEventView;
 use crate::views::refused::{self, RefusedCursor};
 
@@ -44,7 +43,7 @@ Examples:
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
     let RefusedAction::List { limit, format } = args.action;
     let config = context.config()?;
-    let keys = Keys::new(&config.stream.key);
+    let keys = config.keys();
     let redis = connect::redis(&config)?;
     let what = format!("read {}", keys.refused());
     let mut from = match limit {

@@ -69,6 +69,10 @@ struct TestMessageView<'a> {
     status: Option<u16>,
     duration_ms: u64,
     error: Option<&'a str>,
+    /// Host and port of the other side.
+    peer: Option<&'a str>,
+    /// What the other side said when it refused.
+    reply: Option<&'a str>,
     /// A secret that was made for this message, with which the receiver can check it.
     #[serde(skip_serializing_if = "Option::is_none")]
     webhook_secret: Option<&'a str>,
@@ -91,7 +95,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         channel.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     if let Some(redis) = &redis {
-        cool_down(redis, &Keys::new(&config.stream.key), &contact).await?;
+        cool_down(redis, &config.keys(), &contact).await?;
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
@@ -135,7 +139,7 @@ fn own_time() -> UnixMs {
 /// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
 async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config)?;
-    let book = ContactBook::new(config.fallback.contacts.clone());
+    let book = ContactBook::new(config.keys(), config.fallback.contacts.clone());
     let contacts = match book.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
         Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
@@ -184,7 +188,7 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
-    let fields = subject::read_fields(redis.client(), subject).await;
+    let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let (SubjectSettings { plan, zone, limits }, unreadable) = SubjectSettings::read(&fields, &plans);
@@ -263,6 +267,8 @@ impl<'a> TestMessageView<'a> {
             status: outcome.status,
             duration_ms: u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX),
             error: outcome.error.as_deref(),
+            peer: outcome.peer.as_deref(),
+            reply: outcome.reply.as_deref(),
             webhook_secret,
         }
     }
@@ -280,6 +286,8 @@ fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyh
                 ("duration", format!("{} ms", shown.duration_ms)),
             ];
             pairs.extend(shown.error.map(|error| ("error", error.to_owned())));
+            pairs.extend(shown.peer.map(|peer| ("peer", peer.to_owned())));
+            pairs.extend(shown.reply.map(|reply| ("reply", reply.to_owned())));
             pairs.extend(shown.webhook_secret.map(|secret| ("secret", secret.to_owned())));
             output.pairs(&pairs)?;
         }

@@ -10,7 +10,7 @@ use super::context::CliContext;
 use crate::subjects::record::TIMEZONE;
 use crate::subjects::{FieldError, Plans};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
-use crate::types::{Day, Keys, Subject};
+use crate::types::{Day, Subject};
 use crate::views::usage::{self, LimitSource, MetricUsageView, UsageRequest};
 use crate::views::{SubjectSettings, UsageView, subject};
 
@@ -47,14 +47,14 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config)?;
-    let fields = subject::read_fields(redis.client(), &subject).await;
+    let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let (settings, unreadable) = SubjectSettings::read(&fields, &plans);
     warn(&subject, &unreadable);
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
-    let usage = usage::read(redis.client(), &Keys::new(&config.stream.key), request).await;
+    let usage = usage::read(redis.client(), &config.keys(), request).await;
     let usage = redis.judged(what, usage)?;
     let usage = usage.with_context(|| format!("the server's clock shows {now}, which is in no day"))?;
     let mut output = Output::stdout();

@@ -14,6 +14,10 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "late_max"], r#"a duration up to 7d, as "5h""#),
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
+    (
+        &["subjects", "prefix"],
+        "1 to 64 visible ASCII characters without {}*?[]\\, the last one a colon, which begin no other key",
+    ),
     (&["plans"], "a table for each plan: [plans.NAME] with limits and thresholds"),
     (&["plans", "*"], "limits = { requests = 5000 }, thresholds = [80, 100] and rate = { requests = \"60/1m\" }"),
     (&["plans", "*", "limits"], "a limit for each metric, as { requests = 5000 }"),

@@ -11,12 +11,15 @@ use super::tree::Node;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
+use crate::types::keys;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The longest stream key. It is the hash tag of all others and must stay whole where a limiter shortens a key.
 const STREAM_KEY_BYTES_MAX: usize = 128;
+/// The longest prefix of subjects' keys: it stands in each of them.
+const SUBJECT_PREFIX_BYTES_MAX: usize = 64;
 /// The most entries that one commit script may hold the server for.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
 /// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
@@ -40,7 +43,7 @@ type Checked = Result<(), Violation>;
 
 /// Checks every relation; the first broken one is the error.
 pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
-    let parts = [redis, stream, plans, fallback, retry, channel_sections, verification, rest];
+    let parts = [redis, stream, subjects, plans, fallback, retry, channel_sections, verification, rest];
     parts.iter().try_for_each(|part| part(config)).map_err(|fault| fault.into_error(tree))
 }
 
@@ -95,6 +98,25 @@ fn stream(config: &Config) -> Checked {
     holds(stream.late_max <= LATE_MAX, &["stream", "late_max"], late)?;
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
     holds((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch)
+}
+
+/// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no others.
+fn subjects(config: &Config) -> Checked {
+    let prefix = config.subjects.prefix.as_str();
+    let path = ["subjects", "prefix"];
+    let long = format!("has {} bytes", prefix.len());
+    holds((1..=SUBJECT_PREFIX_BYTES_MAX).contains(&prefix.len()), &path, long)?;
+    let forbidden = prefix.chars().find(|char| !char.is_ascii_graphic() || "{}*?[]\\".contains(*char));
+    if let Some(forbidden) = forbidden {
+        holds(false, &path, format!("{prefix:?} holds {forbidden:?}"))?;
+    }
+    holds(prefix.ends_with(':'), &path, format!("{prefix:?} does not end with a colon"))?;
+    let own = prefix.starts_with(keys::FAMILY_PREFIX) && !prefix.starts_with(keys::SUBJECT_PREFIX_DEFAULT);
+    holds(!own, &path, format!("{prefix:?} may begin other keys of quotabell"))?;
+    let stream = format!("stream.key = {:?} begins with {prefix:?}", config.stream.key);
+    holds(!config.stream.key.starts_with(prefix), &path, stream)
+        .map_err(|fault| Violation { other: Some(owned(&["stream", "key"])), ..fault })?;
+    holds(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0")
 }
 
 fn plans(config: &Config) -> Checked {
@@ -168,7 +190,6 @@ fn verification(config: &Config) -> Checked {
 }
 
 fn rest(config: &Config) -> Checked {
-    holds(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0")?;
     holds(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0")?;
     let path = ["check", "timeout"];
     holds(!config.check.timeout.is_zero(), &path, "is 0")?;

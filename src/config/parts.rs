@@ -12,7 +12,7 @@ use super::tree::{Node, Place, Value};
 use super::{Config, allowed};
 use crate::api::Token;
 use crate::channels::{self, ChannelError, ChannelSettings, Channels, Preview};
-use crate::types::Alert;
+use crate::types::{Alert, Keys};
 use crate::wire::RedisEndpoint;
 
 /// Where each key of a section was written. Holds no value, so that printing it shows no secret.
@@ -75,6 +75,12 @@ impl Refused {
 }
 
 impl Config {
+    /// The keys of the configured partition and of its subjects.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        Keys::new(&self.stream.key).with_subject_prefix(&self.subjects.prefix)
+    }
+
     /// The sections that belong to channels.
     #[must_use]
     pub const fn channel_settings(&self) -> ChannelSettings<'_> {

@@ -7,9 +7,8 @@ use std::sync::LazyLock;
 
 use redis::{Pipeline, RedisError, RedisResult};
 
-use super::edit::{ContactArray, NotAnArray};
-use super::stored;
-use crate::types::{Subject, keys};
+use super::array::{CONTACTS, ContactArray, NotAnArray};
+use crate::types::{Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store.lua")));
@@ -48,8 +47,8 @@ pub fn load(pipeline: &mut Pipeline) {
 
 /// Adds the command that writes `fields` if the contacts are still those that were `read` (empty for none). It answers `written` or
 /// `changed`.
-pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields: &FieldChanges) {
-    let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys::subject(subject));
+pub fn write_if(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, read: &[u8], fields: &FieldChanges) {
+    let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys.subject(subject));
     command.arg(read).arg(fields.set.len());
     for (name, value) in &fields.set {
         command.arg(name).arg(value);
@@ -62,8 +61,12 @@ pub fn write_if(pipeline: &mut Pipeline, subject: &Subject, read: &[u8], fields:
 /// # Errors
 ///
 /// [`EditContactsError`]
-pub async fn read_contacts(client: &RedisClient, subject: &Subject) -> Result<ContactArray, EditContactsError> {
-    Ok(ContactArray::parse(&read_field(client, subject).await?)?)
+pub async fn read_contacts(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+) -> Result<ContactArray, EditContactsError> {
+    Ok(ContactArray::parse(&read_field(client, keys, subject).await?)?)
 }
 
 /// Reads the contacts of a subject, lets `edit` change them, and writes them if nobody else changed them meanwhile; otherwise reads
@@ -74,21 +77,22 @@ pub async fn read_contacts(client: &RedisClient, subject: &Subject) -> Result<Co
 /// What `edit` returns, and [`EditContactsError`].
 pub async fn edit_contacts<T, E: From<EditContactsError>>(
     client: &RedisClient,
+    keys: &Keys,
     subject: &Subject,
     mut edit: impl FnMut(&mut ContactArray) -> Result<T, E>,
 ) -> Result<T, E> {
     for _ in 0..TRIES_MAX {
-        let read = read_field(client, subject).await.map_err(EditContactsError::from)?;
+        let read = read_field(client, keys, subject).await.map_err(EditContactsError::from)?;
         let mut array = ContactArray::parse(&read).map_err(EditContactsError::from)?;
         let edited = edit(&mut array)?;
         if !array.is_changed() {
             return Ok(edited);
         }
-        let call = SCRIPT.call().key(keys::subject(subject)).arg(read);
+        let call = SCRIPT.call().key(keys.subject(subject)).arg(read);
         let call = match array.to_stored() {
             // A subject that has nothing else is then unknown again.
-            nothing if nothing.is_empty() => call.arg(0).arg(stored::CONTACTS),
-            contacts => call.arg(1).arg(stored::CONTACTS).arg(contacts),
+            nothing if nothing.is_empty() => call.arg(0).arg(CONTACTS),
+            contacts => call.arg(1).arg(CONTACTS).arg(contacts),
         };
         let answer: String = call.run(client).await.map_err(EditContactsError::from)?;
         if answer == "written" {
@@ -98,8 +102,8 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
     Err(EditContactsError::Contended.into())
 }
 
-async fn read_field(client: &RedisClient, subject: &Subject) -> RedisResult<Vec<u8>> {
+async fn read_field(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<u8>> {
     let mut command = redis::cmd("HGET");
-    command.arg(keys::subject(subject)).arg(stored::CONTACTS);
+    command.arg(keys.subject(subject)).arg(CONTACTS);
     Ok(client.query::<Option<Vec<u8>>>(&command).await?.unwrap_or_default())
 }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::ledger::query;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs};
-use crate::types::keys::SUBJECT_PREFIX;
+use crate::types::keys::SUBJECT_PREFIX_DEFAULT;
 use crate::types::{Keys, UnixMs};
 use crate::wire::{RedisClient, RedisEndpoint};
 
@@ -174,7 +174,7 @@ fn print_setup(
     let written = subjects.iter().filter(|simulated| !simulated.fields.is_empty()).count();
     screen.say(
         LineKind::Setup("subjects"),
-        format_args!("{written} by HSET {SUBJECT_PREFIX}alice plan free ..., one without contacts"),
+        format_args!("{written} by HSET {SUBJECT_PREFIX_DEFAULT}alice plan free ..., one without contacts"),
     )
 }
 

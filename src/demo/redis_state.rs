@@ -71,7 +71,7 @@ impl StateReader {
     pub(super) async fn write_subjects(&self, subjects: &[SimulatedSubject]) -> anyhow::Result<()> {
         let mut pipeline = redis::pipe();
         for simulated in subjects.iter().filter(|simulated| !simulated.fields.is_empty()) {
-            let command = pipeline.cmd("HSET").arg(keys::subject(&simulated.subject));
+            let command = pipeline.cmd("HSET").arg(self.keys.subject(&simulated.subject));
             for field in &simulated.fields {
                 command.arg(&field.name).arg(&field.value);
             }

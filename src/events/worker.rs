@@ -283,7 +283,7 @@ impl EventWorker {
             }
             let unreadable = self
                 .cache
-                .read(&self.client, &self.plans, &missing)
+                .read(&self.client, &self.keys, &self.plans, &missing)
                 .await
                 .map_err(|source| SessionError::Redis { operation: "read the settings of subjects", source })?;
             self.report.unreadable(&unreadable);

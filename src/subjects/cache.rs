@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use redis::RedisResult;
 
-use crate::types::{Subject, keys};
+use crate::types::{Keys, Subject, keys};
 use crate::wire::RedisClient;
 
 use super::plans::Plans;
@@ -161,13 +161,14 @@ impl<Extra: Default> SettingsCache<Extra> {
     pub async fn read(
         &mut self,
         client: &RedisClient,
+        keys: &Keys,
         plans: &Plans,
         which: &[u32],
     ) -> RedisResult<Vec<(Subject, FieldError)>> {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
         for at in which {
-            pipeline.cmd("HGETALL").arg(keys::subject(&self.slot(*at).subject));
+            pipeline.cmd("HGETALL").arg(keys.subject(&self.slot(*at).subject));
         }
         let replies: Vec<RedisResult<HashFields>> = client.pipe(&pipeline).await?;
         let mut unreadable = Vec::new();

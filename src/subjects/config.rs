@@ -27,10 +27,12 @@ fn thresholds_default() -> Vec<Percent> {
     [80, 100].into_iter().filter_map(Percent::new).collect()
 }
 
-/// How subjects' settings are held.
+/// Where subjects' settings are stored, and how many are held in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectsConfig {
+    /// What the keys of subjects begin with. Ends with a colon.
+    pub prefix: String,
     /// The most subjects whose settings are held in memory, about 200 B each.
     pub cache_entries: usize,
 }

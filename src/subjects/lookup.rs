@@ -9,7 +9,7 @@ use std::time::Instant;
 use metrics::counter;
 use redis::RedisResult;
 
-use crate::types::{Subject, keys, meters};
+use crate::types::{Keys, Subject, meters};
 use crate::wire::RedisClient;
 
 use super::cache::{HashFields, SettingsCache};
@@ -24,6 +24,7 @@ const AGE_STEP_MS: u128 = 64;
 /// Looks settings up.
 #[derive(Debug)]
 pub struct SettingsLookup {
+    keys: Keys,
     plans: Plans,
     changes: ChangeFeed,
     started: Instant,
@@ -59,10 +60,10 @@ enum Begun {
 impl SettingsLookup {
     /// A look-up that holds at most about `cache_entries` subjects. `changes` is told by a [`super::watch::ChangeListener`].
     #[must_use]
-    pub fn new(plans: Plans, cache_entries: usize, changes: ChangeFeed) -> Self {
+    pub fn new(keys: Keys, plans: Plans, cache_entries: usize, changes: ChangeFeed) -> Self {
         let cache = SettingsCache::new(cache_entries, &plans);
         let held = Mutex::new(HeldSettings { cache, moment: 0, all_changed: 0 });
-        Self { plans, changes, started: Instant::now(), held }
+        Self { keys, plans, changes, started: Instant::now(), held }
     }
 
     /// The settings of a subject, at most a second old.
@@ -75,7 +76,7 @@ impl SettingsLookup {
             Begun::Fresh(profile) => return Ok(profile),
             Begun::AsOf(moment) => moment,
         };
-        let fields: RedisResult<HashFields> = client.query(redis::cmd("HGETALL").arg(keys::subject(subject))).await;
+        let fields: RedisResult<HashFields> = client.query(redis::cmd("HGETALL").arg(self.keys.subject(subject))).await;
         self.end(subject, began, fields)
     }
 
@@ -178,7 +179,7 @@ mod tests {
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let changes = ChangeFeed::default();
         changes.listening(true);
-        let lookup = SettingsLookup::new(plans, cache_entries, changes.clone());
+        let lookup = SettingsLookup::new(Keys::new("usage"), plans, cache_entries, changes.clone());
         Held { lookup, changes, alice: "alice".parse().expect("legal") }
     }
 

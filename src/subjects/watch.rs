@@ -1,6 +1,6 @@
 //! How changes of subjects are noticed: client tracking by prefix, on a connection of its own.
 //!
-//! Redis tells this connection of every key below `quota_subject:` that is written, also by a plain HSET. While the connection is
+//! Redis tells this connection of every written key that begins with the prefix of subjects, also by a plain HSET. While the connection is
 //! not known to be alive nothing that is held counts as fresh. A PING several times a second finds a dead connection within the
 //! second that a change may take.
 
@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Valu
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::types::keys::SUBJECT_PREFIX;
+use crate::types::Keys;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How often the connection is asked whether it lives.
@@ -102,14 +102,16 @@ impl ChangeFeed {
 #[derive(Debug)]
 pub struct ChangeListener {
     client: Client,
+    /// What the keys of subjects begin with.
+    prefix: Arc<str>,
     readers: Vec<ChangeFeed>,
 }
 
 impl ChangeListener {
     /// A watch that tells each of `readers`. `client` speaks RESP3; connects nowhere yet.
     #[must_use]
-    pub const fn new(client: Client, readers: Vec<ChangeFeed>) -> Self {
-        Self { client, readers }
+    pub fn new(client: Client, keys: &Keys, readers: Vec<ChangeFeed>) -> Self {
+        Self { client, prefix: keys.subject_prefix().into(), readers }
     }
 
     /// Listens until stopped, connecting again for ever.
@@ -133,10 +135,10 @@ impl ChangeListener {
 
     /// Listens on one connection until it breaks.
     async fn listen(&self) -> RedisResult<()> {
-        let readers = self.readers.clone();
+        let (readers, prefix) = (self.readers.clone(), Arc::clone(&self.prefix));
         let sender = move |push: PushInfo| -> Result<(), redis::aio::SendError> {
             if push.kind == PushKind::Invalidate {
-                let subjects = subjects_in(&push.data);
+                let subjects = subjects_in(&push.data, &prefix);
                 readers.iter().for_each(|changes| changes.note(subjects.clone()));
             }
             Ok(())
@@ -146,7 +148,7 @@ impl ChangeListener {
             .set_response_timeout(Some(PING_TIMEOUT))
             .set_push_sender(sender);
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        track(&mut connection).await?;
+        track(&mut connection, &self.prefix).await?;
         self.readers.iter().for_each(|changes| changes.listening(true));
         loop {
             tokio::time::sleep(PING_EVERY).await;
@@ -155,17 +157,17 @@ impl ChangeListener {
     }
 }
 
-async fn track(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+async fn track(connection: &mut MultiplexedConnection, prefix: &str) -> RedisResult<()> {
     let mut command = redis::cmd("CLIENT");
-    command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(SUBJECT_PREFIX);
+    command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(prefix);
     command.query_async(connection).await
 }
 
 /// The subjects that an invalidation names; a flush names none and means all.
-fn subjects_in(data: &[Value]) -> SubjectChanges {
+fn subjects_in(data: &[Value], prefix: &str) -> SubjectChanges {
     let Some(Value::Array(keys)) = data.first() else { return SubjectChanges::Any };
     let subject = |key: &Value| match key {
-        Value::BulkString(key) => key.strip_prefix(SUBJECT_PREFIX.as_bytes()).map(<[u8]>::to_vec),
+        Value::BulkString(key) => key.strip_prefix(prefix.as_bytes()).map(<[u8]>::to_vec),
         _ => None,
     };
     SubjectChanges::Of(keys.iter().filter_map(subject).collect())

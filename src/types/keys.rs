@@ -30,9 +30,11 @@
 //! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
-//! | `quota_subject:<subject>` | hash | `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
+//! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
 //! Metric, percent, day and bucket hold no colon, so a subject with colons can't collide with another.
+
+use std::sync::Arc;
 
 use super::{Channel, ContactId, Day, Metric, Percent, Subject};
 
@@ -40,8 +42,11 @@ use super::{Channel, ContactId, Day, Metric, Percent, Subject};
 /// stalls the server.
 pub const BUCKETS: u16 = 256;
 
-/// The prefix of every subject's hash, for client tracking.
-pub const SUBJECT_PREFIX: &str = "quota_subject:";
+/// What the keys of subjects begin with, unless the setting `subjects.prefix` says otherwise.
+pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
+
+/// What every other key begins with.
+pub const FAMILY_PREFIX: &str = "quota_";
 
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
@@ -54,37 +59,51 @@ pub fn bucket(subject: &str) -> u8 {
     (SLOT_CRC.checksum(subject.as_bytes()) % BUCKETS) as u8
 }
 
-/// `quota_subject:<subject>`: a subject's plan, zone, limits and contacts.
-#[must_use]
-pub fn subject(subject: &Subject) -> String {
-    format!("{SUBJECT_PREFIX}{subject}")
-}
-
-/// The keys of one partition.
+/// The keys of one partition and of its subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     stream: String,
     tag: String,
+    subject_prefix: Arc<str>,
 }
 
 impl Keys {
-    /// The keys that belong to the stream of this name. The name holds no brace.
+    /// The keys that belong to the stream of this name, with the default prefix of subjects. The name holds no brace.
     #[must_use]
     pub fn new(stream: &str) -> Self {
-        Self { stream: stream.to_owned(), tag: format!("{{{stream}}}") }
+        let subject_prefix = SUBJECT_PREFIX_DEFAULT.into();
+        Self { stream: stream.to_owned(), tag: format!("{{{stream}}}"), subject_prefix }
+    }
+
+    /// The same keys with another prefix of subjects.
+    #[must_use]
+    pub fn with_subject_prefix(self, prefix: &str) -> Self {
+        Self { subject_prefix: prefix.into(), ..self }
     }
 
     /// Keys for a rehearsal in the same slot and under the same name patterns, told apart by `nonce`.
     #[must_use]
     pub fn probe(&self, nonce: &str) -> Self {
         let tag = format!("{}.probe.{nonce}", self.tag);
-        Self { stream: format!("quota_probe:{tag}"), tag }
+        Self { stream: format!("quota_probe:{tag}"), tag, subject_prefix: Arc::clone(&self.subject_prefix) }
     }
 
     /// The usage stream.
     #[must_use]
     pub fn stream(&self) -> &str {
         &self.stream
+    }
+
+    /// `<prefix><subject>`: a subject's plan, zone, limits and contacts.
+    #[must_use]
+    pub fn subject(&self, subject: &Subject) -> String {
+        format!("{}{subject}", self.subject_prefix)
+    }
+
+    /// What the keys of subjects begin with: `quota_subject:` by default.
+    #[must_use]
+    pub fn subject_prefix(&self) -> &str {
+        &self.subject_prefix
     }
 
     /// `quota_checkpoint:{tag}`.
@@ -280,6 +299,8 @@ mod tests {
             "quota_cap:{usage}:webhook:https://b.test:8443"
         );
         assert_eq!(keys.probe("x").outbox(), "quota_outbox:{usage}.probe.x");
+        assert_eq!(keys.subject(&alice), "quota_subject:alice");
+        assert_eq!(keys.with_subject_prefix("eu:subject:").subject(&alice), "eu:subject:alice");
     }
 
     proptest! {

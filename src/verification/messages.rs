@@ -19,7 +19,7 @@ impl ConsentRequests for VerificationService {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
         Box::pin(async move {
-            let contacts = match read_contacts(&self.parts().client, &request.subject).await {
+            let contacts = match read_contacts(&self.parts().client, &self.parts().keys, &request.subject).await {
                 Ok(contacts) => contacts.contacts(),
                 // Until the operator has repaired what is stored, the contact can't be verified, so it is not asked.
                 Err(EditContactsError::NotAnArray(_)) => return Ok(None),
@@ -51,7 +51,7 @@ impl ConsentRequests for VerificationService {
 
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
         Box::pin(async move {
-            let granted = consent_to(&self.parts().client, request).await;
+            let granted = consent_to(&self.parts().client, &self.parts().keys, request).await;
             granted.map(drop).map_err(|error| failed("store the consent", error))
         })
     }

@@ -14,7 +14,8 @@ use url::Url;
 use super::code::{self, CodeHolder};
 use super::limits::VerificationLimits;
 use super::{ContactRef, VerificationConfig, VerificationEvent, confirm_link};
-use crate::contacts::edit::{AddContactError, RemoveOutcome, StoredContact, VerifyOutcome};
+use crate::contacts::array::StoredContact;
+use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{ConsentId, Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDelivery, OutboxError, enqueue};
@@ -120,7 +121,8 @@ impl VerificationService {
     ///
     /// [`VerificationError`]
     pub async fn list(&self, subject: &Subject) -> Result<Vec<StoredContact>, VerificationError> {
-        within_timeout(async { Ok(read_contacts(&self.parts.client, subject).await?.contacts()) }).await
+        within_timeout(async { Ok(read_contacts(&self.parts.client, &self.parts.keys, subject).await?.contacts()) })
+            .await
     }
 
     /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored under.
@@ -129,14 +131,14 @@ impl VerificationService {
     ///
     /// [`VerificationError`]. When Redis fails, the contact may be there, and nobody has been asked.
     pub async fn add(&self, subject: Subject, contact: &Contact) -> Result<ContactId, VerificationError> {
-        let client = &self.parts.client;
+        let VerificationParts { client, keys, .. } = &self.parts;
         within_timeout(async {
             let nonce = nonce();
             // Judged before the request is counted, and again with what is stored then.
-            read_contacts(client, &subject).await?.add(contact, &nonce)?;
+            read_contacts(client, keys, &subject).await?.add(contact, &nonce)?;
             self.count_request(contact).await?;
             let add = |array: &mut ContactArray| Ok::<_, VerificationError>(array.add(contact, &nonce)?);
-            let added = edit_contacts(client, &subject, add).await?;
+            let added = edit_contacts(client, keys, &subject, add).await?;
             self.enqueue(subject, &added).await?;
             Ok(added.contact.id)
         })
@@ -155,7 +157,7 @@ impl VerificationService {
             RemoveOutcome::OperatorsOwn => Err(VerificationError::OperatorsOwn),
             RemoveOutcome::NotFound => Err(VerificationError::NotFound),
         };
-        within_timeout(edit_contacts(&self.parts.client, &contact.subject, remove)).await?;
+        within_timeout(edit_contacts(&self.parts.client, &self.parts.keys, &contact.subject, remove)).await?;
         let ContactRef { subject, contact } = contact;
         tracing::info!(%subject, %contact, "contact is removed");
         Ok(())
@@ -202,7 +204,7 @@ impl VerificationService {
         }
         let consent = &unverified.consent;
         let outcome =
-            edit_contacts(client, &contact.subject, |array| Ok::<_, EditContactsError>(array.verify(consent)));
+            edit_contacts(client, keys, &contact.subject, |array| Ok::<_, EditContactsError>(array.verify(consent)));
         match outcome.await? {
             VerifyOutcome::Verified => {}
             VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
@@ -226,7 +228,7 @@ impl VerificationService {
                 VerificationEvent::Rejected.count();
                 return Ok(ConfirmOutcome::Invalid);
             };
-            let outcome = consent_to(client, &request).await?;
+            let outcome = consent_to(client, keys, &request).await?;
             if let Err(error) = confirm_link::delete(client, keys, token).await {
                 tracing::debug!(%error, "a confirm link that was used stays until it expires");
             }
@@ -240,7 +242,7 @@ impl VerificationService {
     }
 
     async fn unverified(&self, contact: &ContactRef) -> Result<StoredContact, VerificationError> {
-        let contacts = read_contacts(&self.parts.client, &contact.subject).await?;
+        let contacts = read_contacts(&self.parts.client, &self.parts.keys, &contact.subject).await?;
         let stored = contacts.find(&contact.contact).ok_or(VerificationError::NotFound)?;
         if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }
     }
@@ -280,10 +282,12 @@ impl VerificationService {
 /// Stores the consent that a request asked for, and counts and logs what became of it. Repeatable.
 pub(super) async fn consent_to(
     client: &RedisClient,
+    keys: &Keys,
     request: &VerificationRequest,
 ) -> Result<VerifyOutcome, EditContactsError> {
     let consent = ConsentId::from_stored(&request.consent);
-    let outcome = edit_contacts(client, &request.subject, |array| Ok::<_, EditContactsError>(array.verify(&consent)));
+    let outcome =
+        edit_contacts(client, keys, &request.subject, |array| Ok::<_, EditContactsError>(array.verify(&consent)));
     let outcome = outcome.await?;
     match outcome {
         VerifyOutcome::Verified => record(&request.subject, &request.contact, VerificationEvent::Verified),

@@ -8,7 +8,7 @@ use redis::RedisResult;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN};
 use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
 use crate::types::text::lossless;
-use crate::types::{Metric, Subject, Units, keys};
+use crate::types::{Keys, Metric, Subject, Units};
 use crate::wire::RedisClient;
 
 /// A field and its value, as HGETALL gives them.
@@ -19,8 +19,8 @@ pub type SubjectField = (Vec<u8>, Vec<u8>);
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn read_fields(client: &RedisClient, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
-    client.query(redis::cmd("HGETALL").arg(keys::subject(subject))).await
+pub async fn read_fields(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
+    client.query(redis::cmd("HGETALL").arg(keys.subject(subject))).await
 }
 
 /// What a subject's hash amounts to, as far as it can be read.

@@ -10,7 +10,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
 use quotabell::demo::receivers::{Phase, Reply, Times};
-use quotabell::types::keys;
+use quotabell::types::Keys;
 use serde_json::{Value, json};
 
 /// A form that is sent twice must not end the code of the mail before, nor use up what its owner may ask for.
@@ -72,7 +72,7 @@ async fn contacts_are_listed_without_their_secrets_and_unknown_ones_are_404() {
     api.remove_existing("bob", &added).await;
     let left: Vec<Value> = [0, 2].map(|place| stored[place].clone()).to_vec();
     assert_eq!(api.contacts("bob").await, left, "what the operator wrote is not as it was");
-    let _: () = api.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    let _: () = api.outbox.run("SET", &[Keys::new("usage").subject(&subject("odd")).as_str(), "not a hash"]).await;
     api.caller.get("/v1/subjects/odd/contacts").await.expect_problem(409, "can't be read");
     api.nothing_else_was_sent().await;
     api.daemon.drain().await;
@@ -285,7 +285,7 @@ async fn what_is_no_contact_is_refused_with_its_field() {
     api.outbox.set_contacts(&subject("alice"), "{not a list").await;
     api.caller.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "can't be read");
     api.remove("alice", "c_0").await.expect_problem(409, "can't be read");
-    let _: () = api.outbox.run("SET", &[keys::subject(&subject("odd")).as_str(), "not a hash"]).await;
+    let _: () = api.outbox.run("SET", &[Keys::new("usage").subject(&subject("odd")).as_str(), "not a hash"]).await;
     api.remove("odd", "c_0").await.expect_problem(409, "can't be read");
     let operators = (0..15).map(|n| json!({"channel": "email", "address": format!("{n}@b.test")}));
     let own = json!({"id": "own", "channel": "email", "address": "own@b.test", "verified": true});

@@ -10,7 +10,7 @@ use crate::support::outbox::subject;
 use nix::sys::signal::Signal;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Phase, Reply, Times};
-use quotabell::types::{Channel, DeliveryId, keys};
+use quotabell::types::{Channel, DeliveryId, Keys};
 use serde_json::{Value, json};
 
 /// The whole promise: nothing before consent, and afterwards also what had been waiting.
@@ -249,7 +249,7 @@ async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     let first = api.next_verification().await;
     let stored = Value::from(api.contacts("alice").await);
     api.remove_existing("alice", &id).await;
-    let hash: u64 = api.outbox.run("EXISTS", keys::subject(&subject("alice"))).await;
+    let hash: u64 = api.outbox.run("EXISTS", Keys::new("usage").subject(&subject("alice"))).await;
     assert_eq!(hash, 0, "a subject is left over of which nothing is known");
     api.remove("alice", &id).await.expect_problem(404, "no such contact");
     api.submit_code("alice", &id, &first.code).await.expect_problem(404, "no such contact");
@@ -336,7 +336,7 @@ async fn while_contacts_cannot_be_read_no_link_and_no_code_is_used_up() {
         let VerificationMail { code, path, .. } = api.next_verification().await;
         let path = path.expect("a link");
         let stored = Value::from(api.contacts(of).await).to_string();
-        let key = keys::subject(&subject(of));
+        let key = Keys::new("usage").subject(&subject(of));
         match broken {
             Some(broken) => api.outbox.set_contacts(&subject(of), broken).await,
             None => {

@@ -7,6 +7,7 @@ use crate::support::redis_server::RedisServer;
 use quotabell::cli::subject::change::{self, GeneratedSecret, MergedChange, NamedWebhook, SubjectChange};
 use quotabell::cli::subject::store::{self, SubjectWrite};
 use quotabell::contacts::edit::UnnamedContacts;
+use quotabell::types::Keys;
 use serde_json::{Value, json};
 
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
@@ -182,7 +183,7 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
 fn generated(write: SubjectWrite) -> Vec<GeneratedSecret> {
     match write {
         SubjectWrite::Written(MergedChange { generated, .. }) => generated,
-        SubjectWrite::Conflict | SubjectWrite::NotAnArray => panic!("{write:?}"),
+        SubjectWrite::Conflict | SubjectWrite::Unmergeable(_) => panic!("{write:?}"),
     }
 }
 
@@ -195,13 +196,13 @@ async fn contacts_that_change_meanwhile_are_read_again() {
     let mut change = SubjectChange::of("alice".parse().expect("legal"));
     let named = change::contacts(&[], vec![webhook]).expect("legal");
     change.contacts = named.clone().into_change(UnnamedContacts::RemoveOperators);
-    let prepared = store::prepare(&client, [&change]).await.expect("read");
+    let prepared = store::prepare(&client, &Keys::new("usage"), [&change]).await.expect("read");
     let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
     hset(&server, "alice", &[("contacts", stored.as_bytes())]);
-    assert_eq!(store::write(&client, prepared).await.expect("answered"), [SubjectWrite::Conflict]);
+    assert_eq!(store::write(&client, &Keys::new("usage"), prepared).await.expect("answered"), [SubjectWrite::Conflict]);
     assert_eq!(hash(&server, "alice")["contacts"], stored);
     // Read again, it is there to be kept.
-    assert!(generated(store::write_one(&client, &change).await.expect("written")).is_empty());
+    assert!(generated(store::write_one(&client, &Keys::new("usage"), &change).await.expect("written")).is_empty());
     assert_eq!(named.generated.len(), 1);
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
 }
@@ -216,7 +217,7 @@ async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let named = change::contacts(&[], vec![webhook]).expect("legal");
     change.contacts = named.clone().into_change(UnnamedContacts::RemoveOperators);
     for _ in 0..2 {
-        let written = store::write_one(&client, &change).await.expect("written");
+        let written = store::write_one(&client, &Keys::new("usage"), &change).await.expect("written");
         assert_eq!(generated(written), named.generated);
     }
 }
@@ -282,7 +283,7 @@ fn contacts_that_are_no_array_are_replaced_only_on_request() {
     assert_eq!((refused.code, stored.as_str()), (2, "[{]"));
     let (refused, stored) = set_contacts(&server, &["--email", "a@b.test"]);
     assert_eq!((refused.code, stored.as_str()), (1, "[{]"));
-    assert!(refused.stderr.contains("are not a JSON array") && refused.stderr.contains("--replace-all-contacts"));
+    assert!(refused.stderr.contains("is not a JSON array") && refused.stderr.contains("--replace-all-contacts"));
     let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--replace-all-contacts"]);
     assert!(stored.contains("a@b.test"), "{stored}");
     let (refused, _) = set_contacts(&server, &["--timezone", "UTC", "--replace-all-contacts"]);

@@ -337,7 +337,10 @@ impl Served {
 
     async fn set_contacts(&self, subject: &str, contacts: &str) {
         let mut command = redis::cmd("HSET");
-        command.arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX)).arg("contacts").arg(contacts);
+        command
+            .arg(format!("{}{subject}", quotabell::types::keys::SUBJECT_PREFIX_DEFAULT))
+            .arg("contacts")
+            .arg(contacts);
         let () = self.client("platform").query(&command).await.expect("the platform may set subjects");
     }
 

@@ -3,19 +3,22 @@
 use crate::support::outbox::{Outbox, email, json, subject, webhook};
 use quotabell::contacts::Contact;
 use quotabell::contacts::book::{ContactBook, Contacts, Found};
-use quotabell::types::{ContactId, keys};
+use quotabell::types::{ContactId, Keys};
 
 async fn contacts(outbox: &Outbox, field: &str) -> Contacts {
     let alice = subject("alice");
     outbox.set_contacts(&alice, field).await;
-    ContactBook::new(vec![email("ops")]).contacts_of(&outbox.client, &alice).await.expect("readable")
+    ContactBook::new(Keys::new("usage"), vec![email("ops")])
+        .contacts_of(&outbox.client, &alice)
+        .await
+        .expect("readable")
 }
 
 /// The fallback is for subjects without contacts, and for no others.
 #[tokio::test]
 async fn the_fallback_serves_subjects_without_contacts() {
     let outbox = Outbox::start();
-    let book = ContactBook::new(vec![email("ops")]);
+    let book = ContactBook::new(Keys::new("usage"), vec![email("ops")]);
     let unknown = book.contacts_of(&outbox.client, &subject("alice")).await.expect("readable");
     assert_eq!(unknown.readable, [email("ops")]);
     for empty in ["", "[]", " [ ] "] {
@@ -38,8 +41,11 @@ async fn an_unreadable_field_is_no_contact_and_not_the_fallback() {
     }
     // The subject's key is of another type.
     let bob = subject("bob");
-    let () = outbox.run("SET", &[keys::subject(&bob).as_str(), "x"]).await;
-    let read = ContactBook::new(vec![email("ops")]).contacts_of(&outbox.client, &bob).await.expect("readable");
+    let () = outbox.run("SET", &[Keys::new("usage").subject(&bob).as_str(), "x"]).await;
+    let read = ContactBook::new(Keys::new("usage"), vec![email("ops")])
+        .contacts_of(&outbox.client, &bob)
+        .await
+        .expect("readable");
     assert_eq!((read.readable.len(), read.unreadable.len()), (0, 1));
 }
 
@@ -61,7 +67,7 @@ async fn the_readable_elements_of_an_array_are_used() {
 #[tokio::test]
 async fn a_contact_is_found_again_or_known_to_be_removed() {
     let outbox = Outbox::start();
-    let (alice, book) = (subject("alice"), ContactBook::new(vec![email("ops")]));
+    let (alice, book) = (subject("alice"), ContactBook::new(Keys::new("usage"), vec![email("ops")]));
     let find = |contact: Contact| {
         let (book, outbox, alice) = (&book, &outbox, &alice);
         async move { book.find(&outbox.client, alice, &contact.id).await.expect("readable") }

@@ -66,7 +66,8 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
     let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).pool_max_idle_per_host(0).build();
     let client = client.expect("a client");
     let street = Arc::new(Street { address, client, lives, answers, stop: CancellationToken::new() });
-    let _: u64 = books.run("HSET", &[keys::subject(&subject(DENIED)).as_str(), "limit:requests", "1"]).await;
+    let _: u64 =
+        books.run("HSET", &[Keys::new("usage").subject(&subject(DENIED)).as_str(), "limit:requests", "1"]).await;
 
     let clients: Vec<_> = (0..CLIENTS).map(|number| tokio::spawn(Arc::clone(&street).ask(seed, number))).collect();
     let mut random = StdRng::seed_from_u64(seed);

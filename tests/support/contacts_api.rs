@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
-use quotabell::types::keys;
+use quotabell::types::Keys;
 use serde_json::{Value, json};
 
 use super::api::{Answer, Caller};
@@ -150,7 +150,7 @@ impl ContactsApi {
     }
 
     pub async fn contacts(&self, of: &str) -> Vec<Value> {
-        let key = keys::subject(&subject(of));
+        let key = Keys::new("usage").subject(&subject(of));
         let stored: Option<String> = self.outbox.run("HGET", &[key.as_str(), "contacts"]).await;
         serde_json::from_str(&stored.unwrap_or_else(|| "[]".to_owned())).expect("a list")
     }

@@ -9,7 +9,7 @@ use quotabell::outbox::{
     FanOutAnswer, FanOutSource, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, Totals, fan_out, lease, totals,
 };
 use quotabell::types::{
-    Alert, AlertId, Class, Day, DeliveryId, Keys, Metric, Outcome, Percent, Secret, Subject, UnixMs, keys,
+    Alert, AlertId, Class, Day, DeliveryId, Keys, Metric, Outcome, Percent, Secret, Subject, UnixMs,
 };
 use quotabell::wire::RedisClient;
 use redis::{FromRedisValue, ToRedisArgs};
@@ -80,7 +80,7 @@ impl Outbox {
     }
 
     pub async fn set_contacts(&self, subject: &Subject, json: &str) {
-        let () = self.run("HSET", &[keys::subject(subject).as_str(), "contacts", json]).await;
+        let () = self.run("HSET", &[Keys::new("usage").subject(subject).as_str(), "contacts", json]).await;
     }
 
     pub async fn field(&self, id: &DeliveryId, field: &str) -> Option<String> {

@@ -222,7 +222,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     for (key, commands) in of_keys {
         needs.extend(commands.iter().map(|words| Need { words, key: Some(key.clone()) }));
     }
-    needs.extend(SUBJECT.iter().map(|words| Need { words, key: Some(keys::subject(&subject)) }));
+    needs.extend(SUBJECT.iter().map(|words| Need { words, key: Some(keys.subject(&subject)) }));
     needs
 }
 

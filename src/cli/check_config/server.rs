@@ -40,7 +40,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
              (`redis-cli config set appendonly yes`, and in its configuration file)",
         );
     }
-    let keys = Keys::new(&config.stream.key);
+    let keys = config.keys();
     findings.note("the books", books(&redis, &keys, config).await);
     let target = config.target()?;
     let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());

@@ -171,9 +171,9 @@ impl Import<'_> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let client = redis.client();
-        let all = match store::prepare(client, waiting.iter().map(|checked| &checked.change)).await {
-            Ok(prepared) => store::write(client, prepared).await,
+        let (client, keys) = (redis.client(), redis.keys());
+        let all = match store::prepare(client, keys, waiting.iter().map(|checked| &checked.change)).await {
+            Ok(prepared) => store::write(client, keys, prepared).await,
             Err(error) => Err(error),
         };
         let mut all = all.unwrap_or_default().into_iter();
@@ -182,8 +182,8 @@ impl Import<'_> {
             let subject = &change.subject;
             let what = format!("write line {line}, subject {subject}");
             let write = match all.next() {
-                Some(write @ (SubjectWrite::Written(_) | SubjectWrite::NotAnArray)) => write,
-                _ => match store::write_one(client, &change).await.map_err(connect::first_failure) {
+                Some(write @ (SubjectWrite::Written(_) | SubjectWrite::Unmergeable(_))) => write,
+                _ => match store::write_one(client, keys, &change).await.map_err(connect::first_failure) {
                     Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                         failures.push((line, format!("subject {subject}: {error}")));
                         continue;
@@ -202,10 +202,8 @@ impl Import<'_> {
                     self.summary.webhook_secrets.extend(secrets);
                     continue;
                 }
-                SubjectWrite::Conflict => "another client changes its contacts all the time",
-                SubjectWrite::NotAnArray => {
-                    "its stored contacts are not a JSON array: --replace-all-contacts replaces them"
-                }
+                SubjectWrite::Conflict => "another client changes its contacts all the time".to_owned(),
+                SubjectWrite::Unmergeable(error) => format!("its field {error}; --replace-all-contacts replaces it"),
             };
             failures.push((line, format!("subject {subject}: {why}")));
         }

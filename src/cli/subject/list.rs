@@ -3,12 +3,11 @@
 use clap::Args;
 use redis::RedisResult;
 
-use super::show::{HEADING, RawField, SubjectView};
+use super::show::{HEADING, HashField, SubjectView};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
-use crate::types::keys::SUBJECT_PREFIX;
 use crate::wire::{ErrorKind, error_kind};
 
 /// Keys that one SCAN looks at: short enough that other clients notice nothing.
@@ -72,7 +71,12 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut cursor = 0_u64;
     loop {
         let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(format!("{SUBJECT_PREFIX}*")).arg("COUNT").arg(SCAN_COUNT);
+        command
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(format!("{}*", redis.keys().subject_prefix()))
+            .arg("COUNT")
+            .arg(SCAN_COUNT);
         let (next, page): (u64, Vec<Vec<u8>>) = redis.query("list subjects", &command).await?;
         keys.extend(page);
         cursor = next;
@@ -92,7 +96,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Resul
     for key in keys {
         pipeline.cmd("HGETALL").arg(key);
     }
-    let hashes: Vec<RedisResult<Vec<RawField>>> = redis.pipe("read subjects", &pipeline).await?;
+    let hashes: Vec<RedisResult<Vec<HashField>>> = redis.pipe("read subjects", &pipeline).await?;
     let mut shown = Vec::with_capacity(keys.len());
     for (key, fields) in keys.iter().zip(hashes) {
         match fields {
@@ -103,7 +107,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Resul
             fields => {
                 let fields = redis.judged("read subjects", fields)?;
                 if !fields.is_empty() {
-                    shown.push(SubjectView::of(&key[SUBJECT_PREFIX.len()..], &fields, config));
+                    shown.push(SubjectView::of(&key[redis.keys().subject_prefix().len()..], &fields, config));
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::terminal::hint;
 use crate::terminal::output::say;
-use crate::types::{Subject, keys};
+use crate::types::Subject;
 
 /// Arguments of `subject remove`.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
     let redis = connect::redis(&context.config()?)?;
     let mut pipeline = redis::pipe();
     for subject in &args.subjects {
-        pipeline.cmd("DEL").arg(keys::subject(subject));
+        pipeline.cmd("DEL").arg(redis.keys().subject(subject));
     }
     let removed: Vec<u64> = redis.pipe("remove subjects", &pipeline).await?;
     let mut absent = Vec::new();

@@ -18,7 +18,7 @@ use crate::contacts::edit::MergeReport;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::{Metric, Percent, Subject, Units, keys};
+use crate::types::{Metric, Percent, Subject, Units};
 
 /// Arguments of `subject set`.
 #[derive(Debug, Args)]
@@ -126,7 +126,7 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
         clear_limits(&mut change, &redis).await?;
     }
     let what = format!("set subject {}", change.subject);
-    let write = redis.judged(&what, store::write_one(redis.client(), &change).await)?;
+    let write = redis.judged(&what, store::write_one(redis.client(), redis.keys(), &change).await)?;
     let MergedChange { generated, report, .. } = written(&what, write)?;
     for note in report_lines(&report) {
         say(note);
@@ -161,8 +161,8 @@ pub(super) fn written(what: &str, write: SubjectWrite) -> anyhow::Result<MergedC
             format_args!("{what}: another client changes its contacts all the time"),
             "nothing was written: try again, or find out who writes its contacts",
         )),
-        SubjectWrite::NotAnArray => Err(hint::failed(
-            format_args!("{what}: its stored contacts are not a JSON array"),
+        SubjectWrite::Unmergeable(error) => Err(hint::failed(
+            format_args!("{what}: its field {error}"),
             "nothing was written: repair the field contacts, or name all contacts with --replace-all-contacts",
         )),
     }
@@ -259,7 +259,7 @@ fn webhooks_of(urls: Vec<String>, secrets: Vec<String>) -> Result<Vec<NamedWebho
 /// one more: then both happened, in this order.
 async fn clear_limits(change: &mut SubjectChange, redis: &Redis) -> anyhow::Result<()> {
     let mut command = redis::cmd("HKEYS");
-    command.arg(keys::subject(&change.subject));
+    command.arg(redis.keys().subject(&change.subject));
     let fields: Vec<Vec<u8>> = redis.query(format_args!("read subject {}", change.subject), &command).await?;
     let metrics = fields.iter().filter_map(|field| field.strip_prefix(LIMIT_PREFIX.as_bytes()));
     for metric in metrics.filter_map(|metric| Metric::parse(metric).ok()) {

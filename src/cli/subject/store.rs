@@ -7,10 +7,9 @@
 use redis::{Pipeline, RedisResult};
 
 use super::change::{MergedChange, SubjectChange};
-use crate::contacts::edit::NotAnArray;
+use crate::contacts::array::{CONTACTS, NotAnArray};
 use crate::contacts::store::{self, FieldChanges, TRIES_MAX};
-use crate::contacts::stored;
-use crate::types::{Subject, keys};
+use crate::types::{Keys, Subject};
 use crate::wire::RedisClient;
 
 /// Changes that were merged into the contacts which were stored when they were read.
@@ -33,7 +32,7 @@ pub enum SubjectWrite {
     /// Another client changed the contacts since they were read: nothing is written.
     Conflict,
     /// The stored contacts can't be merged: nothing is written.
-    NotAnArray,
+    Unmergeable(NotAnArray),
 }
 
 /// Reads what the changes depend on. Writes nothing.
@@ -43,13 +42,14 @@ pub enum SubjectWrite {
 /// As [`RedisClient::pipe`].
 pub async fn prepare<'a>(
     client: &RedisClient,
+    keys: &Keys,
     changes: impl IntoIterator<Item = &'a SubjectChange>,
 ) -> RedisResult<PreparedChanges> {
     let changes: Vec<&SubjectChange> = changes.into_iter().collect();
     let mut pipeline = redis::pipe();
     store::load(&mut pipeline);
     for change in changes.iter().filter(|change| change.depends_on_stored()) {
-        pipeline.cmd("HGET").arg(keys::subject(&change.subject)).arg(stored::CONTACTS);
+        pipeline.cmd("HGET").arg(keys.subject(&change.subject)).arg(CONTACTS);
     }
     let contacts: Vec<Option<Vec<u8>>> = match changes.iter().any(|change| change.depends_on_stored()) {
         true => client.pipe(&pipeline).await?,
@@ -69,14 +69,14 @@ pub async fn prepare<'a>(
 /// # Errors
 ///
 /// As [`RedisClient::pipe`]: where one subject's key is of another type, the others are written all the same.
-pub async fn write(client: &RedisClient, prepared: PreparedChanges) -> RedisResult<Vec<SubjectWrite>> {
+pub async fn write(client: &RedisClient, keys: &Keys, prepared: PreparedChanges) -> RedisResult<Vec<SubjectWrite>> {
     let mut pipeline = redis::pipe();
     pipeline.atomic();
     for PreparedChange { subject, read, merged } in &prepared.0 {
         let Ok(MergedChange { fields, .. }) = merged else { continue };
         match read {
-            None => write_fields(&mut pipeline, subject, fields),
-            Some(read) => store::write_if(&mut pipeline, subject, read, fields),
+            None => write_fields(&mut pipeline, keys, subject, fields),
+            Some(read) => store::write_if(&mut pipeline, keys, subject, read, fields),
         }
     }
     let replies: Vec<String> = match pipeline.cmd_iter().next() {
@@ -85,7 +85,7 @@ pub async fn write(client: &RedisClient, prepared: PreparedChanges) -> RedisResu
     };
     let mut replies = replies.into_iter();
     let outcome = |PreparedChange { read, merged, .. }: PreparedChange| match merged {
-        Err(NotAnArray) => SubjectWrite::NotAnArray,
+        Err(error) => SubjectWrite::Unmergeable(error),
         Ok(merged) => match read.and_then(|_| replies.next()) {
             Some(reply) if reply != "written" => SubjectWrite::Conflict,
             _ => SubjectWrite::Written(merged),
@@ -95,8 +95,8 @@ pub async fn write(client: &RedisClient, prepared: PreparedChanges) -> RedisResu
 }
 
 /// Adds the commands that write these fields whatever is stored.
-fn write_fields(pipeline: &mut Pipeline, subject: &Subject, fields: &FieldChanges) {
-    let key = keys::subject(subject);
+fn write_fields(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, fields: &FieldChanges) {
+    let key = keys.subject(subject);
     if !fields.set.is_empty() {
         let command = pipeline.cmd("HSET").arg(&key);
         for (name, value) in &fields.set {
@@ -114,9 +114,9 @@ fn write_fields(pipeline: &mut Pipeline, subject: &Subject, fields: &FieldChange
 /// # Errors
 ///
 /// As [`prepare`] and [`write()`].
-pub async fn write_one(client: &RedisClient, change: &SubjectChange) -> RedisResult<SubjectWrite> {
+pub async fn write_one(client: &RedisClient, keys: &Keys, change: &SubjectChange) -> RedisResult<SubjectWrite> {
     for _ in 0..TRIES_MAX {
-        let outcomes = write(client, prepare(client, [change]).await?).await?;
+        let outcomes = write(client, keys, prepare(client, keys, [change]).await?).await?;
         if let Some(outcome) = outcomes.into_iter().find(|outcome| *outcome != SubjectWrite::Conflict) {
             return Ok(outcome);
         }

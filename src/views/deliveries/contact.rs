@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::contacts::book::{ContactBook, ContactsError, Found};
 use crate::contacts::{Contact, masked_contact};
-use crate::types::{ContactId, Subject};
+use crate::types::{ContactId, Keys, Subject};
 use crate::wire::RedisClient;
 
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
@@ -55,11 +55,12 @@ impl DeliveryContactStatus {
 /// As [`ContactBook::contacts_of`].
 pub(super) async fn find(
     client: &RedisClient,
+    keys: &Keys,
     fallback: &[Contact],
     subject: &Subject,
     id: &ContactId,
 ) -> Result<DeliveryContactView, ContactsError> {
-    let contacts = ContactBook::new(fallback.to_vec()).contacts_of(client, subject).await?;
+    let contacts = ContactBook::new(keys.clone(), fallback.to_vec()).contacts_of(client, subject).await?;
     let (address, status) = match contacts.find(id) {
         Found::Contact(contact) if contact.muted => (Some(address_of(&contact)), DeliveryContactStatus::Muted),
         Found::Contact(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Current),
