@@ -20,16 +20,14 @@ use super::body::{self, Json};
 use super::problem::Problem;
 use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
-use crate::contacts::Contact;
 use crate::contacts::edit::AddContactError;
+use crate::contacts::{Contact, masked_contact};
 use crate::types::{ContactId, Secret, Subject};
 use crate::verification::{CODE_DIGITS, ContactRef, VerificationError};
 use crate::wire::{ErrorKind, error_kind};
 
 /// The longest contact id. Generated ids have 18 bytes.
 const ID_BYTES_MAX: usize = 256;
-/// What is shown of a secret.
-const MASK: &str = "***";
 
 /// The body of a contact that is added.
 #[derive(Debug, Deserialize)]
@@ -161,8 +159,7 @@ fn answer(status: StatusCode, body: &Value) -> Response {
 
 /// The contact as it is listed: all of it, with its secret masked.
 fn masked(contact: &Contact) -> Value {
-    let masked = contact.clone().shown_as(contact.address(), MASK);
-    let mut json = serde_json::to_value(masked).expect("strings and booleans are JSON");
+    let mut json = serde_json::to_value(masked_contact(contact)).expect("strings and booleans are JSON");
     json["muted"] = contact.muted.into();
     json["verified"] = contact.verified.into();
     json

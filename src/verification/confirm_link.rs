@@ -5,45 +5,25 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use redis::RedisResult;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::ContactRef;
 use super::code::lifetime_ms;
-use crate::contacts::ConsentId;
-use crate::types::{ContactId, Keys, Subject};
+use crate::types::{Keys, VerificationRequest};
 use crate::wire::RedisClient;
 
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
 
-/// What a link confirms, as it is stored.
-#[derive(Debug, Serialize, Deserialize)]
-struct StoredLink {
-    subject: Subject,
-    contact: ContactId,
-    consent: String,
-}
-
-/// What a link confirms.
-#[derive(Debug)]
-pub(super) struct ConfirmTarget {
-    pub(super) contact: ContactRef,
-    pub(super) consent: ConsentId,
-}
-
-/// Creates a link below `public_url` that confirms the contact.
+/// Creates a link below `public_url` that answers this request.
 pub(super) async fn create(
     client: &RedisClient,
     keys: &Keys,
     public_url: &Url,
-    target: ConfirmTarget,
+    request: &VerificationRequest,
     lifetime: Duration,
 ) -> RedisResult<String> {
-    let ConfirmTarget { contact: ContactRef { subject, contact }, consent } = target;
-    let stored = StoredLink { subject, contact, consent: consent.as_str().to_owned() };
-    let stored = serde_json::to_string(&stored).expect("strings are JSON");
+    let stored = serde_json::to_string(request).expect("strings and numbers are JSON");
     let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
     let mut command = redis::cmd("SET");
     command.arg(key(keys, &token)).arg(stored).arg("PX").arg(lifetime_ms(lifetime));
@@ -56,14 +36,10 @@ fn url_of(public_url: &Url, token: &str) -> String {
     format!("{}/confirm/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
-/// What a token confirms; `None` for one that was deleted, has expired or never existed.
-pub(super) async fn read(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<Option<ConfirmTarget>> {
+/// The request that a token answers; `None` for a token that was deleted, has expired or never existed.
+pub(super) async fn read(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<Option<VerificationRequest>> {
     let stored: Option<Vec<u8>> = client.query(redis::cmd("GET").arg(key(keys, token))).await?;
-    let stored: Option<StoredLink> = stored.and_then(|stored| serde_json::from_slice(&stored).ok());
-    Ok(stored.map(|StoredLink { subject, contact, consent }| ConfirmTarget {
-        contact: ContactRef { subject, contact },
-        consent: ConsentId::from_stored(&consent),
-    }))
+    Ok(stored.and_then(|stored| serde_json::from_slice(&stored).ok()))
 }
 
 /// Deletes a token that was used.

@@ -4,11 +4,9 @@
 use std::error::Error;
 
 use super::code::{self, Code, CodeHolder};
-use super::confirm_link::{self, ConfirmTarget};
-use super::service::{VerificationParts, consent, record};
-use super::{ContactRef, VerificationEvent, VerificationService};
+use super::service::{VerificationParts, consent_to, record};
+use super::{VerificationEvent, VerificationService, confirm_link};
 use crate::channels::{BoxFuture, CodeAndLink};
-use crate::contacts::edit::VerifyOutcome;
 use crate::contacts::store::{EditContactsError, read_contacts};
 use crate::contacts::{ConsentId, Contact};
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
@@ -36,15 +34,13 @@ impl ConsentRequests for VerificationService {
     fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         Box::pin(async move {
             let VerificationParts { client, keys, config, public_url, .. } = self.parts();
-            let (contact, consent) = (contact_of(request), ConsentId::from_stored(&request.consent));
             let code = Code::draw();
-            let holder = CodeHolder::new(&request.subject, &consent);
+            let holder = CodeHolder::new(&request.subject, &ConsentId::from_stored(&request.consent));
             let issued = code::issue(client, keys, &holder, &code, config.lifetime).await;
             issued.map_err(|error| failed("store the code", error))?;
             let link = match public_url {
                 Some(url) => {
-                    let target = ConfirmTarget { contact, consent };
-                    let created = confirm_link::create(client, keys, url, target, config.lifetime).await;
+                    let created = confirm_link::create(client, keys, url, request, config.lifetime).await;
                     Some(created.map_err(|error| failed("store the confirm link", error))?)
                 }
                 None => None,
@@ -55,14 +51,8 @@ impl ConsentRequests for VerificationService {
 
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
         Box::pin(async move {
-            let asked = ConsentId::from_stored(&request.consent);
-            let outcome = consent(&self.parts().client, &self.parts().keys, &request.subject, &asked).await;
-            match outcome.map_err(|error| failed("store the consent", error))? {
-                VerifyOutcome::Verified => record(&contact_of(request), VerificationEvent::Verified),
-                VerifyOutcome::AlreadyVerified => {}
-                VerifyOutcome::Outdated => record(&contact_of(request), VerificationEvent::Rejected),
-            }
-            Ok(())
+            let granted = consent_to(&self.parts().client, &self.parts().keys, request).await;
+            granted.map(drop).map_err(|error| failed("store the consent", error))
         })
     }
 
@@ -72,17 +62,13 @@ impl ConsentRequests for VerificationService {
             // A receiver that took the challenge and did not echo it.
             Settlement::Dead(outcome) if outcome.status.is_some_and(|status| (200..300).contains(&status)) => {
                 VerificationEvent::Sent.count();
-                record(&contact_of(request), VerificationEvent::Rejected);
+                record(&request.subject, &request.contact, VerificationEvent::Rejected);
             }
             Settlement::Dead(_) | Settlement::Retry(..) => VerificationEvent::Failed.count(),
             Settlement::Throttled(_) => VerificationEvent::Throttled.count(),
             _ => {}
         }
     }
-}
-
-fn contact_of(request: &VerificationRequest) -> ContactRef {
-    ContactRef { subject: request.subject.clone(), contact: request.contact.clone() }
 }
 
 fn failed(operation: &'static str, source: impl Error + Send + Sync + 'static) -> ConsentRequestError {

@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use url::Url;
 
 use super::code::{self, CodeHolder};
-use super::confirm_link::{self, ConfirmTarget};
 use super::limits::VerificationLimits;
-use super::{ContactRef, VerificationConfig, VerificationEvent};
+use super::{ContactRef, VerificationConfig, VerificationEvent, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
@@ -190,7 +189,7 @@ impl VerificationService {
             Err(VerificationError::WrongCode) => VerificationEvent::Rejected,
             Err(_) => return verified,
         };
-        record(contact, event);
+        record(&contact.subject, &contact.contact, event);
         verified
     }
 
@@ -203,7 +202,10 @@ impl VerificationService {
         if !matches!(guesses, ExpiringSetDecision::Added { .. }) || !code.matches(&holder, guess) {
             return Err(VerificationError::WrongCode);
         }
-        match consent(client, keys, &contact.subject, &unverified.consent).await? {
+        let consent = &unverified.consent;
+        let outcome =
+            edit_contacts(client, keys, &contact.subject, |array| Ok::<_, EditContactsError>(array.verify(consent)));
+        match outcome.await? {
             VerifyOutcome::Verified => {}
             VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
             VerifyOutcome::Outdated => return Err(VerificationError::WrongCode),
@@ -222,24 +224,18 @@ impl VerificationService {
     pub async fn confirm(&self, token: &str) -> Result<ConfirmOutcome, VerificationError> {
         let VerificationParts { client, keys, .. } = &self.parts;
         within_timeout(async {
-            let Some(ConfirmTarget { contact, consent: asked }) = confirm_link::read(client, keys, token).await? else {
+            let Some(request) = confirm_link::read(client, keys, token).await? else {
                 VerificationEvent::Rejected.count();
                 return Ok(ConfirmOutcome::Invalid);
             };
-            let outcome = consent(client, keys, &contact.subject, &asked).await?;
+            let outcome = consent_to(client, keys, &request).await?;
             if let Err(error) = confirm_link::delete(client, keys, token).await {
                 tracing::debug!(%error, "a confirm link that was used stays until it expires");
             }
             Ok(match outcome {
-                VerifyOutcome::Verified => {
-                    record(&contact, VerificationEvent::Verified);
-                    ConfirmOutcome::Verified(contact.subject)
-                }
-                VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(contact.subject),
-                VerifyOutcome::Outdated => {
-                    record(&contact, VerificationEvent::Rejected);
-                    ConfirmOutcome::Invalid
-                }
+                VerifyOutcome::Verified => ConfirmOutcome::Verified(request.subject),
+                VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(request.subject),
+                VerifyOutcome::Outdated => ConfirmOutcome::Invalid,
             })
         })
         .await
@@ -283,19 +279,26 @@ impl VerificationService {
     }
 }
 
-/// Marks the contact that somebody consented to as verified. Repeatable.
-pub(super) async fn consent(
+/// Stores the consent that a request asked for, and counts and logs what became of it. Repeatable.
+pub(super) async fn consent_to(
     client: &RedisClient,
     keys: &Keys,
-    subject: &Subject,
-    consent: &ConsentId,
+    request: &VerificationRequest,
 ) -> Result<VerifyOutcome, EditContactsError> {
-    edit_contacts(client, keys, subject, |array| Ok(array.verify(consent))).await
+    let consent = ConsentId::from_stored(&request.consent);
+    let outcome =
+        edit_contacts(client, keys, &request.subject, |array| Ok::<_, EditContactsError>(array.verify(&consent)));
+    let outcome = outcome.await?;
+    match outcome {
+        VerifyOutcome::Verified => record(&request.subject, &request.contact, VerificationEvent::Verified),
+        VerifyOutcome::AlreadyVerified => {}
+        VerifyOutcome::Outdated => record(&request.subject, &request.contact, VerificationEvent::Rejected),
+    }
+    Ok(outcome)
 }
 
-pub(super) fn record(contact: &ContactRef, event: VerificationEvent) {
+pub(super) fn record(subject: &Subject, contact: &ContactId, event: VerificationEvent) {
     event.count();
-    let ContactRef { subject, contact } = contact;
     match event {
         VerificationEvent::Verified => tracing::info!(%subject, %contact, "contact is verified"),
         _ => tracing::info!(%subject, %contact, "verification refused"),
