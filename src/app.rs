@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ use crate::outbox::{
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::{Keys, meters};
-use crate::verification::{ContactRef, Messenger, MessengerParts, VerificationParts, VerificationService};
+use crate::verification::{VerificationParts, VerificationService};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -88,9 +88,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     // Clients connect when they are first used.
     let client = Arc::new(RedisClient::new(target.client()?));
     let readiness = Arc::new(Readiness::new(Arc::clone(&client)));
-    let parts =
-        VerificationParts { client: Arc::clone(&client), keys: keys.clone(), config: config.verification.clone() };
-    let (verification, waiting) = VerificationService::new(parts)?;
+    let new_deliveries = Arc::new(Notify::new());
+    let verification = Arc::new(VerificationService::new(VerificationParts {
+        client: Arc::clone(&client),
+        keys: keys.clone(),
+        config: config.verification.clone(),
+        public_url: config.http.confirm_links_below(),
+        new_deliveries: Arc::clone(&new_deliveries),
+    })?);
     let for_checks = ChangeFeed::default();
     let checks = Arc::new(CheckService::new(
         config.check.clone(),
@@ -105,7 +110,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         recorder: recorder.clone(),
         token,
         checks: Arc::clone(&checks),
-        verification,
+        verification: Arc::clone(&verification),
     });
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
@@ -150,7 +155,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         },
         plans,
         Arc::clone(&channels),
-        waiting,
+        verification,
+        new_deliveries,
     )?;
     checks.check_connection().await;
     readiness.set_running();
@@ -206,12 +212,12 @@ fn spawn_work(
     work: &Work<'_>,
     plans: Plans,
     channels: Arc<Channels>,
-    waiting: mpsc::Receiver<ContactRef>,
+    consents: Arc<dyn ConsentRequests>,
+    new_deliveries: Arc<Notify>,
 ) -> anyhow::Result<()> {
     let Work { config, keys, ready, stop, address, checks, ref for_checks, serving } = *work;
     let (client, keys) = (Arc::clone(&ready.client), keys.clone());
     let new_alerts = Arc::new(Notify::new());
-    let new_deliveries = Arc::new(Notify::new());
     let contacts = Arc::new(ContactBook::new(keys.clone(), config.fallback.contacts.clone()));
     let (for_worker, for_waker) = (ChangeFeed::default(), ChangeFeed::default());
 
@@ -254,19 +260,8 @@ fn spawn_work(
     let token = stop.clone();
     tasks.spawn("fan-out", keep(stop.clone(), "fan-out", move || fan_out().run(token.clone())));
 
-    let messenger = MessengerParts {
-        client: Arc::clone(&client),
-        keys: keys.clone(),
-        config: config.verification.clone(),
-        public_url: config.http.confirm_links_below(),
-        channels: Arc::clone(&channels),
-        caps: Caps::new(Arc::clone(&client), keys.clone()),
-    };
-    let messenger = Messenger::new(messenger, waiting);
-    let consents: Arc<dyn ConsentRequests> = messenger.consents();
     let caps = Caps::new(Arc::clone(&client), keys.clone());
     let notifier = Arc::new(ChannelNotifier::new(channels, caps, config.retry.clone(), Arc::clone(&consents)));
-    tasks.spawn("messenger", messenger.run(stop.clone()));
 
     let slots = slots(&config.delivery);
     let dispatcher = {

@@ -13,24 +13,23 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::body::{self, Json};
 use super::problem::Problem;
 use super::state::ApiState;
-use crate::channels::{InvalidContact, check_contact, email::address, webhook::secret};
+use crate::channels::{InvalidContact, REGISTRY, check_contact};
+use crate::contacts::Contact;
 use crate::contacts::edit::AddContactError;
-use crate::contacts::{Contact, Endpoint};
-use crate::types::{Channel, ContactId, Secret, Subject};
+use crate::types::{ContactId, Secret, Subject};
 use crate::verification::{CODE_DIGITS, ContactRef, VerificationError};
 use crate::wire::{ErrorKind, error_kind};
 
-/// RFC 5321 4.5.3.1.3: a path has 256 bytes with its brackets.
-const ADDRESS_BYTES_MAX: usize = 254;
-/// Longer URLs are refused by proxies and servers on the way.
-const URL_BYTES_MAX: usize = 2048;
 /// The longest contact id. Generated ids have 18 bytes.
 const ID_BYTES_MAX: usize = 256;
+/// What is shown of a secret.
+const MASK: &str = "***";
 
 /// The body of a contact that is added.
 #[derive(Debug, Deserialize)]
@@ -71,52 +70,14 @@ impl FromStr for CodeText {
     }
 }
 
-/// The contacts of a subject.
-#[derive(Debug, Serialize)]
-struct ContactsResponse<'a> {
-    contacts: Vec<ContactResponse<'a>>,
-}
-
-/// A contact as it is listed; a secret serializes as `***`.
-#[derive(Debug, Serialize)]
-struct ContactResponse<'a> {
-    id: &'a ContactId,
-    channel: Channel,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret: Option<&'a Secret>,
-    muted: bool,
-    verified: bool,
-}
-
-/// A contact that was added. A secret that was generated is shown here and nowhere else.
-#[derive(Debug, Serialize)]
-struct AddedContactResponse<'a> {
-    id: &'a ContactId,
-    channel: Channel,
-    verified: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret: Option<&'a str>,
-}
-
-/// A contact that is verified.
-#[derive(Debug, Serialize)]
-struct VerifiedContactResponse<'a> {
-    id: &'a ContactId,
-    verified: bool,
-}
-
 /// `GET /v1/subjects/{id}/contacts`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     let stored = api.verification.list(&subject_path(path)?).await.map_err(problem)?;
-    let contacts = stored.iter().map(|stored| ContactResponse::of(&stored.contact)).collect();
-    Ok(json(StatusCode::OK, &ContactsResponse { contacts }))
+    let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact)).collect();
+    Ok(answer(StatusCode::OK, &json!({"contacts": contacts})))
 }
 
 /// `POST /v1/subjects/{id}/contacts`
@@ -128,9 +89,11 @@ pub(super) async fn add(
     let subject = subject_path(path)?;
     let NewContact { contact, generated } = body.judge()?;
     let id = api.verification.add(subject, &contact).await.map_err(problem)?;
-    let secret = generated.as_ref().map(Secret::reveal);
-    let added = AddedContactResponse { id: &id, channel: contact.channel(), verified: false, secret };
-    Ok(json(StatusCode::ACCEPTED, &added))
+    let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
+    if let Some(secret) = generated {
+        added["secret"] = secret.reveal().into();
+    }
+    Ok(answer(StatusCode::ACCEPTED, &added))
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}`
@@ -159,7 +122,7 @@ pub(super) async fn verify(
 ) -> Result<Response, Problem> {
     let contact = contact_path(path)?;
     api.verification.verify(&contact, &code).await.map_err(problem)?;
-    Ok(json(StatusCode::OK, &VerifiedContactResponse { id: &contact.contact, verified: true }))
+    Ok(answer(StatusCode::OK, &json!({"id": contact.contact, "verified": true})))
 }
 
 /// The variable parts of a contact's path.
@@ -190,21 +153,19 @@ fn broken_path(rejection: &PathRejection) -> Problem {
     Problem::bad_request(format!("the path: {}", rejection.body_text()))
 }
 
-/// No cache on the way may keep contacts, or a secret that is shown once.
-fn json(status: StatusCode, body: &impl Serialize) -> Response {
+/// No cache on the way may keep contacts, or a generated secret, which is shown here and nowhere else.
+fn answer(status: StatusCode, body: &Value) -> Response {
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    (status, headers, serde_json::to_vec(body).expect("strings and booleans are JSON")).into_response()
+    (status, headers, body.to_string()).into_response()
 }
 
-impl<'a> ContactResponse<'a> {
-    fn of(contact: &'a Contact) -> Self {
-        let (address, url, secret) = match &contact.endpoint {
-            Endpoint::Email { address } => (Some(address.as_str()), None, None),
-            Endpoint::Webhook { url, secret } => (None, Some(url.as_str()), Some(secret)),
-        };
-        let Contact { id, muted, verified, .. } = contact;
-        Self { id, channel: contact.channel(), address, url, secret, muted: *muted, verified: *verified }
-    }
+/// The contact as it is listed: all of it, with its secret masked.
+fn masked(contact: &Contact) -> Value {
+    let masked = contact.clone().shown_as(contact.address(), MASK);
+    let mut json = serde_json::to_value(masked).expect("strings and booleans are JSON");
+    json["muted"] = contact.muted.into();
+    json["verified"] = contact.verified.into();
+    json
 }
 
 /// A contact whose form is legal, and its secret where it was generated.
@@ -217,64 +178,33 @@ struct NewContact {
 impl NewContactBody {
     fn judge(self) -> Result<NewContact, Problem> {
         let Self { channel, address, url, secret } = self;
-        let new = match channel.as_str() {
-            "email" => {
-                let address = required("address", address, ADDRESS_BYTES_MAX)?;
-                not_given(&channel, [("url", url), ("secret", secret)])?;
-                NewContact { contact: email(&address)?, generated: None }
-            }
-            "webhook" => {
-                let url = required("url", url, URL_BYTES_MAX)?;
-                not_given(&channel, [("address", address)])?;
-                match secret {
-                    Some(secret) => {
-                        NewContact { contact: Contact::webhook(&url, Secret::new(secret)), generated: None }
-                    }
-                    None => {
-                        let secret = secret::generate();
-                        NewContact { contact: Contact::webhook(&url, secret.clone()), generated: Some(secret) }
-                    }
-                }
-            }
-            _ => {
-                let detail = format!("channel: is {channel:?}, it must be \"email\" or \"webhook\"");
-                return Err(Problem::bad_request(detail));
-            }
+        let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
+            let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
+            return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
         };
-        check_contact(&new.contact).map_err(|invalid| in_field(&invalid))?;
-        Ok(new)
-    }
-}
-
-/// A mailbox with the one spelling of its domain that every server knows.
-fn email(address: &str) -> Result<Contact, Problem> {
-    address::check_public(address).map_err(|invalid| in_field(&invalid))?;
-    let normal = Contact::email(address).place().into_owned();
-    Ok(Contact::email(&bounded("address", normal, ADDRESS_BYTES_MAX)?))
-}
-
-fn in_field(invalid: &InvalidContact) -> Problem {
-    Problem::bad_request(format!("{}: {invalid}", invalid.field))
-}
-
-fn required(field: &str, value: Option<String>, bytes_max: usize) -> Result<String, Problem> {
-    let value = value.ok_or_else(|| Problem::bad_request(format!("{field}: is missing, it must be a string")))?;
-    bounded(field, value, bytes_max)
-}
-
-fn bounded(field: &str, text: String, bytes_max: usize) -> Result<String, Problem> {
-    if text.len() > bytes_max {
-        let detail = format!("{field}: has {} bytes, at most {bytes_max} are allowed", text.len());
-        return Err(Problem::bad_request(detail));
-    }
-    Ok(text)
-}
-
-/// A field of the other channel is a mistake, and which of the two was meant is unknown.
-fn not_given<const N: usize>(channel: &str, fields: [(&str, Option<String>); N]) -> Result<(), Problem> {
-    match fields.into_iter().find(|(_, value)| value.is_some()) {
-        Some((field, _)) => Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}"))),
-        None => Ok(()),
+        let mut fields = vec![("address", address), ("url", url)];
+        fields.retain(|(field, value)| *field == definition.address_field || value.is_some());
+        // Which of two channels was meant is unknown.
+        let foreign = fields.iter().map(|(field, _)| *field).find(|field| *field != definition.address_field);
+        let foreign = foreign.or((secret.is_some() && definition.generate_secret.is_none()).then_some("secret"));
+        if let Some(field) = foreign {
+            return Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}")));
+        }
+        let address = fields.into_iter().find_map(|(_, value)| value).ok_or_else(|| {
+            Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field))
+        })?;
+        let generated = if secret.is_some() { None } else { definition.generate_secret.map(|generate| generate()) };
+        let secret = secret.map(Secret::new).or_else(|| generated.clone());
+        let of_address = |address: &str| {
+            (definition.check_public_address)(address)?;
+            let contact = Contact::of_channel(definition.channel, address, secret.clone());
+            let contact = contact.expect("a channel that needs a secret generates one");
+            check_contact(&contact).map(|()| contact)
+        };
+        // The one spelling of the address that every server knows.
+        let contact = of_address(&address).and_then(|contact| of_address(&contact.place()));
+        let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
+        Ok(NewContact { contact: contact.map_err(in_field)?, generated })
     }
 }
 
@@ -312,22 +242,19 @@ fn problem(error: VerificationError) -> Problem {
             Problem::quota_exceeded("a verification of this address was requested too often: see Retry-After")
                 .header(RETRY_AFTER, seconds)
         }
-        VerificationError::Busy => {
-            unavailable("too many verifications wait to be sent").header(RETRY_AFTER, HeaderValue::from(10))
-        }
         VerificationError::Contended => unavailable("others change the subject's contacts all the time: try again"),
         VerificationError::Unreachable => unavailable("Redis does not answer: try again"),
-        VerificationError::Redis(error) => {
-            tracing::warn!(%error, "contacts: Redis failed");
-            match error_kind(&error) {
-                ErrorKind::Full => {
-                    unavailable("the memory of Redis is full: the operator has to free some, then try again")
-                }
-                ErrorKind::Login | ErrorKind::Denied => {
-                    unavailable("Redis refuses the daemon: the operator has to mend it")
-                }
-                _ => unavailable("Redis does not answer: try again"),
-            }
-        }
+        VerificationError::Redis(error) => redis_problem(error_kind(&error), &error),
+        VerificationError::Outbox(error) => redis_problem(error.error_kind(), &error),
     }
+}
+
+fn redis_problem(kind: ErrorKind, error: &(dyn std::error::Error + 'static)) -> Problem {
+    tracing::warn!(error, "contacts: Redis failed");
+    let detail = match kind {
+        ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
+        ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
+        _ => "Redis does not answer: try again",
+    };
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

@@ -22,5 +22,5 @@ pub struct ApiState {
     /// Decides checks.
     pub checks: Arc<CheckService>,
     /// Contacts that a subject's own side adds, and their verification.
-    pub verification: VerificationService,
+    pub verification: Arc<VerificationService>,
 }

@@ -66,6 +66,8 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
 pub struct ChannelDefinition {
     /// Its name.
     pub channel: Channel,
+    /// The field of a contact's JSON that holds its address.
+    pub address_field: &'static str,
     /// What an address of it is called in the command line's help, as `ADDRESS`.
     pub placeholder: &'static str,
     /// What it sends to, as `this address`: help texts say "to" and this.

@@ -14,11 +14,12 @@ use standardwebhooks::Webhook;
 
 use super::context::CliContext;
 use crate::channels::webhook;
-use crate::contacts::{Contact, Endpoint};
+use crate::contacts::Contact;
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::types::Secret;
 
 /// Arguments of `listen`.
 #[derive(Debug, Args)]
@@ -126,10 +127,7 @@ enum SignatureCheck {
 
 impl SignatureVerifier {
     fn new(named: &[String], fallback: &[Contact]) -> anyhow::Result<Self> {
-        let of_fallback = fallback.iter().filter_map(|contact| match &contact.endpoint {
-            Endpoint::Webhook { secret, .. } => Some(secret.reveal()),
-            Endpoint::Email { .. } => None,
-        });
+        let of_fallback = fallback.iter().filter_map(Contact::secret).map(Secret::reveal);
         let mut secrets = Vec::new();
         for text in named.iter().map(String::as_str).chain(of_fallback) {
             // The text of a refused secret is not shown: it may be one that was mistyped.

@@ -15,6 +15,7 @@ pub mod check;
 pub mod check_config;
 pub mod completions;
 pub mod connect;
+pub mod contact;
 pub mod context;
 pub mod deliveries;
 pub mod emit;
@@ -67,6 +68,8 @@ pub enum Verb {
     Emit(emit::EmitArgs),
     /// Set, show, list, remove and import subjects
     Subject(subject::SubjectArgs),
+    /// List, add, remove, mute and unmute the contacts of a subject
+    Contact(contact::ContactArgs),
     /// Show a subject's counts of the day, its limits and alerts
     Usage(usage::UsageArgs),
     /// Ask whether a subject may use something now, as API nodes do
@@ -122,6 +125,7 @@ impl Cli {
             Verb::CheckConfig(args) => check_config::run(args, &context).await,
             Verb::Emit(args) => emit::run(args, &context).await,
             Verb::Subject(args) => subject::run(args, &context).await,
+            Verb::Contact(args) => contact::run(args, &context).await,
             Verb::Usage(args) => usage::run(args, &context).await,
             Verb::Check(args) => check::run(args, &context).await,
             Verb::Alerts(args) => alerts::run(args, &context).await,

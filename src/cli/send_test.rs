@@ -68,6 +68,10 @@ struct TestMessageView<'a> {
     status: Option<u16>,
     duration_ms: u64,
     error: Option<&'a str>,
+    /// Host and port of the other side.
+    peer: Option<&'a str>,
+    /// What the other side said when it refused.
+    reply: Option<&'a str>,
     /// A secret that was made for this message, with which the receiver can check it.
     #[serde(skip_serializing_if = "Option::is_none")]
     webhook_secret: Option<&'a str>,
@@ -259,6 +263,8 @@ impl<'a> TestMessageView<'a> {
             status: outcome.status,
             duration_ms: u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX),
             error: outcome.error.as_deref(),
+            peer: outcome.peer.as_deref(),
+            reply: outcome.reply.as_deref(),
             webhook_secret,
         }
     }
@@ -276,6 +282,8 @@ fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyh
                 ("duration", format!("{} ms", shown.duration_ms)),
             ];
             pairs.extend(shown.error.map(|error| ("error", error.to_owned())));
+            pairs.extend(shown.peer.map(|peer| ("peer", peer.to_owned())));
+            pairs.extend(shown.reply.map(|reply| ("reply", reply.to_owned())));
             pairs.extend(shown.webhook_secret.map(|secret| ("secret", secret.to_owned())));
             output.pairs(&pairs)?;
         }

@@ -4,17 +4,12 @@
 //! that nobody has confirmed counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
 //! to a delivery. Logs what is unreadable by subject, without addresses.
 
-use std::collections::BTreeMap;
-
 use redis::RedisError;
-use serde_json::value::RawValue;
 
+use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use crate::contacts::Contact;
 use crate::types::{ContactId, Keys, Subject, meters};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
-
-/// A contact may not have this id: it is the one under which an alert waits for a contact.
-const RESERVED_ID: &str = "none";
 
 /// Reads contacts of subjects; holds the fallback contacts.
 #[derive(Debug, Clone)]
@@ -33,7 +28,7 @@ pub struct Contacts {
     /// Those that nobody has confirmed: nothing is sent there but what asks for that.
     pub unverified: Vec<ContactId>,
     /// Those that can't. While there are any, a contact that is not found may be one of them.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableContact>,
 }
 
 /// Whose the readable contacts are.
@@ -44,15 +39,6 @@ pub enum Whose {
     Own,
     /// Those of the fallback: the subject has none that could be used.
     Fallback,
-}
-
-/// An element of the `contacts` field, or the whole field, that is no contact.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
-    /// The id it states, if so much can be read.
-    pub id: Option<ContactId>,
-    /// What is wrong with it.
-    pub why: String,
 }
 
 /// Where one contact stands.
@@ -100,7 +86,7 @@ impl ContactBook {
     /// [`ContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it concerns this
     /// subject alone.
     pub async fn contacts_of(&self, client: &RedisClient, subject: &Subject) -> Result<Contacts, ContactsError> {
-        let reply = client.query(redis::cmd("HGET").arg(self.keys.subject(subject)).arg("contacts")).await;
+        let reply = client.query(redis::cmd("HGET").arg(self.keys.subject(subject)).arg(CONTACTS)).await;
         let contacts = match reply {
             Ok(field) => self.judge(field),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
@@ -108,7 +94,7 @@ impl ContactBook {
             }
             Err(source) => return Err(ContactsError { subject: subject.clone(), source }),
         };
-        for Unreadable { id, why } in &contacts.unreadable {
+        for UnreadableContact { id, why } in &contacts.unreadable {
             metrics::counter!(meters::UNREADABLE).increment(1);
             let contact = id.as_ref().map_or("unknown", ContactId::as_str);
             tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is mended");
@@ -127,10 +113,9 @@ impl ContactBook {
 
     /// Pure: the contacts that a stored field means.
     fn judge(&self, field: Option<Vec<u8>>) -> Contacts {
-        let own = match field.as_deref().filter(|json| !json.is_empty()).map(serde_json::from_slice::<Vec<&RawValue>>) {
-            None => Contacts::default(),
-            Some(Ok(elements)) => Contacts::of(&elements),
-            Some(Err(error)) => Contacts::broken(&format!("contacts is not a JSON array: {}", place(&error))),
+        let own = match ContactArray::parse(field.as_deref().unwrap_or_default()) {
+            Ok(array) => Contacts::of(&array),
+            Err(error) => Contacts::broken(&error.to_string()),
         };
         match own.readable.is_empty() && own.unreadable.is_empty() {
             true => Contacts { of: Whose::Fallback, readable: self.fallback.clone(), ..own },
@@ -146,47 +131,30 @@ impl Contacts {
         if let Some(contact) = self.readable.iter().find(|contact| contact.id == *id) {
             return Found::Contact(contact.clone());
         }
-        let maybe_it = |unreadable: &Unreadable| unreadable.id.as_ref().is_none_or(|stated| stated == id);
+        let maybe_it = |unreadable: &UnreadableContact| unreadable.id.as_ref().is_none_or(|stated| stated == id);
         if self.unreadable.iter().any(maybe_it) { Found::Unreadable } else { Found::Removed }
     }
 
-    fn of(elements: &[&RawValue]) -> Self {
+    fn of(array: &ContactArray) -> Self {
         let mut contacts = Self::default();
-        for element in elements {
-            match Contact::of_element(element) {
-                Ok(contact) if contact.verified => contacts.readable.push(with_free_id(contact)),
-                Ok(contact) => contacts.unverified.push(with_free_id(contact).id),
-                Err(error) => {
-                    let id = stated_id(element);
-                    let is_object = element.get().starts_with('{');
-                    let why = if is_object { error.to_string() } else { "not an object".to_owned() };
-                    contacts.unreadable.push(Unreadable { id, why });
-                }
+        for element in array.read() {
+            match element.map(|stored| with_free_id(stored.contact)) {
+                Ok(contact) if contact.verified => contacts.readable.push(contact),
+                Ok(contact) => contacts.unverified.push(contact.id),
+                Err(unreadable) => contacts.unreadable.push(unreadable),
             }
         }
         contacts
     }
 
     fn broken(why: &str) -> Self {
-        Self { unreadable: vec![Unreadable { id: None, why: why.to_owned() }], ..Self::default() }
+        Self { unreadable: vec![UnreadableContact { id: None, why: why.to_owned() }], ..Self::default() }
     }
-}
-
-/// The id that an element says it has, whatever else it says.
-fn stated_id(element: &RawValue) -> Option<ContactId> {
-    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(element.get()).ok()?;
-    let id: String = serde_json::from_str(fields.get("id")?.get()).ok()?;
-    (!id.is_empty()).then(|| ContactId::from_stored(&id))
-}
-
-/// The error's kind and place without the text around it, which may hold an address or a secret.
-fn place(error: &serde_json::Error) -> String {
-    format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column()).to_lowercase()
 }
 
 /// A contact that took the reserved id gets the one derived from its address.
 fn with_free_id(mut contact: Contact) -> Contact {
-    if contact.id.as_str() == RESERVED_ID {
+    if contact.id.as_str() == Contact::RESERVED_ID {
         contact.id = contact.derived_id();
     }
     contact

@@ -73,6 +73,9 @@ pub struct Contact {
 }
 
 impl Contact {
+    /// A contact may not have this id: it is the one under which an alert waits for a contact.
+    pub const RESERVED_ID: &'static str = "none";
+
     /// An e-mail contact with the id derived from its address.
     #[must_use]
     pub fn email(address: &str) -> Self {
@@ -118,6 +121,12 @@ impl Contact {
     #[must_use]
     pub const fn secret(&self) -> Option<&Secret> {
         self.endpoint.secret()
+    }
+
+    /// Whether both reach the same address on the same channel.
+    #[must_use]
+    pub fn has_same_address(&self, other: &Self) -> bool {
+        (self.channel(), self.place()) == (other.channel(), other.place())
     }
 
     /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent through, and where a

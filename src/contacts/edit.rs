@@ -1,90 +1,17 @@
 //! What an edit of a subject's stored contacts may do. Pure.
 //!
-//! [`ContactArray`] keeps each element of the stored JSON array as text and writes only the fields that an edit changes: the platform
-//! may keep notes of its own beside them, and an element that can't be read stays as it is. Every writer of contacts (the HTTP API,
-//! the command line) edits through this file and stores the result with [`super::store::edit_contacts`].
+//! An edit writes only the fields that it changes: the platform may keep notes of its own beside them, and an element that can't be read
+//! stays as it is. Every writer of contacts (the HTTP API, the command line) edits through this file and stores the result with
+//! [`super::store::edit_contacts`].
 
-use serde::Serialize;
-use serde_json::value::RawValue;
-
-use super::element::ElementFields;
-use super::{Contact, Endpoint};
+use super::Contact;
+use super::array::{ConsentId, ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
 use crate::types::ContactId;
-use crate::types::alert::digest_of;
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;
 
-/// The field that says whether somebody at the address has agreed. An element without it was written by the operator.
-const VERIFIED: &str = "verified";
-/// The field that tells an unverified contact from one of the same address that was removed before: a code that was sent for that
-/// one does not verify this one. The field stays once the contact is verified.
-const NONCE: &str = "nonce";
 const MUTED: &str = "muted";
-
-/// The stored contacts of one subject, as they are edited.
-#[derive(Debug)]
-pub struct ContactArray {
-    elements: Vec<Box<RawValue>>,
-    is_changed: bool,
-}
-
-/// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the stored contacts are not a JSON array")]
-pub struct NotAnArray;
-
-/// An element that can be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredContact {
-    /// The contact.
-    pub contact: Contact,
-    /// Who added it.
-    pub origin: ContactOrigin,
-    /// What consent for this contact refers to. Another address, another secret or another addition has another one.
-    pub consent: ConsentId,
-    position: usize,
-}
-
-/// Who added a contact, or edits one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContactOrigin {
-    /// The operator: by command line, or directly in Redis. Its contacts need no consent.
-    Operator,
-    /// The subject's own side, through the API.
-    Subject,
-}
-
-/// Identifies what somebody consents to: one endpoint, as it was added one time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConsentId(String);
-
-impl ConsentId {
-    /// Takes an id that was stored.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn of(endpoint: &Endpoint, nonce: &str) -> Self {
-        let (channel, address) = (endpoint.channel().as_str(), endpoint.address());
-        let endpoint = match endpoint.secret() {
-            None => digest_of(&[channel, address]),
-            Some(secret) => digest_of(&[channel, address, secret.reveal()]),
-        };
-        Self(format!("{endpoint}.{nonce}"))
-    }
-
-    fn is_of_same_endpoint(&self, other: &Self) -> bool {
-        self.0.split_once('.').map(|(endpoint, _)| endpoint) == other.0.split_once('.').map(|(endpoint, _)| endpoint)
-    }
-}
 
 /// Why a contact was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -169,63 +96,7 @@ pub struct MergeReport {
 }
 
 impl ContactArray {
-    /// Reads the stored field; empty for a subject without contacts.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAnArray`].
-    pub fn parse(stored: &[u8]) -> Result<Self, NotAnArray> {
-        if stored.is_empty() {
-            return Ok(Self { elements: Vec::new(), is_changed: false });
-        }
-        let elements = serde_json::from_slice(stored).map_err(|_| NotAnArray)?;
-        Ok(Self { elements, is_changed: false })
-    }
-
-    /// Whether an edit has changed anything.
-    #[must_use]
-    pub const fn is_changed(&self) -> bool {
-        self.is_changed
-    }
-
-    /// The field's new value; empty where no element is left.
-    #[must_use]
-    pub fn to_stored(&self) -> String {
-        if self.elements.is_empty() {
-            return String::new();
-        }
-        serde_json::to_string(&self.elements).expect("what was read from JSON is JSON")
-    }
-
-    /// The contacts that can be read, in their stored order.
-    #[must_use]
-    pub fn contacts(&self) -> Vec<StoredContact> {
-        let read = |(position, element): (usize, &RawValue)| {
-            let contact = Contact::of_element(element).ok()?;
-            let fields = ElementFields::of(element)?;
-            let consent = ConsentId::of(&contact.endpoint, &fields.text(NONCE).unwrap_or_default());
-            let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
-            Some(StoredContact { contact, origin, consent, position })
-        };
-        self.elements.iter().map(AsRef::as_ref).enumerate().filter_map(read).collect()
-    }
-
-    /// How many elements can't be read.
-    #[must_use]
-    pub fn unreadable(&self) -> usize {
-        self.elements.len() - self.contacts().len()
-    }
-
-    /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id, the unverified one.
-    #[must_use]
-    pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
-        self.contacts()
-            .into_iter()
-            .filter(|stored| stored.contact.id == *id)
-            .min_by_key(|stored| stored.contact.verified)
-    }
-
-    /// Adds a contact, unverified whatever it says, and returns the id that it is stored under. The nonce is a new one for each call.
+    /// Adds a contact, unverified whatever it says, and returns it as it is stored. The nonce is a new one for each call.
     ///
     /// A webhook whose URL is there with another secret needs a consent for that secret: an unverified one takes it at once, beside a
     /// verified one it stands as a second element until its receiver has confirmed it, so that no alert is lost meanwhile.
@@ -233,16 +104,16 @@ impl ContactArray {
     /// # Errors
     ///
     /// [`AddContactError`]; nothing is changed then.
-    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<ContactId, AddContactError> {
+    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<StoredContact, AddContactError> {
         let mut same_address = self.contacts();
-        same_address.retain(|other| has_same_address(&other.contact, contact));
-        if let Some(other) = same_address.iter().find(|other| has_same_secret(&other.contact, contact)) {
+        same_address.retain(|other| other.contact.has_same_address(contact));
+        if let Some(other) = same_address.iter().find(|other| other.contact.secret() == contact.secret()) {
             return Err(AddContactError::Exists(Box::new(other.contact.clone())));
         }
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
             self.set_secret(other.position, contact);
             self.set(other.position, NONCE, &nonce);
-            return Ok(other.contact.id.clone());
+            return Ok(self.at(other.position));
         }
         if self.elements.len() >= CONTACTS_MAX {
             return Err(AddContactError::Full);
@@ -250,7 +121,12 @@ impl ContactArray {
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
-        Ok(unverified.id)
+        Ok(self.at(self.elements.len() - 1))
+    }
+
+    fn at(&self, position: usize) -> StoredContact {
+        let written = self.contacts().into_iter().find(|stored| stored.position == position);
+        written.expect("a contact that was just written can be read")
     }
 
     /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
@@ -264,7 +140,7 @@ impl ContactArray {
             return if is_verified { VerifyOutcome::AlreadyVerified } else { VerifyOutcome::Outdated };
         };
         let is_replaced =
-            |other: &&StoredContact| other.contact.verified && has_same_address(&other.contact, &asked.contact);
+            |other: &&StoredContact| other.contact.verified && other.contact.has_same_address(&asked.contact);
         match contacts.iter().find(is_replaced) {
             Some(replaced) => {
                 self.set_secret(replaced.position, &asked.contact);
@@ -286,7 +162,7 @@ impl ContactArray {
         }
         let named: Vec<&StoredContact> = with_id.into_iter().filter(|stored| may_remove(stored)).collect();
         let of_address = |stored: &&StoredContact| {
-            may_remove(stored) && named.iter().any(|named| has_same_address(&named.contact, &stored.contact))
+            may_remove(stored) && named.iter().any(|named| named.contact.has_same_address(&stored.contact))
         };
         let removed: Vec<&StoredContact> = contacts.iter().filter(of_address).collect();
         if removed.is_empty() {
@@ -323,7 +199,7 @@ impl ContactArray {
         let mut named_positions = Vec::new();
         let mut added = Vec::new();
         for NamedContact { contact, secret } in named {
-            let of_address = stored.iter().filter(|other| has_same_address(&other.contact, contact));
+            let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
             // Among several of one address, the one that signs alerts today.
             let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !can_sign(&other.contact)))
             else {
@@ -333,7 +209,7 @@ impl ContactArray {
             named_positions.push(found.position);
             if *secret == SecretSource::Generated && can_sign(&found.contact) {
                 report.kept_secrets.push(found.contact.clone());
-            } else if !has_same_secret(&found.contact, contact) {
+            } else if found.contact.secret() != contact.secret() {
                 self.set_secret(found.position, contact);
             }
             if !found.contact.verified {
@@ -351,31 +227,6 @@ impl ContactArray {
         self.is_changed |= self.elements.len() != before;
         added.into_iter().for_each(|contact| self.push(contact));
         report
-    }
-
-    fn push(&mut self, contact: &Contact) {
-        let text = serde_json::to_string(contact).expect("a contact is strings and booleans");
-        self.elements.push(RawValue::from_string(text).expect("serde_json writes JSON"));
-        self.is_changed = true;
-    }
-
-    fn remove_element(&mut self, position: usize) {
-        self.elements.remove(position);
-        self.is_changed = true;
-    }
-
-    fn set_secret(&mut self, position: usize, contact: &Contact) {
-        if let Some(secret) = contact.secret() {
-            self.set(position, "secret", &secret.reveal());
-        }
-    }
-
-    fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
-        let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
-        fields.set(name, value);
-        let element = fields.to_json();
-        self.is_changed |= element.get() != self.elements[position].get();
-        self.elements[position] = element;
     }
 }
 
@@ -396,18 +247,6 @@ impl MergeReport {
             _ => {}
         }
         stays
-    }
-}
-
-fn has_same_address(one: &Contact, other: &Contact) -> bool {
-    (one.channel(), one.place()) == (other.channel(), other.place())
-}
-
-/// Of two contacts of one address.
-fn has_same_secret(one: &Contact, other: &Contact) -> bool {
-    match (one.secret(), other.secret()) {
-        (Some(one), Some(other)) => one == other,
-        _ => true,
     }
 }
 
@@ -577,7 +416,7 @@ mod tests {
             assert_eq!(verify(stored, &consent(&asked)).0, VerifyOutcome::Outdated, "{stored}");
         }
         for broken in ["{", "{}", "[", "1"] {
-            assert_eq!(ContactArray::parse(broken.as_bytes()).expect_err(broken), NotAnArray);
+            assert!(ContactArray::parse(broken.as_bytes()).is_err(), "{broken}");
         }
     }
 
@@ -693,10 +532,7 @@ mod tests {
     }
 
     fn secret_of(contact: &Contact) -> &str {
-        match &contact.endpoint {
-            Endpoint::Webhook { secret, .. } => secret.reveal(),
-            Endpoint::Email { .. } => "",
-        }
+        contact.secret().map_or("", Secret::reveal)
     }
 
     fn named(contact: Contact, secret: SecretSource) -> NamedContact {

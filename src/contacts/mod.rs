@@ -1,17 +1,20 @@
 //! Who is reached: the model of a contact, its stored form, and what an edit may do.
 //!
-//! Read next: [`contact`], the model; [`book`], which finds the contacts of a subject; [`edit`], what may be changed.
+//! Read next: [`contact`], the model; [`array`], its stored form; [`book`], which finds the contacts of a subject; [`edit`], what may be
+//! changed.
 
+pub mod array;
 pub mod book;
 pub mod config;
 pub mod contact;
 pub mod edit;
 mod element;
 mod mask;
+pub mod select;
 pub mod store;
-pub mod stored;
 
+pub use array::{ConsentId, ContactArray, ContactOrigin};
 pub use config::FallbackConfig;
 pub use contact::{Contact, ContactError, Endpoint};
-pub use edit::{CONTACTS_MAX, ConsentId, ContactArray, ContactOrigin};
+pub use edit::CONTACTS_MAX;
 pub use mask::masked_contact;

@@ -7,8 +7,7 @@ use std::sync::LazyLock;
 
 use redis::{Pipeline, RedisError, RedisResult};
 
-use super::edit::{ContactArray, NotAnArray};
-use super::stored;
+use super::array::{CONTACTS, ContactArray, NotAnArray};
 use crate::types::{Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
@@ -92,8 +91,8 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
         let call = SCRIPT.call().key(keys.subject(subject)).arg(read);
         let call = match array.to_stored() {
             // A subject that has nothing else is then unknown again.
-            nothing if nothing.is_empty() => call.arg(0).arg(stored::CONTACTS),
-            contacts => call.arg(1).arg(stored::CONTACTS).arg(contacts),
+            nothing if nothing.is_empty() => call.arg(0).arg(CONTACTS),
+            contacts => call.arg(1).arg(CONTACTS).arg(contacts),
         };
         let answer: String = call.run(client).await.map_err(EditContactsError::from)?;
         if answer == "written" {
@@ -105,6 +104,6 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
 
 async fn read_field(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<u8>> {
     let mut command = redis::cmd("HGET");
-    command.arg(keys.subject(subject)).arg(stored::CONTACTS);
+    command.arg(keys.subject(subject)).arg(CONTACTS);
     Ok(client.query::<Option<Vec<u8>>>(&command).await?.unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 
 use crate::channels::webhook::secret;
 use crate::contacts::Contact;
-use crate::contacts::stored::CONTACTS;
+use crate::contacts::array::CONTACTS;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, THRESHOLDS, TIMEZONE};
 use crate::terminal::hint;
 use crate::types::{AlertId, Day, DaySpan, Metric, Percent, Subject, Units, UnixMs};

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
-use super::query::server_time;
+use super::server_clock::server_time;
 use crate::types::{DeliveryId, DeliveryState, Keys};
 use crate::wire::{RedisClient, Script};
 

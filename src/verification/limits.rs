@@ -41,7 +41,9 @@ impl VerificationLimits {
         client: &RedisClient,
         contact: &Contact,
     ) -> RedisResult<ExpiringSetDecision> {
-        let key = self.keys.verify_requests(&digest_of(&[&counted_address(contact)]));
+        // Nearly every mail server ignores case: a change of case asks the same person.
+        let address = contact.place().to_lowercase();
+        let key = self.keys.verify_requests(&digest_of(&[contact.channel().as_str(), &address]));
         self.requests.add(client, &key, &nonce(), self.request_window).await
     }
 
@@ -49,9 +51,4 @@ impl VerificationLimits {
     pub(super) async fn count_guess(&self, client: &RedisClient, code_nonce: &str) -> RedisResult<ExpiringSetDecision> {
         self.guesses.add(client, &self.keys.verify_guesses(code_nonce), &nonce(), self.code_lifetime).await
     }
-}
-
-/// One address, whichever subject it belongs to.
-fn counted_address(contact: &Contact) -> String {
-    format!("{}:{}", contact.channel().as_str(), contact.counted_address())
 }

@@ -1,21 +1,21 @@
 //! Consent of the owner of an address, before a contact that the subject's own side added gets alerts.
 //!
 //! Such a contact is stored with `"verified": false` and gets nothing but a verification: a mail with a code and a confirm link, or a
-//! signed challenge that a webhook's receiver has to echo. Owns codes and links, of which Redis holds only digests, and the limits on
+//! signed challenge that a webhook's receiver has to echo. It is a delivery of the outbox, which draws code and link for each attempt
+//! ([`messages`]). Owns codes and links, of which Redis holds only digests, and the limits on
 //! requests and guesses. Never learns who is calling: the API checks its token. Read next: [`service`], what can be asked for.
 
 mod code;
 pub mod config;
 mod confirm_link;
 mod limits;
-pub mod messenger;
+mod messages;
 pub mod service;
 
 use crate::types::{ContactId, Subject, meters};
 
 pub use code::CODE_DIGITS;
 pub use config::VerificationConfig;
-pub use messenger::{Messenger, MessengerParts};
 pub use service::{ConfirmOutcome, VerificationError, VerificationParts, VerificationService};
 
 /// A contact of a subject.

@@ -8,21 +8,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisError;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
+use url::Url;
 
 use super::code::{self, CodeHolder};
 use super::confirm_link::{self, ConfirmTarget};
 use super::limits::VerificationLimits;
 use super::{ContactRef, VerificationConfig, VerificationEvent};
-use crate::contacts::edit::{AddContactError, RemoveOutcome, StoredContact, VerifyOutcome};
+use crate::contacts::array::StoredContact;
+use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{ConsentId, Contact, ContactArray, ContactOrigin};
+use crate::outbox::{NewDelivery, OutboxError, enqueue};
 use crate::throttle::{ExpiringSetDecision, TooManyMembers};
-use crate::types::{ContactId, Keys, Subject, nonce};
+use crate::types::{ContactId, Keys, Notification, Subject, UnixMs, VerificationRequest, nonce};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
-/// Messages that wait to be sent. More than that are asked for only when something is wrong.
-const WAITING_MAX: usize = 256;
 /// A caller must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -31,7 +32,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub struct VerificationService {
     parts: VerificationParts,
     limits: VerificationLimits,
-    messages: mpsc::Sender<ContactRef>,
 }
 
 /// What the service needs.
@@ -43,6 +43,10 @@ pub struct VerificationParts {
     pub keys: Keys,
     /// How often and how long.
     pub config: VerificationConfig,
+    /// Where confirm links lead to; without it mails have none.
+    pub public_url: Option<Url>,
+    /// Notified of each delivery.
+    pub new_deliveries: Arc<Notify>,
 }
 
 /// Why something was not done. Nothing was changed, unless the variant says otherwise.
@@ -51,6 +55,9 @@ pub enum VerificationError {
     /// Redis failed. A change may have been written; no message is sent.
     #[error("redis")]
     Redis(#[from] RedisError),
+    /// The delivery of the message could not be made.
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
     /// Redis does not answer.
     #[error("redis does not answer")]
     Unreachable,
@@ -60,9 +67,6 @@ pub enum VerificationError {
         /// When the next request is allowed.
         retry_after: Duration,
     },
-    /// Too many messages wait, or the daemon is ending.
-    #[error("too many messages wait to be sent")]
-    Busy,
     /// The contact could not be added.
     #[error(transparent)]
     NotAdded(#[from] AddContactError),
@@ -98,15 +102,18 @@ pub enum ConfirmOutcome {
 }
 
 impl VerificationService {
-    /// Creates the service and the queue that its sender consumes.
+    /// Creates the service. Connects nowhere.
     ///
     /// # Errors
     ///
     /// [`TooManyMembers`] for more requests than can be counted.
-    pub fn new(parts: VerificationParts) -> Result<(Self, mpsc::Receiver<ContactRef>), TooManyMembers> {
-        let (messages, queue) = mpsc::channel(WAITING_MAX);
+    pub fn new(parts: VerificationParts) -> Result<Self, TooManyMembers> {
         let limits = VerificationLimits::new(&parts.keys, &parts.config)?;
-        Ok((Self { parts, limits, messages }, queue))
+        Ok(Self { parts, limits })
+    }
+
+    pub(super) const fn parts(&self) -> &VerificationParts {
+        &self.parts
     }
 
     /// The contacts of a subject that can be read.
@@ -125,18 +132,18 @@ impl VerificationService {
     ///
     /// [`VerificationError`]. When Redis fails, the contact may be there, and nobody has been asked.
     pub async fn add(&self, subject: Subject, contact: &Contact) -> Result<ContactId, VerificationError> {
-        let place = self.messages.try_reserve().map_err(|_| VerificationError::Busy)?;
         let VerificationParts { client, keys, .. } = &self.parts;
-        let contact = within_timeout(async {
+        within_timeout(async {
             let nonce = nonce();
             // Judged before the request is counted, and again with what is stored then.
             read_contacts(client, keys, &subject).await?.add(contact, &nonce)?;
             self.count_request(contact).await?;
-            edit_contacts(client, keys, &subject, |array| Ok::<_, VerificationError>(array.add(contact, &nonce)?)).await
+            let add = |array: &mut ContactArray| Ok::<_, VerificationError>(array.add(contact, &nonce)?);
+            let added = edit_contacts(client, keys, &subject, add).await?;
+            self.enqueue(subject, &added).await?;
+            Ok(added.contact.id)
         })
-        .await?;
-        place.send(ContactRef { subject, contact: contact.clone() });
-        Ok(contact)
+        .await
     }
 
     /// Removes a contact that was added here, verified or not. What was sent to its address verifies nothing afterwards, not even if it
@@ -163,14 +170,12 @@ impl VerificationService {
     ///
     /// [`VerificationError`]
     pub async fn request(&self, contact: ContactRef) -> Result<(), VerificationError> {
-        let place = self.messages.try_reserve().map_err(|_| VerificationError::Busy)?;
         within_timeout(async {
             let unverified = self.unverified(&contact).await?;
-            self.count_request(&unverified.contact).await
+            self.count_request(&unverified.contact).await?;
+            self.enqueue(contact.subject, &unverified).await
         })
-        .await?;
-        place.send(contact);
-        Ok(())
+        .await
     }
 
     /// Verifies a contact by the code that was sent to it.
@@ -246,6 +251,27 @@ impl VerificationService {
         if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }
     }
 
+    /// Makes the delivery that asks the contact's address.
+    async fn enqueue(&self, subject: Subject, unverified: &StoredContact) -> Result<(), VerificationError> {
+        let VerificationParts { client, keys, config, new_deliveries, .. } = &self.parts;
+        let StoredContact { contact, consent, .. } = unverified;
+        let (seconds, micros): (i64, i64) = client.query(&redis::cmd("TIME")).await?;
+        let requested_at_ms = UnixMs(seconds * 1000 + micros / 1000);
+        let lifetime_ms = i64::try_from(config.lifetime.as_millis()).unwrap_or(i64::MAX);
+        let notification = Notification::Verification(VerificationRequest {
+            id: format!("verification_{}", nonce()),
+            subject,
+            contact: contact.id.clone(),
+            consent: consent.as_str().to_owned(),
+            requested_at_ms,
+            expires_at_ms: requested_at_ms.plus(lifetime_ms),
+        });
+        let delivery = NewDelivery { notification: &notification, channel: contact.channel(), contact: &contact.id };
+        enqueue(client, keys, delivery).await?;
+        new_deliveries.notify_one();
+        Ok(())
+    }
+
     async fn count_request(&self, contact: &Contact) -> Result<(), VerificationError> {
         match self.limits.count_request(&self.parts.client, contact).await? {
             ExpiringSetDecision::Added { .. } => Ok(()),
@@ -267,7 +293,7 @@ pub(super) async fn consent(
     edit_contacts(client, keys, subject, |array| Ok(array.verify(consent))).await
 }
 
-fn record(contact: &ContactRef, event: VerificationEvent) {
+pub(super) fn record(contact: &ContactRef, event: VerificationEvent) {
     event.count();
     let ContactRef { subject, contact } = contact;
     match event {

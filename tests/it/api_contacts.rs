@@ -113,6 +113,23 @@ async fn a_contact_with_an_id_of_the_platforms_own_is_verified_under_it() {
     api.daemon.drain().await;
 }
 
+/// A contact that is there although its message could not be queued must be asked when somebody tries again.
+#[tokio::test]
+async fn an_add_whose_message_was_not_queued_is_told_and_can_be_asked_again() {
+    let mut api = ContactsApi::start().await;
+    let deliveries = api.outbox.keys.deliveries();
+    let () = api.outbox.run("SET", &[deliveries.as_str(), "no set"]).await;
+    let new = json!({"channel": "email", "address": "new@b.test"});
+    api.try_add("alice", &new).await.expect_problem(503, "Redis");
+    let _: u64 = api.outbox.run("DEL", &deliveries).await;
+    let there = api.try_add("alice", &new).await;
+    there.expect_problem(409, "waits for its verification");
+    let id = there.json()["contact"].as_str().expect("an id").to_owned();
+    assert_eq!(api.request_verification("alice", &id).await.status, 202);
+    assert_eq!(api.next_verification().await.to, "new@b.test");
+    api.daemon.drain().await;
+}
+
 /// Redis that is full is not Redis that is away: who reads the answer has to look elsewhere.
 #[tokio::test]
 async fn a_full_redis_is_told_as_such() {
@@ -155,7 +172,8 @@ async fn alerts_that_wait_for_a_contact_which_was_removed_are_not_sent() {
     }
     let totals = eventually("all delivered", || async {
         let totals = api.outbox.assert_balanced().await;
-        (totals.delivered == 3).then_some(totals)
+        // One of them asked for the confirmation.
+        (totals.delivered == 4).then_some(totals)
     })
     .await;
     assert_eq!((totals.raised, totals.cancelled, totals.pending), (3, 3, 0), "{totals:?}");

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::support::api::Answer;
 use crate::support::contacts_api::{ContactsApi, VerificationMail, wrong};
+use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::subject;
 use nix::sys::signal::Signal;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Phase, Reply, Times};
-use quotabell::types::Keys;
+use quotabell::types::{Channel, DeliveryId, Keys};
 use serde_json::{Value, json};
 
 /// The whole promise: nothing before consent, and afterwards also what had been waiting.
@@ -384,16 +385,84 @@ async fn what_is_no_code_costs_no_guess() {
     api.daemon.drain().await;
 }
 
-/// A mail server that is down for a moment must cost no more than another request.
+/// Whoever is told that a message is on its way must get it, although the mail server refuses it for a moment.
 #[tokio::test]
-async fn a_mail_that_could_not_be_sent_can_be_asked_for_again() {
-    let mut api = ContactsApi::start().await;
+async fn a_verification_is_tried_again_until_it_arrives_or_expires() {
+    let later = |setup: DaemonSetup| {
+        let setup = setup.env("QUOTABELL__RETRY__FIRST", "30s").env("QUOTABELL__RETRY__MAX_INTERVAL", "30s");
+        setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")
+    };
+    let mut api = ContactsApi::start_with(later).await;
     api.mailbox.program(Phase::Rcpt, Reply::Say("451 later"), Times::Once);
     let id = api.add_email("alice", "alice@b.test").await;
     api.counted("failed", 1).await;
     assert!(!api.daemon.has_said("alice@b.test"), "the log names the address");
-    assert_eq!(api.request_verification("alice", &id).await.status, 202);
+    api.make_all_due().await;
     let mail = api.next_verification().await;
     assert_eq!(api.submit_code("alice", &id, &mail.code).await.status, 200);
+    api.ended("delivered", 1).await;
+
+    // Nobody waits for it any more.
+    api.mailbox.program(Phase::Rcpt, Reply::Say("451 later"), Times::Once);
+    api.add_email("bob", "bob@b.test").await;
+    api.counted("failed", 2).await;
+    let due: Vec<String> = api.outbox.run("ZRANGE", &[api.outbox.keys.due().as_str(), "0", "-1"]).await;
+    let key = api.outbox.keys.delivery(&DeliveryId::from_stored(&due[0]));
+    let request: String = api.outbox.run("HGET", &[key.as_str(), "verification"]).await;
+    let mut request: Value = serde_json::from_str(&request).expect("JSON");
+    let lifetime_ms = request["expires_at_ms"].as_i64().expect("ms") - request["requested_at_ms"].as_i64().expect("ms");
+    assert_eq!(lifetime_ms, 600_000, "verification.lifetime");
+    request["expires_at_ms"] = json!(request["requested_at_ms"]);
+    let _: u64 = api.outbox.run("HSET", &[key.as_str(), "verification", &request.to_string()]).await;
+    api.make_all_due().await;
+    api.ended("expired", 1).await;
+
+    // A mailbox that is refused for good is not tried again.
+    api.mailbox.program(Phase::Rcpt, Reply::Say("550 nobody"), Times::Once);
+    api.add_email("carol", "nobody@b.test").await;
+    api.ended("dead", 1).await;
+    api.nothing_else_was_sent().await;
+    api.outbox.assert_balanced().await;
+    api.daemon.drain().await;
+}
+
+/// What was accepted must not be lost with the daemon that accepted it.
+#[tokio::test]
+async fn a_verification_survives_the_daemon_that_accepted_it() {
+    let one_a_minute = |setup: DaemonSetup| setup.env("QUOTABELL__EMAIL__PER_MINUTE", "1");
+    let mut api = ContactsApi::start_with(one_a_minute).await;
+    api.add_email("alice", "alice@b.test").await;
+    api.next_verification().await;
+    let id = api.add_email("bob", "bob@b.test").await;
+    api.counted("throttled", 1).await;
+    let mut api = api.restart_after_kill(|setup| setup).await;
+    api.make_all_due().await;
+    let mail = api.next_verification().await;
+    assert_eq!(mail.to, "bob@b.test");
+    assert_eq!(api.submit_code("bob", &id, &mail.code).await.status, 200);
+    api.daemon.drain().await;
+}
+
+/// A message that nobody needs any more must not leave: the contact was removed, verified, or is another one now.
+#[tokio::test]
+async fn a_verification_that_became_void_is_cancelled() {
+    let one_a_minute = |setup: DaemonSetup| setup.env("QUOTABELL__EMAIL__PER_MINUTE", "1");
+    let mut api = ContactsApi::start_with(one_a_minute).await;
+    let verified = api.add_email("alice", "alice@b.test").await;
+    let mail = api.next_verification().await;
+    assert_eq!(api.request_verification("alice", &verified).await.status, 202);
+    let removed = api.add_email("bob", "bob@b.test").await;
+    let moved = api.add_email("carol", "carol@b.test").await;
+    api.counted("throttled", 3).await;
+
+    assert_eq!(api.submit_code("alice", &verified, &mail.code).await.status, 200);
+    api.remove_existing("bob", &removed).await;
+    let evil = format!(r#"[{{"id":"{moved}","channel":"email","address":"evil@b.test","verified":false}}]"#);
+    api.outbox.set_contacts(&subject("carol"), &evil).await;
+    let _: u64 = api.outbox.run("DEL", api.outbox.keys.cap(Channel::Email, None)).await;
+    api.make_all_due().await;
+    api.ended("cancelled", 3).await;
+    api.nothing_else_was_sent().await;
+    api.outbox.assert_balanced().await;
     api.daemon.drain().await;
 }

@@ -9,11 +9,10 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::contacts::stored::write_contacts;
 use quotabell::contacts::{Contact, Endpoint};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::{Settlement, settle};
-use quotabell::types::{Alert, AlertId, Class, Day, DaySpan, DeliveryId, Keys, UnixMs, keys};
+use quotabell::types::{Alert, AlertId, Class, Day, DaySpan, DeliveryId, Keys, Outcome, UnixMs, keys};
 use quotabell::wire::RedisClient;
 use serde_json::{Value, json};
 
@@ -525,11 +524,13 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     let expected = |address: Value, status: &str| json!({"id": contact.id, "address": address, "status": status});
     assert_eq!(shown(), expected(Value::Null, "removed"));
     for (muted, status) in [(false, "current"), (true, "muted")] {
-        let stored = write_contacts(&[Contact { muted, ..contact.clone() }]);
+        let stored = serde_json::to_string(&[Contact { muted, ..contact.clone() }]).expect("JSON");
         outbox.set_contacts(&alice, &stored).await;
         assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
     }
-    outbox.set_contacts(&alice, &write_contacts(&[Contact { verified: false, ..contact.clone() }])).await;
+    outbox
+        .set_contacts(&alice, &serde_json::to_string(&[Contact { verified: false, ..contact.clone() }]).expect("JSON"))
+        .await;
     assert_eq!(shown()["status"], "unverified");
     outbox.set_contacts(&alice, "[[]").await;
     assert_eq!(shown(), expected(Value::Null, "unreadable"));
@@ -538,6 +539,49 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     let listed = run(&outbox.server, "deliveries list --channel none --json").expect_json();
     let detail = run(&outbox.server, &format!("deliveries show --json {}", ids(&listed)[0])).expect_json();
     assert_eq!((&detail[0]["contact"], &detail[0]["alert"]["threshold_percent"]), (&Value::Null, &json!(100)));
+}
+
+/// "HTTP 550" alone sends the operator to the mail server's log; what was said there is enough.
+#[tokio::test]
+async fn what_the_other_side_said_is_shown_with_the_attempt() {
+    let outbox = Outbox::start();
+    outbox.fan_out_new(&alert(&subject("alice"), 80), &[email("a")]).await;
+    let leased = outbox.lease_one("t", LONG).await;
+    let refused = Outcome {
+        reply: Some("5.1.1 no such user".to_owned()),
+        peer: Some("mail.test:25".to_owned()),
+        ..outcome(Class::Permanent)
+    };
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Dead(refused)).await.expect("settles");
+    let shown = run(&outbox.server, &format!("deliveries show {}", leased.id)).expect_done();
+    assert!(shown.contains("\npeer   mail.test:25\nreply  5.1.1 no such user\n"), "{shown}");
+    let shown = run(&outbox.server, &format!("deliveries show --json {}", leased.id)).expect_json();
+    let attempt = &shown[0]["attempt_log"][0];
+    assert_eq!((&attempt["peer"], &attempt["reply"]), (&json!("mail.test:25"), &json!("5.1.1 no such user")));
+}
+
+/// A delivery without an alert must be listed too, and say what it carries.
+#[tokio::test]
+async fn a_request_for_consent_is_shown_as_what_it_is() {
+    let outbox = Outbox::start();
+    let id = format!("delivery_{}", "ab".repeat(16));
+    let request = json!({
+        "id": "verification_1", "subject": "alice", "contact": "c_1", "consent": "x", "requested_at_ms": 1_000,
+        "expires_at_ms": 2_000,
+    });
+    let hash = outbox.keys.delivery(&DeliveryId::from_stored(&id));
+    let request = request.to_string();
+    let fields = ["type", "verification", "verification", &request, "subject", "alice", "channel", "email"];
+    let () = outbox.run("HSET", [hash.as_str()].into_iter().chain(fields).collect::<Vec<_>>()).await;
+    let fields = ["contact_id", "c_1", "state", "pending", "attempts", "0", "created_at_ms", "1000"];
+    let () = outbox.run("HSET", [hash.as_str()].into_iter().chain(fields).collect::<Vec<_>>()).await;
+    let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1000", &id]).await;
+    let listed = run(&outbox.server, "deliveries list --json").expect_json();
+    assert_eq!((&listed[0]["type"], &listed[0]["alert_id"]), (&json!("verification"), &Value::Null));
+    let shown = run(&outbox.server, "deliveries show --json abab").expect_json();
+    assert_eq!(shown[0]["verification"]["expires_at"], json!("1970-01-01T00:00:02.000Z"));
+    assert_eq!((&shown[0]["alert"], &shown[0]["contact"]["id"]), (&Value::Null, &json!("c_1")));
+    assert!(run(&outbox.server, "deliveries show abab").expect_done().contains("\nverification  verification_1\n"));
 }
 
 /// A mistyped id must not look like a delivery without attempts.

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 30] = [
     "",
     "run",
     "demo",
@@ -18,6 +18,12 @@ const VERBS: [&str; 24] = [
     "subject list",
     "subject remove",
     "subject import",
+    "contact",
+    "contact list",
+    "contact add",
+    "contact remove",
+    "contact mute",
+    "contact unmute",
     "usage",
     "check",
     "alerts",
@@ -47,7 +53,7 @@ fn every_verb_explains_itself() {
 /// An option is learnt from an example.
 #[test]
 fn every_verb_that_does_something_has_examples() {
-    for verb in VERBS.iter().filter(|verb| !["subject", "deliveries"].contains(verb)) {
+    for verb in VERBS.iter().filter(|verb| !["subject", "contact", "deliveries"].contains(verb)) {
         assert!(help(verb).contains("Examples:\n  quotabell") || help(verb).contains("Examples:\n  printf"), "{verb}");
     }
 }
@@ -75,7 +81,7 @@ fn no_sentence_of_the_help_is_broken_by_hand() {
 /// An example is copied: a manual page that fills it into the text joins and breaks its lines.
 #[test]
 fn manual_pages_keep_the_lines_of_examples() {
-    for verb in VERBS.iter().filter(|verb| !["subject", "deliveries"].contains(verb)) {
+    for verb in VERBS.iter().filter(|verb| !["subject", "contact", "deliveries"].contains(verb)) {
         let page = quotabell(["man"].into_iter().chain(verb.split_whitespace())).run().expect_done();
         assert!(!page.contains(".SH EXTRA"), "{verb}");
         let (_, examples) = page.split_once("\n.SH EXAMPLES\n.nf\n").unwrap_or_else(|| panic!("{verb}: {page}"));

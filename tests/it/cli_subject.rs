@@ -183,7 +183,7 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
 fn generated(write: SubjectWrite) -> Vec<GeneratedSecret> {
     match write {
         SubjectWrite::Written(MergedChange { generated, .. }) => generated,
-        SubjectWrite::Conflict | SubjectWrite::NotAnArray => panic!("{write:?}"),
+        SubjectWrite::Conflict | SubjectWrite::Unmergeable(_) => panic!("{write:?}"),
     }
 }
 
@@ -283,7 +283,7 @@ fn contacts_that_are_no_array_are_replaced_only_on_request() {
     assert_eq!((refused.code, stored.as_str()), (2, "[{]"));
     let (refused, stored) = set_contacts(&server, &["--email", "a@b.test"]);
     assert_eq!((refused.code, stored.as_str()), (1, "[{]"));
-    assert!(refused.stderr.contains("are not a JSON array") && refused.stderr.contains("--replace-all-contacts"));
+    assert!(refused.stderr.contains("is not a JSON array") && refused.stderr.contains("--replace-all-contacts"));
     let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--replace-all-contacts"]);
     assert!(stored.contains("a@b.test"), "{stored}");
     let (refused, _) = set_contacts(&server, &["--timezone", "UTC", "--replace-all-contacts"]);

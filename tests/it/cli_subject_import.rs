@@ -177,7 +177,7 @@ fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     let finished = import(&server, folder.path(), text, &[]).run();
     assert_eq!(field(&server, "alice", "contacts"), Some(format!("[{main},{confirmed},7]")));
     assert!(finished.stderr.contains("line 2: warning: kept what can't be read"), "{}", finished.stderr);
-    assert!(finished.stderr.contains("line 3: subject bob: its stored contacts are not a JSON array"));
+    assert!(finished.stderr.contains("line 3: subject bob: its field contacts is not a JSON array"));
     assert_eq!((finished.code, field(&server, "bob", "contacts").as_deref()), (1, Some("[{]")));
     import(&server, folder.path(), text, &["--replace-all-contacts"]).run().expect_done();
     assert_eq!(field(&server, "alice", "contacts"), Some(format!("[{main}]")));

@@ -417,18 +417,22 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     // Contacts that a subject's own side adds: one that is asked by mail, and one that is verified at once.
     let api = Caller::at(([127, 0, 0, 1], port).into()).with_token(token);
     let asked = EchoReceiver::start(Echo::Right).await;
+    let mut asked_by_mail = String::new();
     for contact in [
         json!({"channel": "webhook", "url": asked.url("/hook")}),
         json!({"channel": "email", "address": "office@b.test"}),
     ] {
-        assert_eq!(api.post("/v1/subjects/frank/contacts", &contact).await.status, 202);
+        let answer = api.post("/v1/subjects/frank/contacts", &contact).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+        asked_by_mail = format!("/v1/subjects/frank/contacts/{}", answer.json()["id"].as_str().expect("an id"));
     }
-    for again in [202, 429] {
-        assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verification", &json!({})).await.status, again);
+    for again in [202, 202, 429] {
+        assert_eq!(api.post(&format!("{asked_by_mail}/verification"), &json!({})).await.status, again);
     }
-    assert_eq!(api.post("/v1/subjects/frank/contacts/c_0/verify", &json!({"code": "000000"})).await.status, 403);
+    assert_eq!(api.post(&format!("{asked_by_mail}/verify"), &json!({"code": "000000"})).await.status, 403);
+    assert_eq!(api.get("/v1/subjects/frank/contacts").await.status, 200);
     assert_eq!(api.post("/confirm/nobodys", &json!({})).await.status, 410);
-    for line in [r#"verifications_total{outcome="verified"} 1"#, r#"verifications_total{outcome="sent"} 2"#] {
+    for line in [r#"verifications_total{outcome="verified"} 1"#, r#"verifications_total{outcome="sent"} 4"#] {
         eventually(line, || async { api.get("/metrics").await.text.contains(line).then_some(()) }).await;
     }
 
@@ -453,7 +457,8 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         let output = served.quotabell("operator", arguments).output().await.expect("the verb runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    served.total("delivered", 4).await;
+    // Four alerts, and four questions whether they are wanted.
+    served.total("delivered", 8).await;
     ends_well(daemon).await;
     served.expect_nothing_refused().await;
 }

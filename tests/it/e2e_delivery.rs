@@ -10,8 +10,10 @@ use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
 use quotabell::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::outbox::{DeliveryDetail, ReplayAnswer, replay, show};
+use quotabell::outbox::{ReplayAnswer, replay};
 use quotabell::types::DeliveryId;
+use quotabell::views::DeliveryDetailView;
+use quotabell::views::deliveries::show;
 use tokio_util::sync::CancellationToken;
 
 /// A Redis with a receiver and a mail server for one test.
@@ -69,14 +71,14 @@ impl Town {
     }
 
     /// Waits until this delivery has this state, and reads it with its attempts.
-    async fn ended(&self, id: &DeliveryId, state: &str) -> DeliveryDetail {
+    async fn ended(&self, id: &DeliveryId, state: &str) -> DeliveryDetailView {
         eventually(state, || async { (self.outbox.state(id).await == state).then_some(()) }).await;
-        show(&self.outbox.client, &self.outbox.keys, id).await.expect("redis answers").expect("it is there")
+        show(&self.outbox.client, &self.outbox.keys, &[], id).await.expect("redis answers").expect("it is there")
     }
 }
 
 /// Status and outcome of each attempt, the oldest first.
-fn log_of(detail: &DeliveryDetail) -> Vec<(Option<u16>, &str)> {
+fn log_of(detail: &DeliveryDetailView) -> Vec<(Option<u16>, &str)> {
     detail.attempt_log.iter().map(|attempt| (attempt.status, attempt.outcome.as_str())).collect()
 }
 
@@ -127,7 +129,7 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
         let detail = town.ended(&id, "delivered").await;
         assert_eq!(detail.attempt_log.len(), 1);
         assert_eq!(alert_id(&detail), town_alert(&body, &detail));
-        if detail.view.channel.as_str() == "email" {
+        if detail.delivery.channel.as_str() == "email" {
             assert_eq!(id.as_str(), delivery);
         }
     }
@@ -145,18 +147,18 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
 }
 
 /// The alert's id, computed anew from what the receiver was told.
-fn town_alert<'a>(body: &serde_json::Value, detail: &'a DeliveryDetail) -> &'a str {
+fn town_alert<'a>(body: &serde_json::Value, detail: &'a DeliveryDetailView) -> &'a str {
     let text = |field: &str| body["data"][field].as_str().expect("text").to_owned();
     let percent = quotabell::types::Percent::new(80).expect("legal");
     let metric = text("metric").parse().expect("legal");
     let day = quotabell::types::Day::parse(&text("day")).expect("a day");
     let id = quotabell::types::AlertId::of(&subject(&text("subject")), &metric, percent, day);
-    assert_eq!(Some(&id), detail.view.alert_id.as_ref());
+    assert_eq!(Some(&id), detail.delivery.alert_id.as_ref());
     alert_id(detail)
 }
 
-fn alert_id(detail: &DeliveryDetail) -> &str {
-    detail.view.alert_id.as_ref().expect("an alert").as_str()
+fn alert_id(detail: &DeliveryDetailView) -> &str {
+    detail.delivery.alert_id.as_ref().expect("an alert").as_str()
 }
 
 /// A receiver that is down for a moment gets its alert afterwards, and can tell that it is the same one.
@@ -171,7 +173,7 @@ async fn a_receiver_that_recovers_gets_the_same_alert_and_every_attempt_is_logge
     let id = town.deliveries().await.remove(0);
     let detail = town.ended(&id, "delivered").await;
     assert_eq!(log_of(&detail), [(Some(503), "transient"), (Some(503), "transient"), (Some(204), "delivered")]);
-    let times: Vec<i64> = detail.attempt_log.iter().map(|attempt| attempt.at_ms).collect();
+    let times: Vec<i64> = detail.attempt_log.iter().map(|attempt| attempt.at_ms.0).collect();
     // The delays of the configuration, 50 ms and then 200 ms, less a fifth.
     assert!(times[1] - times[0] >= 40 && times[2] - times[1] >= 160, "{times:?}");
     daemon.drain().await;
@@ -226,7 +228,7 @@ async fn killed_between_crossing_and_delivery_the_next_start_delivers_the_same_i
     let id = town.deliveries().await.remove(0);
     let detail = town.ended(&id, "delivered").await;
     // The first attempt was counted when it was leased; its outcome died with the daemon.
-    assert_eq!((detail.view.attempts, log_of(&detail)), (2, vec![(Some(204), "delivered")]));
+    assert_eq!((detail.delivery.attempts, log_of(&detail)), (2, vec![(Some(204), "delivered")]));
     daemon.drain().await;
     assert!(town.receiver.try_next().is_none());
     assert_eq!(town.outbox.assert_balanced().await.raised, 1);

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::support::outbox::{LONG, Outbox, SHORT, alert, delivery, email, outcome, subject, until};
 use quotabell::outbox::{
-    LeaseRequest, LeasedDelivery, ReplayAnswer, SettleAnswer, Settlement, lease, replay, replay_all, settle, show,
+    LeaseRequest, LeasedDelivery, ReplayAnswer, SettleAnswer, Settlement, lease, replay, replay_all, settle,
 };
 use quotabell::types::{Alert, Class, DeliveryId, DeliveryState, Notification};
+use quotabell::views::deliveries::show;
 use quotabell::wire::ErrorKind;
 
 async fn settled(outbox: &Outbox, leased: &LeasedDelivery, settlement: &Settlement) -> SettleAnswer {
@@ -95,10 +96,10 @@ async fn every_end_is_recorded_once() {
 
         let totals = outbox.assert_balanced().await;
         assert_eq!((totals.made, totals.pending, totals.oldest_pending), (1, 0, None), "{end:?}");
-        let detail = show(&outbox.client, &outbox.keys, &leased.id).await.expect("readable").expect("there");
-        assert_eq!((detail.view.state, detail.view.next_due), (end.state(), None));
+        let detail = show(&outbox.client, &outbox.keys, &[], &leased.id).await.expect("readable").expect("there");
+        assert_eq!((detail.delivery.state, detail.delivery.next_due), (end.state(), None));
         let attempts = u32::from(end.outcome().is_some());
-        assert_eq!((detail.view.attempts, detail.attempt_log.len() as u32), (attempts, attempts), "{end:?}");
+        assert_eq!((detail.delivery.attempts, detail.attempt_log.len() as u32), (attempts, attempts), "{end:?}");
         assert_eq!(outbox.field(&leased.id, "ended_at_ms").await, Some(now.0.to_string()));
         let ttl: i64 = outbox.run("TTL", outbox.keys.delivery(&leased.id)).await;
         assert!((1_209_500..=1_209_600).contains(&ttl), "{ttl}");
@@ -119,10 +120,10 @@ async fn a_retry_records_the_attempt_and_schedules_the_next() {
     outbox.let_time_pass(&leased.id).await;
     let second = outbox.lease_one("t2", LONG).await;
     assert_eq!((second.attempts, second.first_attempt), (2, leased.first_attempt));
-    let detail = show(&outbox.client, &outbox.keys, &leased.id).await.expect("readable").expect("there");
-    assert_eq!(detail.view.last_error.as_deref(), Some("receiver answered 503"));
+    let detail = show(&outbox.client, &outbox.keys, &[], &leased.id).await.expect("readable").expect("there");
+    assert_eq!(detail.delivery.last_error.as_deref(), Some("receiver answered 503"));
     let [attempt] = detail.attempt_log.as_slice() else { panic!("one attempt: {detail:?}") };
-    assert_eq!((attempt.at_ms, attempt.outcome.as_str(), attempt.status), (now.0, "transient", Some(503)));
+    assert_eq!((attempt.at_ms.0, attempt.outcome.as_str(), attempt.status), (now.0, "transient", Some(503)));
     outbox.assert_balanced().await;
 }
 
@@ -338,8 +339,8 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     );
     let again = outbox.lease_one("more", LONG).await;
     settled(&outbox, &again, &Settlement::Delivered(outcome(Class::Delivered))).await;
-    let detail = show(&outbox.client, &outbox.keys, &id).await.expect("readable").expect("there");
-    assert_eq!((detail.view.attempts, detail.attempt_log.len()), (4, 4), "the attempts before are still there");
+    let detail = show(&outbox.client, &outbox.keys, &[], &id).await.expect("readable").expect("there");
+    assert_eq!((detail.delivery.attempts, detail.attempt_log.len()), (4, 4), "the attempts before are still there");
     outbox.assert_balanced().await;
 }
 

@@ -466,13 +466,13 @@ impl Scene {
             for contact in &self.contacts[alert.subject.as_str()] {
                 let id = DeliveryId::of(&alert.id, &ContactId::from_stored(&contact.id));
                 expected.insert(self.outbox.keys.delivery(&id));
-                let detail =
-                    quotabell::outbox::show(&self.outbox.client, &self.outbox.keys, &id).await.expect("redis answers");
+                let (client, keys) = (&self.outbox.client, &self.outbox.keys);
+                let detail = quotabell::views::deliveries::show(client, keys, &[], &id).await.expect("redis answers");
                 let detail = detail.unwrap_or_else(|| panic!("no delivery {id} of {alert:?}"));
                 let logged = detail.attempt_log.len() as u64;
-                let attempts = u64::from(detail.view.attempts);
+                let attempts = u64::from(detail.delivery.attempts);
                 let gone = contact.kind == Kind::Webhook(Manners::Gone);
-                assert_eq!(detail.view.state.as_str(), if gone { "dead" } else { "delivered" }, "{detail:?}");
+                assert_eq!(detail.delivery.state.as_str(), if gone { "dead" } else { "delivered" }, "{detail:?}");
                 delivered += u64::from(!gone);
                 dead += u64::from(gone);
                 let requests = match contact.kind {

@@ -55,6 +55,20 @@ impl ContactsApi {
     pub async fn start_on(server: RedisServer, change: impl FnOnce(DaemonSetup) -> DaemonSetup) -> Self {
         let outbox = Outbox::on(server);
         let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+        Self::start_daemon(outbox, mailbox, change).await
+    }
+
+    /// Kills the daemon and starts another one with other settings on the same Redis and mail server.
+    pub async fn restart_after_kill(self, change: impl FnOnce(DaemonSetup) -> DaemonSetup) -> Self {
+        self.daemon.kill().await;
+        Self::start_daemon(self.outbox, self.mailbox, change).await
+    }
+
+    async fn start_daemon(
+        outbox: Outbox,
+        mailbox: SmtpCatcher,
+        change: impl FnOnce(DaemonSetup) -> DaemonSetup,
+    ) -> Self {
         let setup = DaemonSetup::on(&outbox.server.url())
             .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
             .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
@@ -151,6 +165,25 @@ impl ContactsApi {
     pub async fn counted(&self, outcome: &str, times: u64) {
         let line = format!("quotabell_verifications_total{{outcome=\"{outcome}\"}} {times}");
         eventually(&line, || async { self.caller.get("/metrics").await.text.contains(&line).then_some(()) }).await;
+    }
+
+    /// Makes every pending delivery due, as the passing of time does.
+    pub async fn make_all_due(&self) {
+        let due = self.outbox.keys.due();
+        let waiting: Vec<String> = self.outbox.run("ZRANGE", &[due.as_str(), "0", "-1"]).await;
+        for delivery in waiting {
+            let () = self.outbox.run("ZADD", &[due.as_str(), "XX", "0", &delivery]).await;
+        }
+    }
+
+    /// Waits until so many deliveries have ended in this state.
+    pub async fn ended(&self, state: &str, times: u64) {
+        let totals = self.outbox.keys.totals();
+        let count = || async {
+            let count: Option<u64> = self.outbox.run("HGET", &[totals.as_str(), state]).await;
+            count.unwrap_or_default()
+        };
+        eventually(state, || async { (count().await == times).then_some(()) }).await;
     }
 
     /// Stops Redis, or lets it go on, as a machine does that is short of memory.

@@ -48,6 +48,9 @@ pub fn judge(text: &str) -> Result<LocalPart, AddressError> {
     })
 }
 
+/// RFC 5321 4.5.3.1.3: a path has 256 bytes with its brackets.
+const BYTES_MAX: usize = 254;
+
 /// Judges an address: whether a mail can be sent to it.
 ///
 /// # Errors
@@ -61,8 +64,11 @@ pub fn check(address: &str) -> Result<(), InvalidContact> {
 ///
 /// # Errors
 ///
-/// As [`check`], and for a local part that few servers take.
+/// As [`check`], and for more bytes than a path may have or a local part that few servers take.
 pub fn check_public(address: &str) -> Result<(), InvalidContact> {
+    if address.len() > BYTES_MAX {
+        return Err(invalid(format!("has {} bytes, at most {BYTES_MAX} are allowed", address.len())));
+    }
     match local_part(address)? {
         LocalPart::Plain => Ok(()),
         LocalPart::Quoted | LocalPart::BeyondAscii => Err(invalid(format!(

@@ -43,6 +43,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The line of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
+    address_field: "address",
     placeholder: "ADDRESS",
     addressee: "this address",
     example: r#"{ channel = "email", address = "a@b.test" }"#,

@@ -34,6 +34,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The line of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
+    address_field: "url",
     placeholder: "URL",
     addressee: "this receiver",
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
@@ -41,7 +42,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     consent: ConsentMethod::Challenge,
     generate_secret: Some(secret::generate),
     check_address: url::check,
-    check_public_address: url::check,
+    check_public_address: url::check_public,
     check_secret: secret::check,
     warning: |url, settings| {
         let refused = url.starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;

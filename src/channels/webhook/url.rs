@@ -4,6 +4,9 @@ use ::url::{Host, Origin, Url};
 
 use crate::channels::invalid_contact::InvalidContact;
 
+/// Longer URLs are refused by proxies and servers on the way.
+const BYTES_MAX: usize = 2048;
+
 /// Judges a receiver's URL by its form. Whether its address may be called is judged at each attempt.
 ///
 /// # Errors
@@ -26,6 +29,19 @@ pub fn check(text: &str) -> Result<(), InvalidContact> {
         return invalid(format!("webhook URL of {host:?} holds a user name or password, which is not allowed"));
     }
     Ok(())
+}
+
+/// Judges a URL that somebody else than the operator named.
+///
+/// # Errors
+///
+/// As [`check`], and for a URL that is too long.
+pub fn check_public(text: &str) -> Result<(), InvalidContact> {
+    if text.len() > BYTES_MAX {
+        let problem = format!("has {} bytes, at most {BYTES_MAX} are allowed", text.len());
+        return Err(InvalidContact { field: "url", problem });
+    }
+    check(text)
 }
 
 /// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts at one

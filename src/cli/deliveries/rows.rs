@@ -73,8 +73,17 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
         ("subject", delivery.subject.clone()),
         ("channel", delivery.channel.as_str().to_owned()),
         ("contact", or_dash(detail.contact.as_ref().map(contact))),
-        ("alert", or_dash(delivery.alert_id.as_ref())),
     ];
+    if let Some(id) = &delivery.alert_id {
+        pairs.push(("alert", id.to_string()));
+    }
+    if let Some(request) = &detail.verification {
+        pairs.extend([
+            ("verification", request.id.clone()),
+            ("requested", request.requested_at.to_string()),
+            ("expires", request.expires_at.to_string()),
+        ]);
+    }
     if let Some(alert) = &detail.alert {
         pairs.extend([
             ("metric", alert.metric.to_string()),

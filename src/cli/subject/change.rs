@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::channels::webhook::secret::generate;
 use crate::channels::{self, InvalidContact, email, webhook};
 use crate::config::{Config, nearest};
-use crate::contacts::edit::{MergeReport, NamedContact, NotAnArray, SecretSource, UnnamedContacts};
+use crate::contacts::array::{CONTACTS, NotAnArray};
+use crate::contacts::edit::{MergeReport, NamedContact, SecretSource, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
-use crate::contacts::stored;
 use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;
 use crate::types::{Metric, Percent, Secret, Subject, Units};
@@ -125,7 +125,7 @@ impl SubjectChange {
         let (named, unnamed, stored) = match &self.contacts {
             ContactsChange::Keep => return Ok(merged),
             ContactsChange::Clear => {
-                merged.fields.cleared.push(stored::CONTACTS.to_owned());
+                merged.fields.cleared.push(CONTACTS.to_owned());
                 return Ok(merged);
             }
             ContactsChange::Replace(named) => (named, UnnamedContacts::RemoveAll, &[][..]),
@@ -137,7 +137,7 @@ impl SubjectChange {
         };
         let mut array = ContactArray::parse(stored)?;
         merged.report = array.merge(&named.contacts, unnamed, |contact| channels::check_contact(contact).is_ok());
-        merged.fields.set.push((stored::CONTACTS.to_owned(), array.to_stored()));
+        merged.fields.set.push((CONTACTS.to_owned(), array.to_stored()));
         // One that is stored already is our own, from a try whose answer was lost: nobody has seen it yet.
         let is_replaced = |generated: &GeneratedSecret| {
             let kept = merged.report.kept_secrets.iter().filter(|kept| kept.address() == generated.url);
@@ -151,7 +151,7 @@ impl SubjectChange {
     #[must_use]
     pub fn field_names(&self) -> Vec<String> {
         let FieldChanges { set, cleared } = self.settings();
-        let contacts = (self.contacts != ContactsChange::Keep).then(|| stored::CONTACTS.to_owned());
+        let contacts = (self.contacts != ContactsChange::Keep).then(|| CONTACTS.to_owned());
         set.into_iter().map(|(name, _)| name).chain(cleared).chain(contacts).collect()
     }
 

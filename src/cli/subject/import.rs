@@ -182,7 +182,7 @@ impl Import<'_> {
             let subject = &change.subject;
             let what = format!("write line {line}, subject {subject}");
             let write = match all.next() {
-                Some(write @ (SubjectWrite::Written(_) | SubjectWrite::NotAnArray)) => write,
+                Some(write @ (SubjectWrite::Written(_) | SubjectWrite::Unmergeable(_))) => write,
                 _ => match store::write_one(client, keys, &change).await.map_err(connect::first_failure) {
                     Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                         failures.push((line, format!("subject {subject}: {error}")));
@@ -202,10 +202,8 @@ impl Import<'_> {
                     self.summary.webhook_secrets.extend(secrets);
                     continue;
                 }
-                SubjectWrite::Conflict => "another client changes its contacts all the time",
-                SubjectWrite::NotAnArray => {
-                    "its stored contacts are not a JSON array: --replace-all-contacts replaces them"
-                }
+                SubjectWrite::Conflict => "another client changes its contacts all the time".to_owned(),
+                SubjectWrite::Unmergeable(error) => format!("its field {error}; --replace-all-contacts replaces it"),
             };
             failures.push((line, format!("subject {subject}: {why}")));
         }

@@ -3,7 +3,7 @@
 use clap::Args;
 use redis::RedisResult;
 
-use super::show::{HEADING, RawField, SubjectView};
+use super::show::{HEADING, HashField, SubjectView};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::config::Config;
@@ -96,7 +96,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Resul
     for key in keys {
         pipeline.cmd("HGETALL").arg(key);
     }
-    let hashes: Vec<RedisResult<Vec<RawField>>> = redis.pipe("read subjects", &pipeline).await?;
+    let hashes: Vec<RedisResult<Vec<HashField>>> = redis.pipe("read subjects", &pipeline).await?;
     let mut shown = Vec::with_capacity(keys.len());
     for (key, fields) in keys.iter().zip(hashes) {
         match fields {

@@ -161,8 +161,8 @@ pub(super) fn written(what: &str, write: SubjectWrite) -> anyhow::Result<MergedC
             format_args!("{what}: another client changes its contacts all the time"),
             "nothing was written: try again, or find out who writes its contacts",
         )),
-        SubjectWrite::NotAnArray => Err(hint::failed(
-            format_args!("{what}: its stored contacts are not a JSON array"),
+        SubjectWrite::Unmergeable(error) => Err(hint::failed(
+            format_args!("{what}: its field {error}"),
             "nothing was written: repair the field contacts, or name all contacts with --replace-all-contacts",
         )),
     }

@@ -10,7 +10,7 @@ use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::config::Config;
-use crate::contacts::stored;
+use crate::contacts::array::{CONTACTS, ContactArray, UnreadableContact};
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
@@ -49,26 +49,27 @@ pub(super) struct SubjectView {
 }
 
 /// A field and its value, as HGETALL gives them.
-pub(super) type RawField = (Vec<u8>, Vec<u8>);
+pub(super) type HashField = (Vec<u8>, Vec<u8>);
 
 impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
-    pub(super) fn of(subject: &[u8], fields: &[RawField], config: &Config) -> Self {
+    pub(super) fn of(subject: &[u8], fields: &[HashField], config: &Config) -> Self {
         let subject = lossless(subject);
         let ParsedRecord { record, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
         if let Some(Err(why)) = record.plan.as_deref().map(|plan| change::plan(config, plan)) {
             errors.push(FieldError { field: PLAN.to_owned(), why });
         }
-        let stored = fields.iter().find(|(name, _)| name == stored::CONTACTS.as_bytes());
-        let contacts = match stored.map(|(_, value)| stored::parse_contacts(value)) {
-            None => Vec::new(),
-            Some(Ok(contacts)) => contacts,
-            Some(Err(why)) => {
-                errors.push(FieldError { field: stored::CONTACTS.to_owned(), why });
-                Vec::new()
-            }
-        };
+        let stored = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
+        let array = ContactArray::parse(stored.map_or(&[], |(_, value)| value)).unwrap_or_else(|error| {
+            errors.push(FieldError { field: CONTACTS.to_owned(), why: error.to_string() });
+            ContactArray::default()
+        });
+        for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
+            let id = id.map_or_else(String::new, |id| format!("{}: ", printable(id.as_str())));
+            errors.push(FieldError { field: CONTACTS.to_owned(), why: format!("{id}{why}") });
+        }
+        let contacts: Vec<Contact> = array.contacts().into_iter().map(|stored| stored.contact).collect();
         for error in errors {
             say(format_args!("warning: subject {subject:?}: {error}"));
         }
@@ -129,7 +130,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
     let redis = connect::redis(&config)?;
     let mut command = redis::cmd("HGETALL");
     command.arg(redis.keys().subject(&args.subject));
-    let fields: Vec<RawField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
+    let fields: Vec<HashField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
     if fields.is_empty() {
         return Err(hint::failed(
             format_args!("nothing is set for subject {}", args.subject),

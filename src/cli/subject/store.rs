@@ -7,9 +7,8 @@
 use redis::{Pipeline, RedisResult};
 
 use super::change::{MergedChange, SubjectChange};
-use crate::contacts::edit::NotAnArray;
+use crate::contacts::array::{CONTACTS, NotAnArray};
 use crate::contacts::store::{self, FieldChanges, TRIES_MAX};
-use crate::contacts::stored;
 use crate::types::{Keys, Subject};
 use crate::wire::RedisClient;
 
@@ -33,7 +32,7 @@ pub enum SubjectWrite {
     /// Another client changed the contacts since they were read: nothing is written.
     Conflict,
     /// The stored contacts can't be merged: nothing is written.
-    NotAnArray,
+    Unmergeable(NotAnArray),
 }
 
 /// Reads what the changes depend on. Writes nothing.
@@ -50,7 +49,7 @@ pub async fn prepare<'a>(
     let mut pipeline = redis::pipe();
     store::load(&mut pipeline);
     for change in changes.iter().filter(|change| change.depends_on_stored()) {
-        pipeline.cmd("HGET").arg(keys.subject(&change.subject)).arg(stored::CONTACTS);
+        pipeline.cmd("HGET").arg(keys.subject(&change.subject)).arg(CONTACTS);
     }
     let contacts: Vec<Option<Vec<u8>>> = match changes.iter().any(|change| change.depends_on_stored()) {
         true => client.pipe(&pipeline).await?,
@@ -86,7 +85,7 @@ pub async fn write(client: &RedisClient, keys: &Keys, prepared: PreparedChanges)
     };
     let mut replies = replies.into_iter();
     let outcome = |PreparedChange { read, merged, .. }: PreparedChange| match merged {
-        Err(NotAnArray) => SubjectWrite::NotAnArray,
+        Err(error) => SubjectWrite::Unmergeable(error),
         Ok(merged) => match read.and_then(|_| replies.next()) {
             Some(reply) if reply != "written" => SubjectWrite::Conflict,
             _ => SubjectWrite::Written(merged),

@@ -10,7 +10,8 @@ pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliverySlice, find_ids, lis
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{
-    AlertId, Attempt, Channel, ContactId, Day, DeliveryId, DeliveryState, Metric, Percent, Subject, UnixMs,
+    AlertId, Attempt, Channel, ContactId, Day, DeliveryId, DeliveryState, Metric, NotificationKind, Percent, Subject,
+    UnixMs, VerificationRequest,
 };
 
 /// A delivery.
@@ -32,8 +33,8 @@ pub struct DeliveryView {
     pub next_due: Option<Rfc3339>,
     /// What went wrong last.
     pub last_error: Option<String>,
-    /// What it carries: `alert`.
-    pub r#type: String,
+    /// What it carries.
+    pub r#type: NotificationKind,
     /// The contact, `none` where it waits for one.
     pub contact_id: ContactId,
     /// The metric of the alert.
@@ -62,10 +63,39 @@ pub struct DeliveryDetailView {
     pub delivery: DeliveryView,
     /// The alert as it was raised; `null` where the delivery carries none.
     pub alert: Option<AlertView>,
+    /// The request for consent; `null` where the delivery carries none.
+    pub verification: Option<VerificationView>,
     /// To whom, as the contact is now; `null` where the delivery waits for one.
     pub contact: Option<DeliveryContactView>,
     /// Its attempts, the oldest first; the newest hundred are kept.
     pub attempt_log: Vec<AttemptView>,
+}
+
+/// A request to ask a contact for its consent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VerificationView {
+    /// The id of the request.
+    pub id: String,
+    /// When it was asked for.
+    pub requested_at: Rfc3339,
+    /// The same in milliseconds.
+    pub requested_at_ms: UnixMs,
+    /// When nobody waits for the message any more.
+    pub expires_at: Rfc3339,
+    /// The same in milliseconds.
+    pub expires_at_ms: UnixMs,
+}
+
+impl From<VerificationRequest> for VerificationView {
+    fn from(VerificationRequest { id, requested_at_ms, expires_at_ms, .. }: VerificationRequest) -> Self {
+        Self {
+            id,
+            requested_at: Rfc3339(requested_at_ms),
+            requested_at_ms,
+            expires_at: Rfc3339(expires_at_ms),
+            expires_at_ms,
+        }
+    }
 }
 
 /// One attempt.
@@ -83,11 +113,11 @@ pub struct AttemptView {
     pub duration_ms: u64,
     /// What went wrong, in a few words.
     pub error: Option<String>,
-    /// What to do about it.
+    /// What the operator can do about it.
     pub hint: Option<String>,
     /// Host and port of the other side.
     pub peer: Option<String>,
-    /// What the other side said, as printable text.
+    /// What the other side said, made printable.
     pub reply: Option<String>,
 }
 

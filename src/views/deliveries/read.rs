@@ -4,9 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use redis::{Pipeline, RedisResult};
 
-use super::{AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, contact};
+use super::{AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, VerificationView, contact};
 use crate::contacts::Contact;
-use crate::types::{Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Keys, UnixMs};
+use crate::types::{
+    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Keys, NotificationKind, UnixMs,
+    VerificationRequest,
+};
 use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::RedisClient;
 
@@ -16,7 +19,8 @@ pub const DELIVERIES_READ_MAX: usize = 500;
 const IDS_READ_MAX: usize = 5000;
 
 /// The fields of a delivery that a list shows, in the order in which [`StoredDelivery::of`] takes them.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 12] = [
+    "type",
     "alert_id",
     "subject",
     "channel",
@@ -27,6 +31,7 @@ const FIELDS: [&str; 10] = [
     "contact_id",
     "ended_at_ms",
     "alert",
+    "verification",
 ];
 
 /// Where a list goes on.
@@ -130,7 +135,8 @@ pub async fn show(
     let mut log: Vec<LoggedAttempt> = hash.iter().filter_map(|(field, json)| LoggedAttempt::of(field, json)).collect();
     log.sort_by_key(|logged| logged.number);
     let fields = FIELDS.iter().map(|field| hash.remove(*field)).collect();
-    let Some(StoredDelivery { view, alert }) = StoredDelivery::of(id, fields, due) else { return Ok(None) };
+    let stored = StoredDelivery::of(id, fields, due);
+    let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
     let contact = match view.subject.parse() {
         Ok(subject) if view.channel != Channel::None => {
             let found = contact::find(client, keys, fallback, &subject, &view.contact_id).await;
@@ -139,7 +145,8 @@ pub async fn show(
         _ => None,
     };
     let attempt_log = log.into_iter().map(|logged| AttemptView::from(logged.attempt)).collect();
-    Ok(Some(DeliveryDetailView { delivery: view, alert: alert.map(AlertView::from), contact, attempt_log }))
+    let (alert, verification) = (alert.map(AlertView::from), verification.map(VerificationView::from));
+    Ok(Some(DeliveryDetailView { delivery: view, alert, verification, contact, attempt_log }))
 }
 
 /// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read once, slice by
@@ -200,23 +207,39 @@ fn cursor_after(scored: &[(String, i64)], from: Option<DeliveryCursor>) -> Deliv
     DeliveryCursor { at, seen: seen + before }
 }
 
-/// A delivery and the alert that it carries.
+/// A delivery and what it carries.
 struct StoredDelivery {
     view: DeliveryView,
     alert: Option<Alert>,
+    verification: Option<VerificationRequest>,
 }
 
 impl StoredDelivery {
     /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
     fn of(id: &DeliveryId, fields: Vec<Option<String>>, due: Option<i64>) -> Option<Self> {
         let fields: [Option<String>; FIELDS.len()] = fields.try_into().ok()?;
-        let [alert_id, subject, channel, state, attempts, last_error, created, contact, ended, alert] = fields;
+        let [
+            kind,
+            alert_id,
+            subject,
+            channel,
+            state,
+            attempts,
+            last_error,
+            created,
+            contact,
+            ended,
+            alert,
+            verification,
+        ] = fields;
+        let kind = NotificationKind::from_stored(kind.as_deref().unwrap_or(NotificationKind::Alert.as_str()))?;
         let state = DeliveryState::from_stored(state.as_deref()?)?;
         let ms = |text: String| text.parse().ok().map(UnixMs);
         let created_at_ms = created.and_then(ms)?;
         let ended_at_ms = ended.and_then(ms);
         let next_due_ms = due.map(UnixMs).filter(|_| state == DeliveryState::Pending);
         let alert: Option<Alert> = alert.and_then(|json| serde_json::from_str(&json).ok());
+        let verification = verification.and_then(|json| serde_json::from_str(&json).ok());
         let view = DeliveryView {
             id: id.clone(),
             alert_id: alert_id.as_deref().map(AlertId::from_stored),
@@ -226,7 +249,7 @@ impl StoredDelivery {
             attempts: attempts.as_deref().and_then(|number| number.parse().ok()).unwrap_or(0),
             next_due: next_due_ms.map(Rfc3339),
             last_error,
-            r#type: ALERT.to_owned(),
+            r#type: kind,
             contact_id: ContactId::from_stored(&contact.unwrap_or_default()),
             metric: alert.as_ref().map(|alert| alert.metric.clone()),
             threshold_percent: alert.as_ref().map(|alert| alert.threshold_percent),
@@ -237,12 +260,9 @@ impl StoredDelivery {
             ended_at_ms,
             next_due_ms,
         };
-        Some(Self { view, alert })
+        Some(Self { view, alert, verification })
     }
 }
-
-/// The type of a delivery that carries an alert.
-const ALERT: &str = "alert";
 
 struct LoggedAttempt {
     number: u64,

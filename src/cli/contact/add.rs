@@ -1,0 +1,169 @@
+//! `contact add`: one more contact of a subject, beside those that are there.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::edit::edit;
+use crate::channels;
+use crate::cli::connect;
+use crate::cli::context::CliContext;
+use crate::cli::subject::change::{self, GeneratedSecret, NamedWebhook};
+use crate::contacts::edit::{NamedContact, UnnamedContacts};
+use crate::contacts::{Contact, ContactArray};
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::types::{ContactId, Subject};
+
+/// Arguments of `contact add`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Adds one contact and leaves the others alone. Where the address is there already, the contact keeps its id and whether \
+    it is muted; --webhook-secret replaces its secret, and it counts as verified. Without --webhook-secret, one is generated for a \
+    new webhook and printed once.
+
+Examples:
+  quotabell contact add alice --email a@b.test
+  quotabell contact add alice --webhook https://example.com/hook --id main"
+)]
+pub struct ContactAddArgs {
+    /// Whose contact
+    pub subject: Subject,
+    /// An e-mail contact
+    #[arg(long, value_name = "ADDRESS", value_parser = change::address, required_unless_present = "webhook")]
+    pub email: Option<String>,
+    /// A webhook contact
+    #[arg(long, value_name = "URL", value_parser = change::url, conflicts_with = "email")]
+    pub webhook: Option<String>,
+    /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes
+    #[arg(long, value_name = "SECRET", requires = "webhook")]
+    pub webhook_secret: Option<String>,
+    /// The id of the new contact [default: one that follows from its address]
+    #[arg(long, value_parser = contact_id)]
+    pub id: Option<ContactId>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// The longest id, in bytes.
+const ID_BYTES_MAX: usize = 64;
+
+fn contact_id(text: &str) -> Result<ContactId, String> {
+    let is_legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
+    match (1..=ID_BYTES_MAX).contains(&text.len()) && text.chars().all(is_legal) && text != Contact::RESERVED_ID {
+        true => Ok(ContactId::from_stored(text)),
+        false => {
+            Err(format!("an id has 1 to {ID_BYTES_MAX} of the characters A-Z, a-z, 0-9, _, - and ., and is not none"))
+        }
+    }
+}
+
+/// What became of the contact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum AddOutcome {
+    /// It is new.
+    Added,
+    /// It was there, and has another secret or is verified now.
+    Changed,
+    /// It was there.
+    Unchanged,
+}
+
+/// The contact as it stands in the array after the edit.
+struct AddedTo {
+    id: ContactId,
+    outcome: AddOutcome,
+    secret: SecretUse,
+}
+
+/// Which secret the contact has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SecretUse {
+    /// The one that was named or generated now.
+    Given,
+    /// The one that was stored before.
+    Stored,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct AddedContact {
+    subject: Subject,
+    id: ContactId,
+    outcome: AddOutcome,
+    webhook_secrets: Vec<GeneratedSecret>,
+}
+
+/// Adds the contact, and prints the secret that was generated.
+///
+/// # Errors
+///
+/// An id that is taken; a bad configuration or value, Redis, or stdout.
+pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");
+    let webhook = args.webhook.map(|url| NamedWebhook { url, secret: args.webhook_secret });
+    let named = change::contacts(&Vec::from_iter(args.email), Vec::from_iter(webhook)).map_err(bad)?;
+    let mut contact = named.contacts.into_iter().next().expect("the parser asks for one contact");
+    if let Some(id) = &args.id {
+        contact.contact.id = id.clone();
+    }
+    let redis = connect::redis(&config)?;
+    let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
+    let AddedTo { id, outcome, secret } = added;
+    let webhook_secrets = if secret == SecretUse::Stored { Vec::new() } else { named.generated };
+    for warning in change::warnings(std::slice::from_ref(&contact), &config) {
+        say(format_args!("warning: {warning}"));
+    }
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => output.json(&AddedContact { subject: args.subject, id, outcome, webhook_secrets })?,
+        Format::Table => {
+            for GeneratedSecret { url, secret } in &webhook_secrets {
+                output.line(format_args!("{secret}  {url}"))?;
+            }
+            let address = printable(contact.contact.address());
+            let id = printable(id.as_str());
+            say(match outcome {
+                AddOutcome::Added => format!("added {id} {address}"),
+                AddOutcome::Changed => format!("changed {id} {address}"),
+                AddOutcome::Unchanged => format!("{address} is there already, as {id}"),
+            });
+        }
+    }
+    output.finish()
+}
+
+/// Adds the contact to the stored ones. Repeatable: a secret that was stored by a try whose answer was lost counts as given now.
+fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -> anyhow::Result<AddedTo> {
+    let contact = &named.contact;
+    let stored = array.contacts();
+    let refused = |message: String| hint::failed(message, "leave --id out, or name another id");
+    if let Some(id) = id {
+        if let Some(other) =
+            stored.iter().find(|other| other.contact.id == *id && !other.contact.has_same_address(contact))
+        {
+            return Err(refused(format!("id {id} is the one of {}", printable(other.contact.address()))));
+        }
+        if let Some(known) =
+            stored.iter().find(|known| known.contact.has_same_address(contact) && known.contact.id != *id)
+        {
+            let (address, id) = (printable(contact.address()), printable(known.contact.id.as_str()));
+            return Err(refused(format!("{address} is there already, as {id}")));
+        }
+    }
+    let before = array.to_stored();
+    let report = array
+        .merge(std::slice::from_ref(named), UnnamedContacts::KeepAll, |stored| channels::check_contact(stored).is_ok());
+    let outcome = match stored.iter().any(|other| other.contact.has_same_address(contact)) {
+        false => AddOutcome::Added,
+        true if array.to_stored() == before => AddOutcome::Unchanged,
+        true => AddOutcome::Changed,
+    };
+    let is_kept = report.kept_secrets.iter().any(|kept| kept.secret() != contact.secret());
+    let known = array.contacts().into_iter().filter(|other| other.contact.has_same_address(contact));
+    let known = known.min_by_key(|other| !other.contact.verified).expect("it was merged");
+    let secret = if is_kept { SecretUse::Stored } else { SecretUse::Given };
+    Ok(AddedTo { id: known.contact.id, outcome, secret })
+}

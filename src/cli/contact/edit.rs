@@ -1,0 +1,64 @@
+//! Edits the contacts of a subject, and says why that can't be done.
+
+use crate::cli::connect::Redis;
+use crate::contacts::ContactArray;
+use crate::contacts::select::SelectContactError;
+use crate::contacts::store::{EditContactsError, edit_contacts};
+use crate::terminal::hint;
+use crate::types::Subject;
+
+/// What ends an edit.
+enum ContactVerbError {
+    /// The contacts could not be read or written.
+    Contacts(EditContactsError),
+    /// The edit can't be made; with its hint.
+    Refused(anyhow::Error),
+}
+
+impl From<EditContactsError> for ContactVerbError {
+    fn from(error: EditContactsError) -> Self {
+        Self::Contacts(error)
+    }
+}
+
+/// Edits the contacts of a subject and writes them if nobody has changed them meanwhile; else again.
+pub(super) async fn edit<T>(
+    redis: &Redis,
+    subject: &Subject,
+    mut edit: impl FnMut(&mut ContactArray) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let edited =
+        edit_contacts(redis.client(), redis.keys(), subject, |array| edit(array).map_err(ContactVerbError::Refused));
+    match edited.await {
+        Ok(edited) => Ok(edited),
+        Err(ContactVerbError::Refused(error)) => Err(error),
+        Err(ContactVerbError::Contacts(error)) => Err(contacts_error(redis, subject, error)),
+    }
+}
+
+/// Says why the contacts of a subject could not be read or written, with a hint.
+pub(super) fn contacts_error(redis: &Redis, subject: &Subject, error: EditContactsError) -> anyhow::Error {
+    let what = format!("contacts of subject {subject}");
+    match error {
+        EditContactsError::Redis(error) => match redis.judged(what, Err::<(), _>(error)) {
+            Err(error) => error,
+            Ok(()) => unreachable!("an error stays an error"),
+        },
+        EditContactsError::NotAnArray(error) => hint::failed(
+            format_args!("subject {subject}: its field {error}"),
+            "repair the field contacts, or replace it: `quotabell subject set --replace-all-contacts`",
+        ),
+        EditContactsError::Contended => hint::failed(
+            format_args!("{what}: another client changes them all the time"),
+            "nothing was written: try again, or find out who writes them",
+        ),
+    }
+}
+
+/// A contact that is not there, or a text that names several.
+pub(super) fn not_selected(subject: &Subject, error: &SelectContactError) -> anyhow::Error {
+    hint::failed(
+        format_args!("subject {subject}: {error}"),
+        format_args!("`quotabell contact list {subject}` shows its contacts"),
+    )
+}

@@ -1,0 +1,97 @@
+//! `contact list`: the contacts of one subject.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::edit::contacts_error;
+use crate::cli::connect;
+use crate::cli::context::CliContext;
+use crate::contacts::array::{StoredContact, UnreadableContact};
+use crate::contacts::masked_contact;
+use crate::contacts::store::read_contacts;
+use crate::contacts::{Contact, ContactOrigin};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
+use crate::types::Subject;
+
+/// Arguments of `contact list`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "STATE is muted or unverified where a contact gets no alerts. ADDED BY is subject for a contact that was added through \
+    the API. Secrets are shown as ***.
+
+Examples:
+  quotabell contact list alice
+  quotabell contact list alice --json | jq -r 'select(.muted) | .id'"
+)]
+pub struct ContactListArgs {
+    /// Who
+    pub subject: Subject,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// A contact as it is printed: in its stored form, without its secret.
+#[derive(Debug, Serialize)]
+struct ListedContact {
+    #[serde(flatten)]
+    contact: Contact,
+    added_by: &'static str,
+}
+
+impl ListedContact {
+    fn of(StoredContact { contact, origin, .. }: &StoredContact) -> Self {
+        Self { contact: masked_contact(contact), added_by: name_of(*origin) }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let Contact { id, muted, verified, .. } = &self.contact;
+        let state = match (muted, verified) {
+            (true, true) => "muted",
+            (true, false) => "muted, unverified",
+            (false, false) => "unverified",
+            (false, true) => "-",
+        };
+        let channel = self.contact.channel().as_str();
+        [id.as_str(), channel, self.contact.address(), state, self.added_by].map(str::to_owned).to_vec()
+    }
+}
+
+const HEADING: [&str; 5] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ADDED BY"];
+
+const fn name_of(origin: ContactOrigin) -> &'static str {
+    match origin {
+        ContactOrigin::Operator => "operator",
+        ContactOrigin::Subject => "subject",
+    }
+}
+
+/// Prints the contacts.
+///
+/// # Errors
+///
+/// Contacts that are not an array; a bad configuration, Redis, or stdout.
+pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
+    let subject = &args.subject;
+    let redis = connect::redis(&context.config()?)?;
+    let array = read_contacts(redis.client(), redis.keys(), subject).await;
+    let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
+    let contacts = array.contacts();
+    let listed: Vec<ListedContact> = contacts.iter().map(ListedContact::of).collect();
+    for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
+        let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
+        say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));
+    }
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => listed.iter().try_for_each(|contact| output.json(contact))?,
+        Format::Table if listed.is_empty() => {
+            say_empty("no contacts: the fallback contacts of the configuration get the alerts")
+        }
+        Format::Table => {
+            let rows: Vec<Vec<String>> = listed.iter().map(ListedContact::row).collect();
+            output.rows(&mut Table::new(&HEADING), &rows)?;
+        }
+    }
+    output.finish()
+}

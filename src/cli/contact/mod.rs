@@ -1,0 +1,52 @@
+//! `contact list / add / remove / mute / unmute`: one contact of a subject at a time.
+//!
+//! Every change is written only if the contacts are still those that were read, so that the daemon and the subject's side may edit
+//! them at the same moment. Read next: [`crate::contacts::edit`], what an edit may do.
+
+use clap::{Args, Subcommand};
+
+use super::context::CliContext;
+
+pub mod add;
+mod edit;
+pub mod list;
+pub mod mute;
+pub mod remove;
+
+/// Arguments of `contact`.
+#[derive(Debug, Args)]
+pub struct ContactArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: ContactAction,
+}
+
+/// What to do with the contacts of a subject.
+#[derive(Debug, Subcommand)]
+pub enum ContactAction {
+    /// List the contacts of a subject
+    List(list::ContactListArgs),
+    /// Add one contact, or change its secret
+    Add(add::ContactAddArgs),
+    /// Remove one contact: its pending deliveries are cancelled
+    Remove(remove::ContactRemoveArgs),
+    /// Send no alerts to a contact until it is unmuted
+    Mute(mute::ContactMuteArgs),
+    /// Send alerts to a muted contact again
+    Unmute(mute::ContactUnmuteArgs),
+}
+
+/// Does what the action says.
+///
+/// # Errors
+///
+/// A contact that is not there, a bad configuration or value, Redis, or stdout.
+pub async fn run(args: ContactArgs, context: &CliContext) -> anyhow::Result<()> {
+    match args.action {
+        ContactAction::List(args) => list::run(args, context).await,
+        ContactAction::Add(args) => add::run(args, context).await,
+        ContactAction::Remove(args) => remove::run(args, context).await,
+        ContactAction::Mute(args) => mute::run(args, context).await,
+        ContactAction::Unmute(args) => mute::run_unmute(args, context).await,
+    }
+}

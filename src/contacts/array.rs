@@ -1,0 +1,254 @@
+//! The stored form of a subject's contacts: a JSON array in the field `contacts` of `quota_subject:<subject>`. Pure.
+//!
+//! [`ContactArray`] keeps each element as text, so that what is not ours stays as the platform wrote it. Every reader and every writer of
+//! the field goes through it. Read next: [`super::edit`], what may be changed.
+
+use serde::Serialize;
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::Contact;
+use super::element::ElementFields;
+use crate::types::alert::digest_of;
+use crate::types::{ContactId, Secret};
+
+/// The field of a subject's hash that holds the contacts.
+pub const CONTACTS: &str = "contacts";
+/// The field that says whether somebody at the address has agreed. An element without it was written by the operator.
+pub(super) const VERIFIED: &str = "verified";
+/// The field that tells an unverified contact from one of the same address that was removed before: a code that was sent for that
+/// one does not verify this one. The field stays once the contact is verified.
+pub(super) const NONCE: &str = "nonce";
+
+/// The stored contacts of one subject.
+#[derive(Debug, Default)]
+pub struct ContactArray {
+    pub(super) elements: Vec<Box<RawValue>>,
+    pub(super) is_changed: bool,
+}
+
+/// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("contacts is not a JSON array: {place}")]
+pub struct NotAnArray {
+    /// The kind of the error and where it is. Shows no text of the value, which may hold an address or a secret.
+    place: String,
+}
+
+/// An element that is not a contact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableContact {
+    /// The id that it states, if so much can be read.
+    pub id: Option<ContactId>,
+    /// What is wrong with it. Shows no value of it.
+    pub why: String,
+}
+
+/// An element that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredContact {
+    /// The contact.
+    pub contact: Contact,
+    /// Who added it.
+    pub origin: ContactOrigin,
+    /// What consent for this contact refers to. Another address, another secret or another addition has another one.
+    pub consent: ConsentId,
+    pub(super) position: usize,
+}
+
+/// Who added a contact, or edits one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContactOrigin {
+    /// The operator: by command line, or directly in Redis. Its contacts need no consent.
+    Operator,
+    /// The subject's own side, through the API.
+    Subject,
+}
+
+/// Identifies what somebody consents to: one endpoint, as it was added one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsentId(String);
+
+impl ConsentId {
+    /// Takes an id that was stored.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn of(contact: &Contact, nonce: &str) -> Self {
+        let mut parts = vec![contact.channel().as_str(), contact.address()];
+        parts.extend(contact.secret().map(Secret::reveal));
+        let endpoint = digest_of(&parts);
+        Self(format!("{endpoint}.{nonce}"))
+    }
+
+    pub(super) fn is_of_same_endpoint(&self, other: &Self) -> bool {
+        self.0.split_once('.').map(|(endpoint, _)| endpoint) == other.0.split_once('.').map(|(endpoint, _)| endpoint)
+    }
+}
+
+impl ContactArray {
+    /// Reads the stored field; empty for a subject without contacts.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAnArray`].
+    pub fn parse(stored: &[u8]) -> Result<Self, NotAnArray> {
+        if stored.is_empty() {
+            return Ok(Self::default());
+        }
+        let not_an_array = |error: serde_json::Error| {
+            let place = format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column());
+            NotAnArray { place: place.to_lowercase() }
+        };
+        let elements = serde_json::from_slice(stored).map_err(not_an_array)?;
+        Ok(Self { elements, is_changed: false })
+    }
+
+    /// Whether an edit has changed anything.
+    #[must_use]
+    pub const fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// The field's new value; empty where no element is left.
+    #[must_use]
+    pub fn to_stored(&self) -> String {
+        if self.elements.is_empty() {
+            return String::new();
+        }
+        serde_json::to_string(&self.elements).expect("what was read from JSON is JSON")
+    }
+
+    /// Every element in its stored order: the contact, or why it is none.
+    ///
+    /// # Errors
+    ///
+    /// [`UnreadableContact`], for the elements that are not contacts.
+    pub fn read(&self) -> impl Iterator<Item = Result<StoredContact, UnreadableContact>> {
+        self.elements.iter().enumerate().map(|(position, element)| read(position, element))
+    }
+
+    /// The contacts that can be read, in their stored order.
+    #[must_use]
+    pub fn contacts(&self) -> Vec<StoredContact> {
+        self.read().filter_map(Result::ok).collect()
+    }
+
+    /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id, the unverified one.
+    #[must_use]
+    pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
+        self.contacts()
+            .into_iter()
+            .filter(|stored| stored.contact.id == *id)
+            .min_by_key(|stored| stored.contact.verified)
+    }
+
+    pub(super) fn push(&mut self, contact: &Contact) {
+        let text = serde_json::to_string(contact).expect("a contact is strings and booleans");
+        self.elements.push(RawValue::from_string(text).expect("serde_json writes JSON"));
+        self.is_changed = true;
+    }
+
+    pub(super) fn remove_element(&mut self, position: usize) {
+        self.elements.remove(position);
+        self.is_changed = true;
+    }
+
+    pub(super) fn set_secret(&mut self, position: usize, contact: &Contact) {
+        if let Some(secret) = contact.secret() {
+            self.set(position, "secret", &secret.reveal());
+        }
+    }
+
+    pub(super) fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
+        let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
+        fields.set(name, value);
+        let element = fields.to_json();
+        self.is_changed |= element.get() != self.elements[position].get();
+        self.elements[position] = element;
+    }
+}
+
+fn read(position: usize, element: &RawValue) -> Result<StoredContact, UnreadableContact> {
+    let unreadable = |id, why: &str| UnreadableContact { id, why: why.to_owned() };
+    let Some(fields) = ElementFields::of(element) else { return Err(unreadable(None, "not an object")) };
+    let id = || fields.text("id").filter(|id| !id.is_empty()).map(|id| ContactId::from_stored(&id));
+    let contact = Contact::of_element(element).map_err(|error| unreadable(id(), &without_values(&error)))?;
+    let consent = ConsentId::of(&contact, &fields.text(NONCE).unwrap_or_default());
+    let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
+    Ok(StoredContact { contact, origin, consent, position })
+}
+
+/// What is wrong, without the place, and without values that the text may quote: a secret could be among them.
+fn without_values(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
+    let quotes = what.starts_with("invalid") || error.classify() != Category::Data;
+    if quotes { "a value of the wrong type".to_owned() } else { what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn why(stored: &str) -> String {
+        match ContactArray::parse(stored.as_bytes()) {
+            Err(error) => error.to_string(),
+            Ok(array) => {
+                let whys = array.read().filter_map(Result::err).map(|unreadable| unreadable.why);
+                whys.collect::<Vec<_>>().join("; ")
+            }
+        }
+    }
+
+    /// An error about contacts goes to the log: a secret must not go with it.
+    #[test]
+    fn an_unreadable_contact_shows_no_secret() {
+        for json in [
+            r#"[{"channel":"webhook","url":"https://x.test","secret":["whsec_topsecret"]}]"#,
+            r#"[{"channel":"webhook","url":"https://x.test","secret":"x","muted":"whsec_topsecret"}]"#,
+            r#"["whsec_topsecret"]"#,
+            r#"[{"channel":"webhook","url":"https://x.test","secret":"whsec_topsecret]"#,
+            r#""whsec_topsecret""#,
+        ] {
+            let why = why(json);
+            assert!(!why.is_empty() && !why.contains("topsecret"), "{why}");
+        }
+    }
+
+    /// An operator must read what is wrong with a contact.
+    #[test]
+    fn an_unreadable_contact_says_what_is_wrong_with_it() {
+        assert_eq!(why(r#"[7,{"channel":"email"}]"#), "not an object; email contact has no \"address\"");
+        assert!(why(r#"[{"channel":"sms"}]"#).contains("allowed are \"email\" and \"webhook\""));
+        assert_eq!(why("[{]"), "contacts is not a JSON array: syntax error at line 1 column 3");
+    }
+
+    proptest! {
+        /// What is written is read back the same.
+        #[test]
+        fn contacts_round_trip(local in "[a-z]{1,9}") {
+            let mut array = ContactArray::default();
+            let contact = Contact::email(&format!("{local}@b.test"));
+            array.push(&contact);
+            let stored = ContactArray::parse(array.to_stored().as_bytes()).expect("an array").contacts();
+            prop_assert_eq!(stored.into_iter().map(|stored| stored.contact).collect::<Vec<_>>(), vec![contact]);
+        }
+
+        /// The platform may write anything.
+        #[test]
+        fn bytes_never_panic(value in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = ContactArray::parse(&value).map(|array| array.read().count());
+        }
+    }
+}

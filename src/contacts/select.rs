@@ -1,0 +1,93 @@
+//! Which stored contacts somebody means who names an id, the beginning of one, or an address. Pure.
+
+use super::Contact;
+use super::array::StoredContact;
+use crate::types::{ContactId, Secret};
+
+/// Why no contact is meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectContactError {
+    /// None has this id or address.
+    #[error("there is no contact {0:?}")]
+    NotFound(String),
+    /// Several ids begin like this.
+    #[error("several contacts begin with {text:?}: {}", list(.ids))]
+    Ambiguous {
+        /// What was named.
+        text: String,
+        /// Their ids.
+        ids: Vec<ContactId>,
+    },
+}
+
+/// The ids of the contacts that `text` names: the one with this id, else those of this address, else the one whose id begins with it.
+///
+/// # Errors
+///
+/// [`SelectContactError`].
+pub fn select(contacts: &[StoredContact], text: &str) -> Result<Vec<ContactId>, SelectContactError> {
+    let with_id = ids(contacts, |contact| contact.id.as_str() == text);
+    if !with_id.is_empty() {
+        return Ok(with_id);
+    }
+    let of_address = ids(contacts, |contact| {
+        let named = Contact::of_channel(contact.channel(), text, Some(Secret::default()));
+        named.is_some_and(|named| named.has_same_address(contact))
+    });
+    if !of_address.is_empty() {
+        return Ok(of_address);
+    }
+    let beginning = ids(contacts, |contact| !text.is_empty() && contact.id.as_str().starts_with(text));
+    match beginning.len() {
+        0 => Err(SelectContactError::NotFound(text.to_owned())),
+        1 => Ok(beginning),
+        _ => Err(SelectContactError::Ambiguous { text: text.to_owned(), ids: beginning }),
+    }
+}
+
+/// The ids of the contacts that are meant, each once.
+fn ids(contacts: &[StoredContact], is_meant: impl Fn(&Contact) -> bool) -> Vec<ContactId> {
+    let mut ids = Vec::new();
+    for StoredContact { contact, .. } in contacts {
+        if is_meant(contact) && !ids.contains(&contact.id) {
+            ids.push(contact.id.clone());
+        }
+    }
+    ids
+}
+
+fn list(ids: &[ContactId]) -> String {
+    ids.iter().map(ContactId::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contacts::ContactArray;
+
+    fn selected(text: &str) -> Result<Vec<String>, SelectContactError> {
+        let stored = r#"[
+            {"id":"main","channel":"email","address":"a@B.test"},
+            {"id":"mail2","channel":"email","address":"b@b.test"},
+            {"id":"hook","channel":"webhook","url":"https://x.test/","secret":"old"},
+            {"id":"hook","channel":"webhook","url":"https://x.test/","secret":"new","verified":false},
+            {"id":"m","channel":"email","address":"c@b.test"}
+        ]"#;
+        let array = ContactArray::parse(stored.as_bytes()).expect("an array");
+        let ids = select(&array.contacts(), text)?;
+        Ok(ids.iter().map(ToString::to_string).collect())
+    }
+
+    /// Whoever mutes a contact by the first letters of an id must not mute another one.
+    #[test]
+    fn an_id_counts_before_an_address_and_an_address_before_the_beginning_of_an_id() {
+        assert_eq!(selected("m"), Ok(vec!["m".to_owned()]));
+        assert_eq!(selected("a@b.TEST"), Ok(vec!["main".to_owned()]));
+        assert_eq!(selected("https://x.test/"), Ok(vec!["hook".to_owned()]));
+        assert_eq!(selected("mail"), Ok(vec!["mail2".to_owned()]));
+        assert!(matches!(selected("ma"), Err(SelectContactError::Ambiguous { ids, .. }) if ids.len() == 2));
+        for unknown in ["", "A@b.test", "x", "https://x.test"] {
+            assert!(matches!(selected(unknown), Err(SelectContactError::NotFound(_))), "{unknown}");
+        }
+    }
+}

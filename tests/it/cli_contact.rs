@@ -1,0 +1,162 @@
+//! `contact list / add / remove / mute / unmute` against a real server.
+
+use crate::support::binary::{Finished, quotabell};
+use crate::support::redis_server::RedisServer;
+use serde_json::json;
+
+const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+const MAIN: &str = r#"{"id":"main","channel":"email","address":"a@B.test","note":1e999}"#;
+const OWN: &str = r#"{"id":"own","channel":"email","address":"own@b.test","verified":true,"nonce":"n"}"#;
+const WAITING: &str = r#"{"id":"owl","channel":"email","address":"new@b.test","verified":false}"#;
+const ODD: &str = r#"{"channel":"sms","to":"+1"}"#;
+
+fn contact(server: &RedisServer, arguments: &[&str]) -> Finished {
+    quotabell(["contact"].iter().chain(arguments).copied()).redis(&server.url()).run()
+}
+
+fn stored(server: &RedisServer) -> Option<String> {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    redis::cmd("HGET").arg("quota_subject:alice").arg("contacts").query(&mut connection).expect("a hash")
+}
+
+fn store(server: &RedisServer, contacts: &str) {
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let mut command = redis::cmd("HSET");
+    let () = command.arg("quota_subject:alice").arg("contacts").arg(contacts).query(&mut connection).expect("written");
+}
+
+/// Whoever adds one contact must not lose another, whoever wrote it and whatever it is.
+#[test]
+fn a_contact_is_added_beside_those_that_are_there() {
+    let server = RedisServer::start();
+    store(&server, &format!("[{MAIN},{ODD},{OWN},{WAITING}]"));
+    let added = contact(&server, &["add", "alice", "--webhook", "https://x.test/", "--id", "hook"]);
+    assert_eq!(added.stderr, "added hook https://x.test/\n");
+    let secret = added.expect_done().strip_suffix("  https://x.test/\n").expect("a secret").to_owned();
+    let hook = format!(r#"{{"id":"hook","channel":"webhook","url":"https://x.test/","secret":"{secret}"}}"#);
+    assert_eq!(stored(&server), Some(format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]")));
+
+    // Once more: nothing changes, and the receiver goes on checking with the secret that it knows.
+    let again = contact(&server, &["add", "alice", "--webhook", "https://x.test/", "--json"]).expect_json();
+    let expected = json!({"subject": "alice", "id": "hook", "outcome": "unchanged", "webhook_secrets": []});
+    assert_eq!(again, [expected]);
+    assert_eq!(stored(&server), Some(format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]")));
+    contact(&server, &["add", "alice", "--webhook", "https://x.test/", "--webhook-secret", SECRET]).expect_done();
+    let hook = hook.replace(&secret, SECRET);
+    assert_eq!(stored(&server), Some(format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]")));
+
+    // The operator vouches for what waited for a consent.
+    let changed = contact(&server, &["add", "alice", "--email", "new@b.test"]);
+    assert_eq!((changed.code, changed.stderr.as_str()), (0, "changed owl new@b.test\n"));
+    assert!(stored(&server).expect("contacts").contains(&WAITING.replace("false", "true")));
+    let same = contact(&server, &["add", "alice", "--email", "a@b.TEST"]);
+    assert_eq!((same.code, same.stderr.as_str()), (0, "a@b.TEST is there already, as main\n"));
+}
+
+/// Two contacts of one id, or one address under two ids, would get or miss each other's alerts.
+#[test]
+fn an_id_that_is_taken_is_refused() {
+    let server = RedisServer::start();
+    let before = format!("[{MAIN}]");
+    store(&server, &before);
+    let taken = contact(&server, &["add", "alice", "--email", "b@b.test", "--id", "main"]);
+    assert!(taken.code == 1 && taken.stderr.contains("id main is the one of a@B.test"), "{}", taken.stderr);
+    let other = contact(&server, &["add", "alice", "--email", "a@b.test", "--id", "second"]);
+    assert!(other.code == 1 && other.stderr.contains("a@b.test is there already, as main"), "{}", other.stderr);
+    for bad in [
+        &["add", "alice", "--email", "b@b.test", "--id", "none"][..],
+        &["add", "alice", "--email", "b@b.test", "--id", ""],
+        &["add", "alice"],
+        &["add", "alice", "--email", "b@b.test", "--webhook", "https://x.test/"],
+        &["add", "alice", "--email", "nobody"],
+        &["add", "alice", "--webhook", "https://x.test/", "--webhook-secret", "whsec_AAAA"],
+    ] {
+        let refused = contact(&server, bad);
+        assert!(refused.code == 2 && !refused.stderr.contains("AAAA"), "{bad:?}: {}", refused.stderr);
+    }
+    assert_eq!(stored(&server), Some(before));
+}
+
+/// A contact is named as people know it; only that one may be touched.
+#[test]
+fn contacts_are_muted_and_removed_by_id_by_its_beginning_and_by_address() {
+    let server = RedisServer::start();
+    store(&server, &format!("[{MAIN},{ODD},{OWN},{WAITING}]"));
+    let muted = contact(&server, &["mute", "alice", "ma", "--json"]).expect_json().remove(0);
+    assert_eq!(muted, json!({"subject": "alice", "muted": true, "contacts": ["main"]}));
+    let muted_main = MAIN.replace("1e999", r#"1e999,"muted":true"#);
+    assert_eq!(stored(&server), Some(format!("[{muted_main},{ODD},{OWN},{WAITING}]")));
+    let unmuted = contact(&server, &["unmute", "alice", "a@b.test"]);
+    assert_eq!((unmuted.code, unmuted.stderr.as_str()), (0, "unmuted main\n"));
+    let unmuted_main = muted_main.replace("true", "false");
+
+    let several = contact(&server, &["remove", "alice", "ow"]);
+    assert!(several.code == 1 && several.stderr.contains("\"ow\": own, owl"), "{}", several.stderr);
+    let unknown = contact(&server, &["mute", "alice", "nobody@b.test"]);
+    assert!(
+        unknown.stderr.ends_with("hint: `quotabell contact list alice` shows its contacts\n"),
+        "{}",
+        unknown.stderr
+    );
+    assert_eq!(unknown.code, 1);
+    let removed = contact(&server, &["remove", "alice", "own@b.test"]);
+    assert_eq!((removed.code, removed.stderr.as_str()), (0, "removed own own@b.test\n"));
+    contact(&server, &["remove", "alice", "owl"]).expect_done();
+    assert_eq!(stored(&server), Some(format!("[{unmuted_main},{ODD}]")));
+}
+
+/// A subject without anything set is unknown again, so that the fallback contacts hold.
+#[test]
+fn the_last_contact_leaves_no_empty_list() {
+    let server = RedisServer::start();
+    contact(&server, &["add", "alice", "--email", "a@b.test"]).expect_done();
+    let removed = contact(&server, &["remove", "alice", "a@b.test", "--json"]).expect_json().remove(0);
+    assert_eq!(removed, json!({"subject": "alice", "removed": ["c_ab39b01901a28f91"]}));
+    assert_eq!(stored(&server), None);
+    assert_eq!(contact(&server, &["list", "alice"]).expect_done(), "");
+}
+
+/// Whoever wonders why a contact gets nothing must see it; nobody may see a secret.
+#[test]
+fn the_list_shows_state_and_origin_and_no_secret() {
+    let server = RedisServer::start();
+    let hook =
+        format!(r#"{{"id":"hook","channel":"webhook","url":"https://x.test/","secret":"{SECRET}","muted":true}}"#);
+    store(&server, &format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]"));
+    let listed = contact(&server, &["list", "alice"]);
+    insta::assert_snapshot!(listed.told(), @r#"
+    ID    CHANNEL  ADDRESS          STATE       ADDED BY
+    main  email    a@B.test         -           operator
+    own   email    own@b.test       -           subject
+    owl   email    new@b.test       unverified  subject
+    hook  webhook  https://x.test/  muted       operator
+    warning: contact can't be read and gets nothing: contact has channel "sms", allowed are "email" and "webhook"
+    exit 0
+    "#);
+    let json = contact(&server, &["list", "alice", "--json"]).expect_json().pop();
+    let expected = json!({
+        "id": "hook", "channel": "webhook", "url": "https://x.test/", "secret": "***", "muted": true, "added_by": "operator",
+    });
+    assert_eq!(json, Some(expected));
+}
+
+/// What is no array is nobody's to overwrite, and a key of another type is no subject.
+#[test]
+fn what_can_not_be_edited_is_told_and_left_alone() {
+    let server = RedisServer::start();
+    store(&server, "[{]");
+    for verb in [&["list", "alice"][..], &["add", "alice", "--email", "a@b.test"], &["remove", "alice", "x"]] {
+        let refused = contact(&server, verb);
+        assert_eq!(refused.code, 1, "{verb:?}");
+        assert!(
+            refused
+                .stderr
+                .contains("subject alice: its field contacts is not a JSON array: syntax error at line 1 column 3")
+        );
+    }
+    assert_eq!(stored(&server).as_deref(), Some("[{]"));
+    let mut connection = server.sync_client().get_connection().expect("it runs");
+    let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
+    let wrong = contact(&server, &["mute", "bob", "x"]);
+    assert!(wrong.code == 1 && wrong.stderr.contains("hint: "), "{}", wrong.stderr);
+}
