@@ -80,7 +80,7 @@ impl Caps {
         let refused = RefusedByCap { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
         if self.log_limiter.admit(LogSubject::Exhausted(channel), now.into_std()).is_some() {
-            tracing::info!(channel = channel.as_str(), cap = %cap.rate, "a cap is used up: deliveries wait");
+            tracing::info!(channel = channel.as_str(), cap = %cap.rate, "a cap has no room: deliveries wait");
         }
         let jitter = jitter_max(cap.rate).mul_f64(rand::random());
         CapDecision::Exhausted { retry_after: duration::whole_ms(wait + jitter) }

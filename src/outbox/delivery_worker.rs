@@ -7,6 +7,7 @@ use metrics::{counter, histogram};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::field::display;
 
 use super::consent::ConsentRequests;
 use super::error::{OutboxError, chain};
@@ -134,7 +135,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let Ok(settlement) = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await else {
             let LeasedDelivery { id, attempts, channel, .. } = leased;
             let (subject, alert, request) =
-                (notification.subject(), notification.alert_id(), notification.request_id());
+                (notification.subject(), notification.alert_id().map(display), notification.request_id().map(display));
             tracing::error!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "attempt did not keep its deadline and is given up; the delivery is attempted again");
             return;
@@ -188,8 +189,11 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(SettleAnswer::Repeated) => clock.now(),
             Some(SettleAnswer::Stale) => {
                 let LeasedDelivery { id, attempts, channel, .. } = leased;
-                let (subject, alert, request) =
-                    (notification.subject(), notification.alert_id(), notification.request_id());
+                let (subject, alert, request) = (
+                    notification.subject(),
+                    notification.alert_id().map(display),
+                    notification.request_id().map(display),
+                );
                 tracing::warn!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                     outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
                 return;
@@ -286,7 +290,8 @@ fn count_ended(channel: Channel, state: DeliveryState) {
 /// One event per outcome, and the metrics.
 fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
     let LeasedDelivery { id: delivery, attempts: attempt, channel, .. } = leased;
-    let (subject, alert, request) = (notification.subject(), notification.alert_id(), notification.request_id());
+    let (subject, alert, request) =
+        (notification.subject(), notification.alert_id().map(display), notification.request_id().map(display));
     let state = settlement.state();
     if state != DeliveryState::Pending {
         count_ended(*channel, state);

@@ -16,7 +16,7 @@ use crate::channels::{
     CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, consent_method,
 };
 use crate::contacts::Contact;
-use crate::types::{Arrival, Channel, Class, DeliveryId, Notification, Outcome, UnixMs, VerificationRequest, nonce};
+use crate::types::{Channel, Class, DeliveryId, Notification, Outcome, UnixMs, VerificationRequest, nonce};
 use crate::wire::backoff::BackoffPolicy;
 
 /// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
@@ -132,8 +132,7 @@ impl Notifier for ChannelNotifier {
             Err(error) => {
                 let source = error.source.to_string();
                 tracing::warn!(delivery = %request.delivery, %error, source, "the attempt could not be completed; trying again");
-                let failed = Outcome::failed(Class::Transient, error.to_string());
-                let outcome = Outcome { arrival: Arrival::Possible, ..failed };
+                let outcome = Outcome::failed(Class::Transient, error.to_string());
                 return Settlement::Retry(outcome, BackoffPolicy::RECONNECT.max_interval);
             }
         };

@@ -38,7 +38,7 @@ pub use log_limiter::LogLimiter;
 pub use metric::Metric;
 pub use nonce::nonce;
 pub use notification::{Notification, NotificationKind, VerificationRequest};
-pub use outcome::{Arrival, Class, Outcome};
+pub use outcome::{Class, Outcome};
 pub use percent::Percent;
 pub use rate::Rate;
 pub use refusal::RefusalReason;

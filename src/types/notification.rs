@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Alert, ContactId, DeliveryId, Subject, UnixMs};
+use super::{Alert, AlertId, ContactId, DeliveryId, Subject, UnixMs};
 
 /// What a delivery carries to its contact.
 ///
@@ -104,9 +104,9 @@ impl Notification {
 
     /// The id of the alert, if it is one.
     #[must_use]
-    pub fn alert_id(&self) -> Option<&str> {
+    pub const fn alert_id(&self) -> Option<&AlertId> {
         match self {
-            Self::Alert(alert) => Some(alert.id.as_str()),
+            Self::Alert(alert) => Some(&alert.id),
             Self::Verification(_) => None,
         }
     }

@@ -32,15 +32,6 @@ impl fmt::Display for Class {
     }
 }
 
-/// Whether a message may have arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
-    /// The other side never saw what it says.
-    Never,
-    /// It was taken, or may have been: nobody knows.
-    Possible,
-}
-
 /// How one attempt ended: its class, what the other side said, how long it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -57,8 +48,6 @@ pub struct Outcome {
     pub reply: Option<String>,
     /// Host and port of the other side, where it was known. For the operator alone, as the reply.
     pub peer: Option<String>,
-    /// Whether the message may have arrived.
-    pub arrival: Arrival,
     /// How long the receiver asked us to wait (Retry-After).
     pub retry_after: Option<Duration>,
     /// How long the attempt took.
@@ -76,16 +65,15 @@ impl Outcome {
             hint: None,
             reply: None,
             peer: None,
-            arrival: Arrival::Possible,
             retry_after: None,
             took: Duration::ZERO,
         }
     }
 
-    /// It failed, and nothing has arrived. To be completed by what else is known.
+    /// It failed. To be completed by what else is known.
     #[must_use]
     pub fn failed(class: Class, error: impl Into<String>) -> Self {
-        Self { class, error: Some(error.into()), arrival: Arrival::Never, ..Self::delivered() }
+        Self { class, error: Some(error.into()), ..Self::delivered() }
     }
 }
 

@@ -380,7 +380,7 @@ async fn a_check_names_sender_and_recipient_and_sends_nothing() {
         let mut server = server().await;
         server.program(phase, Reply::Say(line), Times::Once);
         let mailer = mailer(&server.url());
-        assert_eq!(mailer.check().await.error.as_deref(), expected, "{line}");
+        assert_eq!(mailer.check(None).await.error.as_deref(), expected, "{line}");
         assert_eq!(mailer.send(MAIL).await.class, Class::Delivered, "{line}");
         server.next().await;
         assert!(server.try_next().is_none(), "{line}");

@@ -18,7 +18,7 @@ const NOT_COUNTED: [NotCounted; 4] = [
 
 /// Files that name channels for now, each with what takes the name away.
 const STILL_NAMING: [NotCounted; 5] = [
-    NotCounted { path: "src/api/contacts.rs", reason: "the fields of a new contact, to be read by the definition" },
+    NotCounted { path: "src/cli/contact/add.rs", reason: "flags, to be made from the registry" },
     NotCounted { path: "src/cli/listen.rs", reason: "the receivers of src/demo as a verb" },
     NotCounted { path: "src/cli/send_test.rs", reason: "flags, to be made from the registry" },
     NotCounted { path: "src/cli/subject/import_reader.rs", reason: "columns, to be made from the registry" },

@@ -4,7 +4,6 @@
 //! and its classes, `message` for the bytes.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lettre::transport::smtp::client::Certificate;
@@ -16,7 +15,7 @@ use super::message::{Author, Mail};
 use super::smtp::{Envelope, Refusal, SmtpClient};
 use super::smtp_url::SmtpServer;
 use crate::channels::authorities::{self, CaFileError};
-use crate::types::{Arrival, Class, Outcome};
+use crate::types::{Class, Outcome};
 
 /// The setting that names a file with the URL.
 const URL_FILE: &str = "email.smtp_url_file";
@@ -74,13 +73,10 @@ impl Mailer {
 
     /// Sends one mail and says how it ended. Leaves the machine; repeating it sends again, with the same Message-ID.
     ///
-    /// The deadline covers the whole conversation, a wait for an idle connection included. Nothing can have arrived before the content
-    /// was sent.
+    /// The deadline covers the whole conversation, a wait for an idle connection included.
     pub async fn send(&self, mail: Mail<'_>) -> Outcome {
-        let content_sent = AtomicBool::new(false);
-        let outcome = self.timed(async { self.attempt(mail, &content_sent).await.map(Some) }).await;
-        let arrival = if content_sent.load(Ordering::Relaxed) { Arrival::Possible } else { Arrival::Never };
-        Outcome { arrival, peer: Some(self.location.clone()), ..outcome }
+        let outcome = self.timed(async { self.attempt(mail).await.map(Some) }).await;
+        Outcome { peer: Some(self.location.clone()), ..outcome }
     }
 
     /// Connects, protects and authenticates as for a mail to this address, announces one, sends none, and says how it ended; for
@@ -121,12 +117,12 @@ impl Mailer {
         self.client.close().await;
     }
 
-    async fn attempt(&self, mail: Mail<'_>, content_sent: &AtomicBool) -> Result<u16, Failure> {
+    async fn attempt(&self, mail: Mail<'_>) -> Result<u16, Failure> {
         let recipient = address::read(mail.to).ok_or(Failure::Unwritable("malformed e-mail address"))?;
         let written = self.author.write(&recipient, &mail);
         let bytes = written.map_err(|_| Failure::Unwritable("the mail cannot be written"))?;
         let envelope = Envelope { from: self.author.address(), to: &recipient };
-        self.client.send(envelope, &bytes, content_sent).await.map_err(Failure::Refused)
+        self.client.send(envelope, &bytes).await.map_err(Failure::Refused)
     }
 }
 

@@ -3,7 +3,6 @@
 //! lettre's own `send` hides the step, and a 535 that answers AUTH must not kill a mail as a 550 that answers RCPT does. Owns the
 //! connections, idle ones included. Knows no deadline: [`super::mailer`] sets one for all of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lettre::Address;
@@ -102,14 +101,6 @@ pub(super) struct Envelope<'a> {
     pub(super) to: &'a Address,
 }
 
-/// A mail on its way: the envelope, the bytes, and how far it came.
-#[derive(Debug, Clone, Copy)]
-struct Outgoing<'a> {
-    envelope: Envelope<'a>,
-    bytes: &'a [u8],
-    content_sent: &'a AtomicBool,
-}
-
 /// The mail server, with the connections that wait for the next mail.
 pub(super) struct SmtpClient {
     server: SmtpServer,
@@ -144,28 +135,19 @@ impl SmtpClient {
 
     /// Hands a mail over and returns the code of the server's last answer.
     ///
-    /// `content_sent` becomes true before the first of the bytes leaves: from then on the mail may have been taken, also where nobody
-    /// waits for the end of the conversation.
-    ///
     /// # Errors
     ///
     /// [`Refusal`]. The mail may have been taken where the answer to the final dot was lost.
-    pub(super) async fn send(
-        &self,
-        envelope: Envelope<'_>,
-        bytes: &[u8],
-        content_sent: &AtomicBool,
-    ) -> Result<u16, Refusal> {
-        let outgoing = Outgoing { envelope, bytes, content_sent };
+    pub(super) async fn send(&self, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, Refusal> {
         if let Some(mut connection) = self.alive_idle().await {
-            match converse(&mut connection, outgoing).await {
+            match converse(&mut connection, envelope, bytes).await {
                 // It died under the first command: nothing was sent, so a new connection may try in its place.
                 Err((Step::Mail, refusal)) if refusal.connection == Connection::Broken => {}
                 other => return self.finish(connection, other).await,
             }
         }
         let mut connection = self.connect().await?;
-        let ended = converse(&mut connection, outgoing).await;
+        let ended = converse(&mut connection, envelope, bytes).await;
         self.finish(connection, ended).await
     }
 
@@ -258,14 +240,16 @@ impl std::fmt::Debug for SmtpClient {
 }
 
 /// MAIL, RCPT, DATA, content, dot.
-async fn converse(connection: &mut AsyncSmtpConnection, outgoing: Outgoing<'_>) -> Result<u16, (Step, Refusal)> {
-    let Outgoing { envelope, bytes, content_sent } = outgoing;
+async fn converse(
+    connection: &mut AsyncSmtpConnection,
+    envelope: Envelope<'_>,
+    bytes: &[u8],
+) -> Result<u16, (Step, Refusal)> {
     let at = |step: Step| move |error: Error| (step, refusal(step, &error));
     let kind = if bytes.is_ascii() { ContentKind::Ascii } else { ContentKind::EightBit };
     announce(connection, envelope, kind).await?;
     let answer = connection.command(Data).await.map_err(at(Step::Data))?;
     expect(Step::Data, Severity::PositiveIntermediate, &answer)?;
-    content_sent.store(true, Ordering::Relaxed);
     let answer = connection.message(bytes).await.map_err(at(Step::Data))?;
     expect(Step::Data, Severity::PositiveCompletion, &answer)
 }

@@ -24,7 +24,7 @@ use super::secret::SigningSecrets;
 use crate::channels::authorities;
 use crate::channels::connection_error::{self, ConnectionError};
 use crate::types::outcome::printable_reply;
-use crate::types::{Arrival, Class, Outcome, Secret};
+use crate::types::{Class, Outcome, Secret};
 
 /// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish writing before
 /// the connection closes. An echo is far shorter. And no receiver may keep us reading.
@@ -74,6 +74,12 @@ struct Answer {
     refused: Option<Outcome>,
     /// The beginning of its body.
     body: Vec<u8>,
+}
+
+/// Why a request can't be made.
+struct Unsendable {
+    class: Class,
+    error: String,
 }
 
 impl WebhookClient {
@@ -158,7 +164,6 @@ impl WebhookClient {
                     _ => Outcome {
                         status,
                         reply: printable_reply(&body),
-                        arrival: Arrival::Possible,
                         ..Outcome::failed(Class::Permanent, NOT_ECHOED)
                     },
                 }
@@ -171,12 +176,12 @@ impl WebhookClient {
     async fn exchange(&self, request: WebhookRequest<'_>) -> Result<Answer, Outcome> {
         let permanent = |error: String| Outcome::failed(Class::Permanent, error);
         let url = self.rules.judge_url(request.url).map_err(|error| permanent(error.to_string()))?;
-        let headers = headers(&request)?;
+        let headers = headers(&request).map_err(|Unsendable { class, error }| Outcome::failed(class, error))?;
         let deadline = tokio::time::Instant::now() + self.timeout;
         let sending = self.client.post(url).headers(headers).body(request.body.to_owned()).send();
         let Ok(sent) = timeout_at(deadline, sending).await else {
             let error = format!("deadline of {} passed", humantime::format_duration(self.timeout));
-            return Err(Outcome { arrival: Arrival::Possible, ..Outcome::failed(Class::Transient, error) });
+            return Err(Outcome::failed(Class::Transient, error));
         };
         let response = sent.map_err(|error| failure(&error))?;
         let (status, refused) = (response.status(), refusal(&response, request.now_s));
@@ -206,9 +211,7 @@ fn failure(error: &reqwest::Error) -> Outcome {
         _ if error.is_builder() => return Outcome::failed(Class::Permanent, "malformed URL"),
         ConnectionError::Untrusted | ConnectionError::Other(_) => Class::Transient,
     };
-    let never = class == Class::Permanent || error.is_connect();
     Outcome {
-        arrival: if never { Arrival::Never } else { Arrival::Possible },
         hint: (found == ConnectionError::Untrusted).then_some(UNTRUSTED),
         ..Outcome::failed(class, found.to_string())
     }
@@ -227,7 +230,7 @@ fn refusal(response: &Response, now_s: i64) -> Option<Outcome> {
     };
     let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = asked.and_then(|value| retry_after::parse(value, now_s));
-    Some(Outcome { status: Some(status.as_u16()), retry_after, arrival: Arrival::Possible, ..failed })
+    Some(Outcome { status: Some(status.as_u16()), retry_after, ..failed })
 }
 
 /// Reads the body as far as it comes, at most [`ANSWER_BYTES_MAX`].
@@ -241,12 +244,13 @@ async fn read(mut response: Response, body: &mut Vec<u8>) {
 }
 
 /// The headers of the standard. A secret that cannot sign may be mended: the contact is read anew at each attempt.
-fn headers(request: &WebhookRequest<'_>) -> Result<HeaderMap, Outcome> {
-    let secrets =
-        SigningSecrets::parse(request.secret).map_err(|error| Outcome::failed(Class::Transient, error.to_string()))?;
+fn headers(request: &WebhookRequest<'_>) -> Result<HeaderMap, Unsendable> {
+    let secrets = SigningSecrets::parse(request.secret)
+        .map_err(|error| Unsendable { class: Class::Transient, error: error.to_string() })?;
     let signature = secrets.sign(request.id, request.now_s, request.body);
     let value = |text: &str| {
-        HeaderValue::from_str(text).map_err(|_| Outcome::failed(Class::Permanent, "id does not fit into a header"))
+        let unsendable = |_| Unsendable { class: Class::Permanent, error: "id does not fit into a header".to_owned() };
+        HeaderValue::from_str(text).map_err(unsendable)
     };
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
