@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_rustls::server::TlsStream;
 
-use super::{CaughtMail, Phase, Reply, Security, Shared};
+use super::setup::{CaughtMail, Phase, Reply, Security, Shared, User};
 
 /// The longest line that is read at once; SMTP allows 1000 bytes.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -150,7 +150,7 @@ impl<S: Stream> Session<S> {
             ("LOGIN", _) => {
                 let name = self.ask("334 VXNlcm5hbWU6").await?;
                 let password = self.ask("334 UGFzc3dvcmQ6").await?;
-                Some(super::User { name, password })
+                Some(User { name, password })
             }
             _ => None,
         };
@@ -261,8 +261,8 @@ fn address_in(argument: &str) -> String {
 }
 
 /// SASL PLAIN: base64 of NUL, name, NUL, password.
-fn plain(response: &str) -> Option<super::User> {
+fn plain(response: &str) -> Option<User> {
     let text = String::from_utf8(STANDARD.decode(response).ok()?).ok()?;
     let mut parts = text.split('\0').skip(1).map(str::to_owned);
-    Some(super::User { name: parts.next()?, password: parts.next()? })
+    Some(User { name: parts.next()?, password: parts.next()? })
 }
