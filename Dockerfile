@@ -8,10 +8,26 @@ ARG RUST=1.88
 
 FROM docker.io/library/rust:${RUST}-slim-${DEBIAN} AS build
 WORKDIR /src
+# Dependencies first, with an empty crate in place of ours: this layer is built again only when the manifest or the lock file changes.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir -p src benches/pipeline benches/limiters tests/peers \
+ && touch src/lib.rs benches/pipeline/main.rs benches/limiters/main.rs tests/peers/main.rs \
+ && echo 'fn main() {}' > src/main.rs \
+ && cargo build --release --locked --bin quotabell \
+ && rm -r src benches tests
 COPY . .
-RUN cargo build --release --locked --bin quotabell
+# COPY keeps times of modification. One that is older than the empty crate's build would pass for built already.
+RUN touch src/lib.rs src/main.rs \
+ && cargo build --release --locked --bin quotabell
 
 FROM docker.io/library/debian:${DEBIAN}-slim
+ARG VERSION=0.1.0
+ARG REVISION=
+LABEL org.opencontainers.image.title="quotabell" \
+      org.opencontainers.image.description="Quota alerts from a Redis stream of usage events: counted once, raised once, delivered" \
+      org.opencontainers.image.licenses="MIT OR Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates \

@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run quick test check deny bench bench-limiters peers test-matrix test-openapi test-peers
+.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-peers
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -17,6 +17,10 @@ setup: ## install what the other targets need: a Redis server, certificate autho
 demo: setup ## build and show the whole job in a minute; exit 1 if a number is wrong
 	$(CARGO) build --release --locked
 	@$(TARGET)/release/quotabell demo
+
+picture: setup ## draw docs/demo.svg, the README's picture, from a run of the demo
+	$(CARGO) build --release --locked
+	@python3 tools/picture.py $(TARGET)/release/quotabell docs/demo.svg
 
 run: setup ## build and run the daemon with a Redis of its own on port 6399, data in ./data
 	$(CARGO) build --release --locked

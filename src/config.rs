@@ -4,6 +4,7 @@
 //! `--config` or `QUOTABELL_CONFIG`, and variables `QUOTABELL__SECTION__KEY`. Every error names the key, the place where it was
 //! written and what is allowed. Connects nowhere; other files are read only where `parts` builds what needs them. Read next: `tree`.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,7 +13,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::config::{CheckConfig, HttpConfig};
-use crate::channels::{EmailConfig, WebhookConfig};
+use crate::channels::ChannelSettings;
+use crate::channels::email::EmailConfig;
+use crate::channels::webhook::WebhookConfig;
 use crate::contacts::FallbackConfig;
 use crate::events::config::StreamConfig;
 use crate::outbox::{DeliveryConfig, RetryConfig};
@@ -136,6 +139,12 @@ pub struct ShutdownConfig {
 }
 
 impl Config {
+    /// The sections that belong to channels: a new channel's is added here.
+    #[must_use]
+    pub fn channel_settings(&self) -> ChannelSettings<'_> {
+        ChannelSettings::new([&self.email as &dyn Any, &self.webhook])
+    }
+
     /// Reads the defaults, the file (if one is named) and the variables among `environment`, and checks every relation.
     ///
     /// # Errors

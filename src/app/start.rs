@@ -1,7 +1,5 @@
 //! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
 
-use std::sync::Arc;
-
 use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, ProbeError, StoredCheckpoint, WrongKeyType};
@@ -28,18 +26,7 @@ pub struct Start<'a> {
     /// Where Redis is.
     pub target: &'a RedisEndpoint,
     /// The shared connection.
-    pub client: &'a Arc<RedisClient>,
-}
-
-/// Redis has been reached and found fit.
-#[derive(Debug)]
-pub struct Ready {
-    /// Where it is.
-    pub target: RedisEndpoint,
-    /// The shared connection.
-    pub client: Arc<RedisClient>,
-    /// What every commit has in common.
-    pub settings: CommitSettings,
+    pub client: &'a RedisClient,
 }
 
 /// A failure that waiting can't mend, with what to do about it.
@@ -52,11 +39,11 @@ pub struct CannotStart {
     pub hint: String,
 }
 
-enum Trouble {
+enum StartFailure {
     /// Try again.
-    Passing(String),
+    Transient(String),
     /// Give up.
-    Lasting(CannotStart),
+    Permanent(CannotStart),
 }
 
 impl Start<'_> {
@@ -65,7 +52,7 @@ impl Start<'_> {
     /// # Errors
     ///
     /// What waiting can't mend.
-    pub async fn reach(&self) -> anyhow::Result<Ready> {
+    pub async fn reach(&self) -> anyhow::Result<CommitSettings> {
         let target = self.target;
         let settings = commit_settings(self.config, self.plans);
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
@@ -74,10 +61,10 @@ impl Start<'_> {
             match self.examine(self.client, &settings).await {
                 Ok(server) => {
                     warn_about(&server);
-                    return Ok(Ready { target: target.clone(), client: Arc::clone(self.client), settings });
+                    return Ok(settings);
                 }
-                Err(Trouble::Lasting(cannot)) => return Err(cannot.into()),
-                Err(Trouble::Passing(reason)) => {
+                Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
+                Err(StartFailure::Transient(reason)) => {
                     if reason != said {
                         tracing::warn!(redis = %target.describe(), reason, "waiting for Redis");
                         said = reason;
@@ -88,19 +75,19 @@ impl Start<'_> {
         }
     }
 
-    async fn examine(&self, client: &RedisClient, settings: &CommitSettings) -> Result<ServerInfo, Trouble> {
+    async fn examine(&self, client: &RedisClient, settings: &CommitSettings) -> Result<ServerInfo, StartFailure> {
         let info = inspect(client).await.map_err(|error| match &error {
-            InspectError::Redis(source) => self.trouble_of(source, &error),
-            _ => lasting(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
+            InspectError::Redis(source) => self.failure_of(source, &error),
+            _ => permanent(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
         })?;
-        fit(&info).map_err(Trouble::Lasting)?;
+        fit(&info).map_err(StartFailure::Permanent)?;
         match info.readiness() {
             ServerReadiness::Ready => {}
-            other => return Err(Trouble::Passing(format!("{other:?}").to_lowercase())),
+            other => return Err(StartFailure::Transient(format!("{other:?}").to_lowercase())),
         }
         let reading = || format!("read {}", self.keys.checkpoint());
-        let stored = probe::stored(client, self.keys).await.map_err(|error| self.trouble_of(&error, &reading()))?;
-        compare(self.keys, &stored, settings.partitions).map_err(Trouble::Lasting)?;
+        let stored = probe::stored(client, self.keys).await.map_err(|error| self.failure_of(&error, &reading()))?;
+        compare(self.keys, &stored, settings.partitions).map_err(StartFailure::Permanent)?;
         if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != settings.fingerprint) {
             tracing::info!(
                 "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
@@ -108,12 +95,12 @@ impl Start<'_> {
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
         probe::rehearse(client, self.keys, settings, &nonce).await.map_err(|error| match &error {
-            ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.trouble_of(source, &error),
-            ProbeError::Refused { .. } => lasting(
+            ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.failure_of(source, &error),
+            ProbeError::Refused { .. } => permanent(
                 &error,
                 "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"",
             ),
-            ProbeError::Answer { .. } => Trouble::Passing(error.to_string()),
+            ProbeError::Answer { .. } => StartFailure::Transient(error.to_string()),
         })?;
         if !self.config.fallback.contacts.is_empty() {
             // A fallback that is new since the last start reaches the alerts that wait for one.
@@ -126,10 +113,10 @@ impl Start<'_> {
     }
 
     /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
-    fn trouble_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> Trouble {
+    fn failure_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> StartFailure {
         let hint = match error_kind(source) {
             ErrorKind::Unreachable | ErrorKind::NotReady | ErrorKind::ReadOnly | ErrorKind::Full => {
-                return Trouble::Passing(source.to_string());
+                return StartFailure::Transient(source.to_string());
             }
             ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
             ErrorKind::Denied => {
@@ -138,12 +125,12 @@ impl Start<'_> {
             ErrorKind::Database => {
                 let problem =
                     format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db);
-                return lasting(&problem, NO_DATABASE_HINT);
+                return permanent(&problem, NO_DATABASE_HINT);
             }
             ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
             ErrorKind::Other => "docs/operations.md says which servers are supported",
         };
-        lasting(&format!("{whole} ({}): {source}", self.target), hint)
+        permanent(&format!("{whole} ({}): {source}", self.target), hint)
     }
 }
 
@@ -207,6 +194,6 @@ pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
     CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, fingerprint: plans.fingerprint() }
 }
 
-fn lasting(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> Trouble {
-    Trouble::Lasting(CannotStart { problem: problem.to_string(), hint: hint.to_owned() })
+fn permanent(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> StartFailure {
+    StartFailure::Permanent(CannotStart { problem: problem.to_string(), hint: hint.to_owned() })
 }

@@ -11,11 +11,12 @@ use metrics::counter;
 use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
 
+use super::contact_cap::ContactCap;
 use super::retry_spacing::{RefusedByCap, RetrySpacing, jitter_max};
 use super::set::Channels;
 use crate::contacts::Contact;
-use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
-use crate::types::{Channel, Keys, LogLimiter, Rate, Units, duration, meters};
+use crate::throttle::{Admission, RateDecision};
+use crate::types::{Channel, Keys, LogLimiter, duration, meters};
 use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -29,28 +30,6 @@ pub struct Caps {
     keys: Keys,
     spacing: Mutex<RetrySpacing>,
     log_limiter: LogLimiter<LogSubject>,
-}
-
-/// The cap that holds for messages to one contact.
-#[derive(Debug, Clone)]
-pub struct ContactCap {
-    /// So many messages in a window.
-    pub rate: Rate,
-    /// What counts them.
-    pub limiter: CapLimiter,
-    /// Where they are counted.
-    pub key: String,
-    /// The key as a log may show it: without the destination.
-    pub shown_as: String,
-}
-
-/// What counts the messages of a cap.
-#[derive(Debug, Clone, Copy)]
-pub enum CapLimiter {
-    /// From the first message of a window to its end.
-    Fixed(FixedWindow),
-    /// In any window.
-    Sliding(SlidingWindow),
 }
 
 /// Whether a message may leave.
@@ -68,15 +47,6 @@ pub enum CapDecision {
         /// When to ask again.
         retry_after: Duration,
     },
-}
-
-impl CapLimiter {
-    async fn take(self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
-        match self {
-            Self::Fixed(limiter) => limiter.take(client, key, Units::ONE).await,
-            Self::Sliding(limiter) => limiter.take(client, key, Units::ONE).await,
-        }
-    }
 }
 
 impl Caps {

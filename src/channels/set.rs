@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{
-    ChannelError, ChannelSettings, ConsentMethod, Content, Message, NotificationChannel, PreviewPart, REGISTRY, Sample,
-    ServerProbe, definition,
-};
+use super::channel::{ChannelSettings, Content, Message, NotificationChannel, PreviewPart, ServerProbe};
+use super::error::ChannelError;
+use super::registry::REGISTRY;
+use super::sample::Sample;
 use crate::contacts::Contact;
 use crate::types::{Alert, AlertId, Channel, DeliveryId, Outcome, Percent, UnixMs};
 
@@ -34,7 +34,7 @@ impl Channels {
     /// # Errors
     ///
     /// [`ChannelError`]: exit 78.
-    pub fn new(settings: ChannelSettings<'_>) -> Result<Self, ChannelError> {
+    pub fn new(settings: &ChannelSettings<'_>) -> Result<Self, ChannelError> {
         let built = REGISTRY.into_iter().map(|definition| (definition.build)(settings));
         Ok(Self { built: built.collect::<Result<_, _>>()? })
     }
@@ -91,18 +91,12 @@ impl Channels {
     }
 }
 
-/// How somebody at an address of this channel gives consent.
-#[must_use]
-pub fn consent_method(channel: Channel) -> Option<ConsentMethod> {
-    definition(channel).map(|definition| definition.consent)
-}
-
 /// What every channel would send about an alert. Reads templates, contacts nobody.
 ///
 /// # Errors
 ///
 /// [`ChannelError`] for a template that is wrong.
-pub fn preview(settings: ChannelSettings<'_>, alert: &Alert) -> Result<Vec<Preview>, ChannelError> {
+pub fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<Preview>, ChannelError> {
     let mut previews = Vec::new();
     for definition in REGISTRY {
         let texts = (definition.preview)(settings, alert)?;

@@ -6,13 +6,12 @@
 use clap::Args;
 
 use super::context::CliContext;
-use crate::channels::{Channels, ServerProbe};
+use crate::channels::{ChannelDefinition, Channels, REGISTRY, ServerProbe};
 use crate::config::Config;
 use crate::contacts::Contact;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, say};
-use crate::types::text::masked_url;
-use crate::types::{Channel, Class};
+use crate::types::Class;
 use crate::wire::RedisEndpoint;
 
 pub mod rights;
@@ -62,7 +61,7 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     if !args.offline {
         server::check(&config, &mut findings).await?;
-        check_mail_server(&channels, &config, &mut findings).await?;
+        check_channels(&channels, &config, &mut findings).await?;
     }
     findings.judge()
 }
@@ -113,38 +112,37 @@ impl Findings {
     }
 }
 
-/// Logs in to the mail server and sends nothing. Where nobody has named one, its absence is no failure: many send only webhooks.
-async fn check_mail_server(channels: &Channels, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let Some(ServerProbe { outcome, .. }) = channels.probe(Channel::Email).await else { return Ok(()) };
+/// Asks the server that a channel needs, and sends nothing. Where nobody has named one, its absence is no failure: many use another
+/// channel.
+async fn check_channels(channels: &Channels, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    for definition in REGISTRY {
+        let Some(probe) = channels.probe(definition.channel).await else { continue };
+        let ServerProbe { server, location, outcome, hint } = probe;
+        if outcome.class == Class::Delivered {
+            findings.note(server, Ok(format!("the {server} answers ({location})")));
+            continue;
+        }
+        let why = outcome.error.as_deref().unwrap_or("no reason given");
+        if is_wanted(definition, config)? {
+            let hint = outcome.hint.unwrap_or(hint);
+            findings.note(server, Err(hint::failed(format_args!("the {server} {location}: {why}"), hint)));
+        } else {
+            findings.checks += 1;
+            let channel = definition.channel.as_str();
+            findings.warn(&format!(
+                "no {server} at {location}, the default: {why}; contacts of the channel {channel} get nothing until the section \
+                 [{channel}] names one"
+            ));
+        }
+    }
     channels.close().await;
-    let shown = match &config.email.smtp_url_file {
-        Some(path) => format!("the one of {}", path.display()),
-        None => masked_url(&config.email.smtp_url),
-    };
-    if outcome.class == Class::Delivered {
-        findings.note("mail server", Ok(format!("the mail server answers ({shown})")));
-        return Ok(());
-    }
-    let why = outcome.error.as_deref().unwrap_or("no reason given");
-    if is_wanted(config)? {
-        let failed = hint::failed(
-            format_args!("the mail server {shown}: {why}"),
-            "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
-        );
-        findings.note("mail server", Err(failed));
-    } else {
-        findings.checks += 1;
-        findings.warn(&format!(
-            "no mail server at {shown}, the default: {why}; e-mail contacts get nothing until email.smtp_url names one"
-        ));
-    }
     Ok(())
 }
 
-/// Whether somebody has named a mail server, or a contact that needs one.
-fn is_wanted(config: &Config) -> anyhow::Result<bool> {
-    let is_default =
-        config.email.smtp_url_file.is_none() && config.email.smtp_url == Config::defaults()?.email.smtp_url;
-    let is_email = |contact: &Contact| contact.channel() == Channel::Email;
-    Ok(!is_default || config.fallback.contacts.iter().any(is_email))
+/// Whether somebody has named the channel's server, or a contact that needs it.
+fn is_wanted(definition: &ChannelDefinition, config: &Config) -> anyhow::Result<bool> {
+    let defaults = Config::defaults()?;
+    let is_configured = (definition.is_configured)(&config.channel_settings(), &defaults.channel_settings());
+    let needs_it = |contact: &Contact| contact.channel() == definition.channel;
+    Ok(is_configured || config.fallback.contacts.iter().any(needs_it))
 }

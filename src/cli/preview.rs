@@ -1,10 +1,11 @@
 //! `preview`: a template rendered with sample values.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::context::CliContext;
-use crate::channels::Sample;
 use crate::channels::sample::SAMPLE_AT;
+use crate::channels::{REGISTRY, Sample};
 use crate::terminal::output::Output;
 use crate::types::{Alert, Metric, Percent, Subject, Units};
 
@@ -22,8 +23,8 @@ Examples:
 pub struct PreviewArgs {
     /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that asks to confirm
     /// an address
-    #[arg(value_enum, hide_possible_values = true)]
-    pub part: PreviewPartArg,
+    #[arg(value_parser = parts(), hide_possible_values = true)]
+    pub part: String,
     /// The sample's subject
     #[arg(long, default_value = "alice")]
     pub subject: Subject,
@@ -38,23 +39,10 @@ pub struct PreviewArgs {
     pub limit: Units,
 }
 
-/// What can be rendered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PreviewPartArg {
-    /// The e-mail's subject line
-    Subject,
-    /// The e-mail's text part
-    Text,
-    /// The e-mail's HTML part
-    Html,
-    /// The webhook's JSON body
-    Webhook,
-    /// The subject line of the e-mail that asks to confirm an address
-    VerifySubject,
-    /// Its text part
-    VerifyText,
-    /// Its HTML part
-    VerifyHtml,
+/// What can be rendered: every text of every channel.
+fn parts() -> PossibleValuesParser {
+    let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
+    parts.map(|part| PossibleValue::new(part.name).help(part.about)).into()
 }
 
 /// Prints the rendered part.
@@ -64,7 +52,7 @@ pub enum PreviewPartArg {
 /// A bad configuration or template, or stdout.
 pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let part = args.part.to_possible_value().expect("every part has a name").get_name().to_owned();
+    let part = args.part.clone();
     let previews = config.preview(&sample(args))?;
     let text = previews.into_iter().find(|preview| preview.part.name == part).expect("every part is rendered").text;
     let mut output = Output::stdout();

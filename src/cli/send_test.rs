@@ -10,13 +10,12 @@ use super::context::CliContext;
 use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
 use crate::channels::{self, Sample};
 use crate::config::Config;
-use crate::contacts::book::{ContactBook, Contacts, Found, Whose};
-use crate::contacts::{Contact, Endpoint};
+use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, ResolvedContacts};
+use crate::contacts::{Contact, masked_contact};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::text::masked_url;
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
 use crate::views::{SubjectSettings, subject};
 
@@ -139,8 +138,8 @@ fn own_time() -> UnixMs {
 /// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
 async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config)?;
-    let book = ContactBook::new(config.keys(), config.fallback.contacts.clone());
-    let contacts = match book.contacts_of(redis.client(), subject).await {
+    let resolver = ContactResolver::new(config.keys(), config.fallback.contacts.clone());
+    let contacts = match resolver.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
         Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
     };
@@ -148,10 +147,10 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
     }
-    let of = contacts.of;
+    let source = contacts.source;
     let own = if contacts.unverified.is_empty() { "contact" } else { "verified contact" };
     let contact = choose(subject, id, contacts)?;
-    if of == Whose::Fallback {
+    if source == ContactsSource::Fallback {
         say(format_args!(
             "{subject} has no {own} of its own: contact {} of the fallback gets this message",
             contact.id
@@ -203,14 +202,14 @@ async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow:
     })
 }
 
-fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Result<Contact> {
+fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> anyhow::Result<Contact> {
     let listed = || contacts.readable.iter().map(described).collect::<Vec<_>>().join(", ");
     let set_one =
         format!("`quotabell subject set {subject} --email ADDRESS` sets one, or name --email or --webhook here");
     if let Some(id) = id {
         let id = ContactId::from_stored(id);
         return match contacts.find(&id) {
-            Found::Contact(contact) => Ok(contact),
+            ContactLookup::Found(contact) => Ok(contact),
             _ if contacts.unverified.contains(&id) => {
                 Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), UNCONFIRMED))
             }
@@ -231,7 +230,7 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: Contacts) -> anyhow::Re
 }
 
 /// Why a subject has nobody to send to, and what to do about it.
-fn nobody(subject: &Subject, contacts: &Contacts, set_one: &str) -> anyhow::Error {
+fn nobody(subject: &Subject, contacts: &ResolvedContacts, set_one: &str) -> anyhow::Error {
     // What can't be read keeps alerts from the fallback too, until it is mended.
     if !contacts.unreadable.is_empty() {
         return hint::failed(format_args!("{subject} has no contact that can be read"), set_one);
@@ -250,11 +249,8 @@ fn nobody(subject: &Subject, contacts: &Contacts, set_one: &str) -> anyhow::Erro
 }
 
 fn described(contact: &Contact) -> String {
-    let address = match &contact.endpoint {
-        Endpoint::Email { address } => address.clone(),
-        // One that the platform wrote may hold a password, which every attempt refuses.
-        Endpoint::Webhook { url, .. } => masked_url(url),
-    };
+    // A URL that the platform wrote may hold a password, which every attempt refuses.
+    let address = masked_contact(contact).address().to_owned();
     format!("{} ({} {address})", contact.id, contact.channel().as_str())
 }
 

@@ -1,4 +1,6 @@
-//! What each key takes, in one line: the hint under an error.
+//! What each key takes, in one line: the hint under an error. What settings of channels take is told by the registry of channels.
+
+use crate::channels::REGISTRY;
 
 /// A key's pattern (`*` is any one segment) and what is allowed there.
 const ALLOWED: &[(&[&str], &str)] = &[
@@ -36,32 +38,11 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["plans", "*", "rate", "*"],
         r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units; every key but algorithm is a metric"#,
     ),
-    (&["fallback", "contacts"], r#"a list, as [{ channel = "email", address = "ops@example.com" }]"#),
-    (
-        &["fallback", "contacts", "*"],
-        r#"{ channel = "email", address = "a@b.test" } or { channel = "webhook", url = "https://...", secret = "whsec_..." }; the secret is whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)"#,
-    ),
     (&["delivery", "concurrency"], "a whole number, 1 or more"),
     (&["retry", "first"], r#"a duration above 0 and up to max_interval, as "5s""#),
     (&["retry", "factor"], "a number, 1 or more"),
     (&["retry", "max_interval"], r#"a duration, at least retry.first, as "6h""#),
     (&["retry", "give_up_after"], r#"a duration above 0, as "3d""#),
-    (&["webhook", "timeout"], r#"a duration above 0 and up to 10m, as "15s""#),
-    (&["webhook", "allow_http"], "true or false"),
-    (&["webhook", "allow_private_networks"], "true or false"),
-    (&["webhook", "ca_file"], "the path of a PEM file of certificates"),
-    (&["webhook", "per_destination"], r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#),
-    (&["email", "smtp_url"], "a URL: smtps://user:password@host:465, smtp://host:587?tls=required or smtp://host:25"),
-    (&["email", "smtp_url_file"], "the path of a file whose first line is the URL"),
-    (&["email", "from"], r#"a mailbox, as "Example API <quota@example.com>""#),
-    (&["email", "timeout"], r#"a duration above 0 and up to 1h, as "60s""#),
-    (
-        &["email", "templates"],
-        "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt and \
-         verify.html",
-    ),
-    (&["email", "ca_file"], "the path of a PEM file of certificates"),
-    (&["email", "per_minute"], "a whole number, 1 or more"),
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
     (&["http", "token_file"], "the path of a file whose first line is the token"),
@@ -76,12 +57,34 @@ const ALLOWED: &[(&[&str], &str)] = &[
 ];
 
 /// What the key with these segments takes; for a segment below the last known one, what that one takes.
-pub(super) fn of(path: &[String]) -> Option<&'static str> {
+pub(super) fn of(path: &[String]) -> Option<String> {
     let matches = |pattern: &[&str]| {
         pattern.len() == path.len() && pattern.iter().zip(path).all(|(part, segment)| *part == "*" || part == segment)
     };
-    let exact = ALLOWED.iter().find(|(pattern, _)| matches(pattern)).map(|(_, allowed)| *allowed);
-    exact.or_else(|| of(path.split_last().map(|(_, parent)| parent).filter(|parent| !parent.is_empty())?))
+    let exact = ALLOWED.iter().find(|(pattern, _)| matches(pattern)).map(|(_, allowed)| (*allowed).to_owned());
+    let known = exact.or_else(|| of_channel(path)).or_else(|| match path {
+        [section, key] if section == "fallback" && key == "contacts" => Some(contact_list()),
+        [section, key, _] if section == "fallback" && key == "contacts" => Some(contact()),
+        _ => None,
+    });
+    known.or_else(|| of(path.split_last().map(|(_, parent)| parent).filter(|parent| !parent.is_empty())?))
+}
+
+/// What a setting of a channel takes.
+fn of_channel(path: &[String]) -> Option<String> {
+    let [section, key] = path else { return None };
+    let definition = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == section)?;
+    definition.settings.iter().find(|setting| setting.key == key).map(|setting| setting.allowed.to_owned())
+}
+
+fn contact_list() -> String {
+    format!("a list, as [{}]", REGISTRY[0].example)
+}
+
+fn contact() -> String {
+    let examples: Vec<&str> = REGISTRY.iter().map(|definition| definition.example).collect();
+    let secrets: Vec<&str> = REGISTRY.iter().filter_map(|definition| definition.secret_text).collect();
+    format!("{}; the secret is {}", examples.join(" or "), secrets.join(" or "))
 }
 
 #[cfg(test)]

@@ -168,7 +168,7 @@ fn retry(config: &Config) -> Checked {
 
 fn channel_sections(config: &Config) -> Checked {
     REGISTRY.into_iter().try_for_each(|definition| {
-        let judged = (definition.check_settings)(config.channel_settings());
+        let judged = (definition.check_settings)(&config.channel_settings());
         judged.or_else(|InvalidSetting { key, problem }| holds(false, &[definition.channel.as_str(), key], problem))
     })
 }

@@ -11,7 +11,7 @@ use super::error::{ConfigError, key};
 use super::tree::{Node, Place, Value};
 use super::{Config, allowed};
 use crate::api::Token;
-use crate::channels::{self, ChannelError, ChannelSettings, Channels, Preview};
+use crate::channels::{self, ChannelError, Channels, Preview};
 use crate::types::{Alert, Keys};
 use crate::wire::RedisEndpoint;
 
@@ -81,19 +81,13 @@ impl Config {
         Keys::new(&self.stream.key).with_subject_prefix(&self.subjects.prefix)
     }
 
-    /// The sections that belong to channels.
-    #[must_use]
-    pub const fn channel_settings(&self) -> ChannelSettings<'_> {
-        ChannelSettings { email: &self.email, webhook: &self.webhook }
-    }
-
     /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.
     ///
     /// # Errors
     ///
     /// [`ConfigError::Refused`]
     pub fn channels(&self) -> Result<Channels, ConfigError> {
-        Channels::new(self.channel_settings()).map_err(|error| self.refused_by_channel(error))
+        Channels::new(&self.channel_settings()).map_err(|error| self.refused_by_channel(error))
     }
 
     /// What would be sent about an alert. Reads the templates, contacts nobody.
@@ -102,7 +96,7 @@ impl Config {
     ///
     /// [`ConfigError::Refused`]
     pub fn preview(&self, alert: &Alert) -> Result<Vec<Preview>, ConfigError> {
-        channels::preview(self.channel_settings(), alert).map_err(|error| self.refused_by_channel(error))
+        channels::preview(&self.channel_settings(), alert).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.

@@ -5,6 +5,7 @@
 
 use super::error::ConfigError;
 use super::tree::{Node, Value};
+use crate::channels::REGISTRY;
 
 /// A value and the key that names a file with it.
 struct Twins {
@@ -13,9 +14,8 @@ struct Twins {
     file: &'static str,
 }
 
-const TWINS: [Twins; 3] = [
+const TWINS: [Twins; 2] = [
     Twins { section: "redis", value: "url", file: "url_file" },
-    Twins { section: "email", value: "smtp_url", file: "smtp_url_file" },
     Twins { section: "http", value: "token", file: "token_file" },
 ];
 
@@ -25,7 +25,11 @@ const TWINS: [Twins; 3] = [
 ///
 /// [`ConfigError::Both`], where one layer sets both: nobody can tell which was meant.
 pub(super) fn settle(tree: &mut Node) -> Result<(), ConfigError> {
-    TWINS.iter().try_for_each(|twins| twins.settle(tree))
+    let of_channels = REGISTRY.into_iter().flat_map(|definition| {
+        let section = definition.channel.as_str();
+        definition.file_settings.iter().map(move |pair| Twins { section, value: pair.value, file: pair.file })
+    });
+    TWINS.into_iter().chain(of_channels).try_for_each(|twins| twins.settle(tree))
 }
 
 impl Twins {

@@ -28,6 +28,35 @@ pub enum Endpoint {
     },
 }
 
+impl Endpoint {
+    /// The channel that reaches it.
+    #[must_use]
+    pub const fn channel(&self) -> Channel {
+        match self {
+            Self::Email { .. } => Channel::Email,
+            Self::Webhook { .. } => Channel::Webhook,
+        }
+    }
+
+    /// The address or URL.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        match self {
+            Self::Email { address } => address,
+            Self::Webhook { url, .. } => url,
+        }
+    }
+
+    /// What signs messages to it; `None` where the channel has no secrets.
+    #[must_use]
+    pub const fn secret(&self) -> Option<&Secret> {
+        match self {
+            Self::Email { .. } => None,
+            Self::Webhook { secret, .. } => Some(secret),
+        }
+    }
+}
+
 /// One contact of a subject, as it stands in the `contacts` array of `quota_subject:<subject>` or under `[fallback]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(into = "ContactJson")]
@@ -79,28 +108,19 @@ impl Contact {
     /// The channel of the endpoint.
     #[must_use]
     pub const fn channel(&self) -> Channel {
-        match self.endpoint {
-            Endpoint::Email { .. } => Channel::Email,
-            Endpoint::Webhook { .. } => Channel::Webhook,
-        }
+        self.endpoint.channel()
     }
 
     /// The address or URL.
     #[must_use]
     pub fn address(&self) -> &str {
-        match &self.endpoint {
-            Endpoint::Email { address } => address,
-            Endpoint::Webhook { url, .. } => url,
-        }
+        self.endpoint.address()
     }
 
     /// What signs messages to it; `None` where the channel has no secrets.
     #[must_use]
     pub const fn secret(&self) -> Option<&Secret> {
-        match &self.endpoint {
-            Endpoint::Email { .. } => None,
-            Endpoint::Webhook { secret, .. } => Some(secret),
-        }
+        self.endpoint.secret()
     }
 
     /// Whether both reach the same address on the same channel.
@@ -131,6 +151,16 @@ impl Contact {
             }
         }
         self
+    }
+
+    /// The address as it is counted where requests to one address are limited. Mailboxes are counted without regard to case, as nearly
+    /// every mail server treats them: a change of case asks the same person.
+    #[must_use]
+    pub fn counted_address(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Email { .. } => self.place().to_lowercase(),
+            Endpoint::Webhook { url, .. } => url.clone(),
+        }
     }
 
     /// What is reached there, however it is spelled: contacts of one channel and place are one. The domain of a mailbox is the same in

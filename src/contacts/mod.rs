@@ -1,15 +1,15 @@
 //! Who is reached: the model of a contact, its stored form, and what an edit may do.
 //!
-//! Read next: [`contact`], the model; [`array`], its stored form; [`book`], which finds the contacts of a subject; [`edit`], what may be
+//! Read next: [`contact`], the model; [`array`], its stored form; [`resolver`], which finds the contacts of a subject; [`edit`], what may be
 //! changed.
 
 pub mod array;
-pub mod book;
 pub mod config;
 pub mod contact;
 pub mod edit;
 mod element;
 mod mask;
+pub mod resolver;
 pub mod select;
 pub mod store;
 

@@ -217,7 +217,7 @@ fn refusals(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
 }
 
 fn totals(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
-    const SECTION: &str = "the daemon's own state";
+    const SECTION: &str = "the daemon's own books";
     let totals = &seen.state.totals;
     let counted: u64 = expected.subjects.iter().map(|simulated| u64::from(simulated.events)).sum();
     let reached = |simulated: &SimulatedSubject| simulated.reached().len() as u64;
@@ -245,9 +245,9 @@ fn totals(expected: &ExpectedRun<'_>, seen: &ObservedRun) -> Vec<Comparison> {
 fn messages(seen: &ObservedRun) -> Vec<Comparison> {
     const SECTION: &str = "what the receivers say";
     let arrivals = &seen.arrivals;
-    let sound = arrivals.iter().filter(|arrival| arrival.trouble.is_none()).count();
+    let sound = arrivals.iter().filter(|arrival| arrival.problem.is_none()).count();
     let mut signed = number(SECTION, "signatures and mails in order", arrivals.len() as u64, sound as u64);
-    signed.note = arrivals.iter().find_map(|arrival| arrival.trouble.clone()).unwrap_or_default();
+    signed.note = arrivals.iter().find_map(|arrival| arrival.problem.clone()).unwrap_or_default();
     let agrees = |arrival: &&ReceivedAttempt| {
         let record = seen.state.raised.iter().find(|alert| alert.id == arrival.alert);
         let facts = record.map(|alert| AlertNumbers {
@@ -324,7 +324,7 @@ mod tests {
                 alert: alert.id.clone(),
                 status: 204,
                 facts: Some(AlertNumbers { percent, used: alert.used, limit: alert.limit }),
-                trouble: None,
+                problem: None,
                 at: self.began + Duration::from_secs(second),
             }
         }
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(wrong(|seen| seen.taken_over = None), ["kills survived"]);
         assert_eq!(wrong(|seen| seen.ended = "signal: 9 (SIGKILL)".to_owned()), ["end after SIGTERM"]);
         assert_eq!(
-            wrong(|seen| seen.arrivals[0].trouble = Some("signature invalid".to_owned())),
+            wrong(|seen| seen.arrivals[0].problem = Some("signature invalid".to_owned())),
             ["signatures and mails in order"]
         );
         assert_eq!(wrong(|seen| seen.arrivals[0].facts = None), ["numbers as in the alert's record"]);

@@ -116,7 +116,7 @@ impl Monitor<'_> {
                 .map_or_else(String::new, |facts| format!("{} of {}", grouped(facts.used), grouped(facts.limit)));
             let attempt = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
             let sound = sound(caught);
-            let judged = arrival.trouble.as_ref().map_or(sound, |trouble| format!("WRONG: {trouble}"));
+            let judged = arrival.problem.as_ref().map_or(sound, |problem| format!("WRONG: {problem}"));
             self.screen.say(LineKind::Alert, format_args!("{whose}  {used}, {judged}{attempt}"))?;
         }
         self.arrivals.push(arrival);

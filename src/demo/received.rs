@@ -65,7 +65,7 @@ pub(super) struct ReceivedAttempt {
     /// What it says.
     pub(super) facts: Option<AlertNumbers>,
     /// What is wrong with it.
-    pub(super) trouble: Option<String>,
+    pub(super) problem: Option<String>,
     /// When.
     pub(super) at: Instant,
 }
@@ -126,20 +126,20 @@ fn read_mail(caught: &CaughtMail, subjects: &[SimulatedSubject]) -> ReceivedAtte
         alert: AlertId::from_stored(""),
         status: MAIL_ACCEPTED,
         facts: None,
-        trouble: None,
+        problem: None,
         at: caught.arrived,
     };
     match mail::read(&caught.text()) {
-        Err(error) => arrival.trouble = Some(error.to_string()),
+        Err(error) => arrival.problem = Some(error.to_string()),
         Ok(mail) => {
             arrival.alert = AlertId::from_stored(&mail.alert);
             arrival.facts = facts_of_text(&mail.text);
             let delivery = contact.map(|contact| DeliveryId::of(&arrival.alert, &contact.id));
             let stem = mail.message_id.split('@').next().unwrap_or_default();
             if delivery.is_none_or(|delivery| delivery.as_str() != stem) {
-                arrival.trouble = Some(format!("its Message-ID {} is not of this delivery", mail.message_id));
+                arrival.problem = Some(format!("its Message-ID {} is not of this delivery", mail.message_id));
             } else if arrival.facts.is_none() {
-                arrival.trouble = Some("its text has no numbers".to_owned());
+                arrival.problem = Some("its text has no numbers".to_owned());
             }
         }
     }
@@ -188,7 +188,7 @@ fn read_request(caught: &CaughtRequest, subjects: &[SimulatedSubject]) -> Receiv
         used: data.used,
         limit: data.limit,
     });
-    let trouble = match (contact, body) {
+    let problem = match (contact, body) {
         (None, _) => Some(format!("{path} belongs to no contact")),
         (_, None) => Some("its body is not the JSON of an alert".to_owned()),
         (_, Some(body)) if body.r#type != "quota.threshold_reached" => Some(format!("it is a {}", body.r#type)),
@@ -200,7 +200,7 @@ fn read_request(caught: &CaughtRequest, subjects: &[SimulatedSubject]) -> Receiv
         alert: AlertId::from_stored(id),
         status: caught.status,
         facts,
-        trouble,
+        problem,
         at: caught.arrived,
     }
 }
@@ -248,9 +248,9 @@ mod tests {
         let bob = contact_of(&subjects, |contact| contact.address().ends_with("/bob")).expect("bob");
         let Endpoint::Webhook { secret, .. } = &bob.endpoint else { panic!("bob has a webhook") };
         let good = read(&request(secret.reveal()), &subjects);
-        assert_eq!((good.trouble, good.contact), (None, Some(bob.id.clone())));
+        assert_eq!((good.problem, good.contact), (None, Some(bob.id.clone())));
         assert_eq!(good.facts, Some(AlertNumbers { percent: 80, used: 80, limit: 100 }));
-        assert!(read(&request("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"), &subjects).trouble.is_some());
+        assert!(read(&request("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"), &subjects).problem.is_some());
     }
 
     /// The mail's text is made for people; its numbers must be found all the same.

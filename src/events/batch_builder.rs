@@ -95,7 +95,7 @@ pub struct IdentifiedEvent {
 
 /// One entry as the reader has it.
 #[derive(Debug, Clone)]
-pub struct StreamEntry<F> {
+pub struct ReadEntry<F> {
     /// Position in the reading.
     pub at: usize,
     /// Its id.
@@ -151,7 +151,7 @@ impl BatchBuilder {
     }
 
     /// Adds one entry.
-    pub fn add<'a, F>(&mut self, cache: &mut SettingsCache<LastRow>, entry: StreamEntry<F>) -> AddOutcome
+    pub fn add<'a, F>(&mut self, cache: &mut SettingsCache<LastRow>, entry: ReadEntry<F>) -> AddOutcome
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
@@ -169,7 +169,7 @@ impl BatchBuilder {
         &mut self,
         cache: &mut SettingsCache<LastRow>,
         raw: &RawEvent<'a>,
-        entry: &StreamEntry<F>,
+        entry: &ReadEntry<F>,
     ) -> Result<AddOutcome, InvalidEvent>
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -304,7 +304,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    fn identify<'a, F>(&mut self, row: u32, event: &UsageEvent<'_>, entry: &StreamEntry<F>)
+    fn identify<'a, F>(&mut self, row: u32, event: &UsageEvent<'_>, entry: &ReadEntry<F>)
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {

@@ -1,6 +1,6 @@
 //! The lease of the partition: one daemon reads, the others stand by.
 //!
-//! Owns whose turn it is: asks, renews while it reads, lets go. Saves that several daemons read and add up the same events, and
+//! Owns who reads: acquires the lease, renews it while it reads, releases it. So several daemons do not read the same events. It
 //! never decides what is counted: where two read at once, because one was paused or a failover took the lease, the checkpoint lets
 //! one of them win each batch. Read next: `throttle/lease.lua`.
 
@@ -144,7 +144,7 @@ impl PartitionLease {
             match self.lease.acquire(client, &self.key).await {
                 Ok(LeaseDecision::Acquired) => {}
                 Ok(LeaseDecision::HeldByOther { .. }) => return Ok(()),
-                // The session has the same trouble, and says it.
+                // The session has the same problem, and reports it.
                 Err(error) if error_kind(&error).is_transient() => {}
                 Err(error) => return Err(self.failed(error)),
             }

@@ -1,6 +1,6 @@
 //! The stream in: reading after the checkpoint, parsing, adding up, one batch at a time.
 //!
-//! Owns the position in the usage stream, and whose turn it is to read it. Never writes Redis itself: it hands batches to `ledger/`,
+//! Owns the position in the usage stream, and which daemon reads it. Never writes Redis itself: it hands batches to `ledger/`,
 //! which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`], one reader at a time.
 
 pub mod batch_builder;

@@ -21,7 +21,7 @@ pub struct WorkerReport {
     raised: Arc<Notify>,
     commits: u64,
     /// What is wrong at the moment, so that it is said once and not at every try.
-    trouble: Option<ErrorKind>,
+    failing: Option<ErrorKind>,
     /// Another daemon reads, and that has been said.
     standing_by: bool,
     held_by: Option<String>,
@@ -29,10 +29,10 @@ pub struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// Nothing to tell yet; `raised` is rung after a commit that raised alerts.
+    /// Nothing to tell yet; `raised` is notified after a commit that raised alerts.
     #[must_use]
     pub const fn new(raised: Arc<Notify>) -> Self {
-        Self { raised, commits: 0, trouble: None, standing_by: false, held_by: None, refused_notes: Vec::new() }
+        Self { raised, commits: 0, failing: None, standing_by: false, held_by: None, refused_notes: Vec::new() }
     }
 
     /// How many commits there were.
@@ -43,7 +43,7 @@ impl WorkerReport {
 
     /// There was something to commit and it was, or there was nothing: whatever was wrong is over.
     pub fn serving(&mut self) {
-        if self.trouble.take().is_some() {
+        if self.failing.take().is_some() {
             gauge!(meters::STOPPED).set(0.0);
             tracing::info!("counting goes on");
         }
@@ -60,7 +60,7 @@ impl WorkerReport {
     /// Another daemon reads, of this name, and answers for the counting.
     pub fn stands_by(&mut self, holder: &str) {
         gauge!(meters::READING).set(0.0);
-        if self.trouble.take().is_some() {
+        if self.failing.take().is_some() {
             gauge!(meters::STOPPED).set(0.0);
         }
         self.held(None);
@@ -71,13 +71,13 @@ impl WorkerReport {
     /// Whether the last to be said was [`Self::stands_by`].
     #[must_use]
     pub const fn is_standing_by(&self) -> bool {
-        self.standing_by && self.trouble.is_none()
+        self.standing_by && self.failing.is_none()
     }
 
     /// Redis fails.
-    pub fn trouble(&mut self, kind: ErrorKind, error: &SessionError) {
+    pub fn redis_failed(&mut self, kind: ErrorKind, error: &SessionError) {
         counter!(meters::REDIS_ERRORS, "operation" => "events").increment(1);
-        if self.trouble.replace(kind) == Some(kind) {
+        if self.failing.replace(kind) == Some(kind) {
             return;
         }
         let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();

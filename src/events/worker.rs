@@ -21,7 +21,7 @@ use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::xread::{StreamReader, XreadReply};
 use crate::wire::{RedisClient, RedisEndpoint};
 
-use super::batch_builder::{AddOutcome, BatchBuilder, CounterHeadroom, LastRow, StreamEntry};
+use super::batch_builder::{AddOutcome, BatchBuilder, CounterHeadroom, LastRow, ReadEntry};
 use super::config::StreamConfig;
 use super::headroom::Headroom;
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
@@ -82,7 +82,7 @@ pub struct EventWorkerParts {
     pub cache_entries: usize,
     /// ChangeFeed of subjects.
     pub changes: ChangeFeed,
-    /// Rung after a commit that raised alerts.
+    /// Notified after a commit that raised alerts.
     pub raised: Arc<Notify>,
 }
 
@@ -127,7 +127,7 @@ impl EventWorker {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
             let before = self.report.commits();
-            let error = match self.turn(lease.as_deref_mut(), stop).await {
+            let error = match self.run_with_lease(lease.as_deref_mut(), stop).await {
                 Ok(LeaseStatus::Stopped) => return,
                 Ok(LeaseStatus::Held | LeaseStatus::HeldByOther) => {
                     retries.reset();
@@ -152,7 +152,7 @@ impl EventWorker {
                     if self.restarts > RESTARTS_AT_ONCE { retries.next_delay() } else { Duration::ZERO }
                 }
                 Some(kind) => {
-                    self.report.trouble(kind, &error);
+                    self.report.redis_failed(kind, &error);
                     retries.next_delay()
                 }
             };
@@ -164,7 +164,7 @@ impl EventWorker {
     }
 
     /// Waits until the lease is ours, and works on one connection while it is.
-    async fn turn(
+    async fn run_with_lease(
         &mut self,
         lease: Option<&mut PartitionLease>,
         stop: &CancellationToken,
@@ -379,10 +379,8 @@ impl EventWorker {
     }
 }
 
-fn entries_of(
-    reader: &StreamReader,
-) -> impl Iterator<Item = StreamEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
-    reader.entries().enumerate().map(|(at, entry)| StreamEntry {
+fn entries_of(reader: &StreamReader) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+    reader.entries().enumerate().map(|(at, entry)| ReadEntry {
         at,
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
         fields: entry.fields.map(|field| (field.name, field.value)),

@@ -1,8 +1,8 @@
-//! When the life of counters is renewed. Pure.
+//! When the time to live (TTL) of counters is refreshed. Pure.
 //!
-//! A counter lives 14 days from its last write, to the minute: setting a life takes the server as long as counting, and a batch
-//! touches up to 256 hashes of counters and as many of records again and again. So each worker remembers what it renewed within
-//! the last minute. What it may not know, a key that is made anew meanwhile, `commit.lua` sees by itself.
+//! A counter lives 14 days from its last write, to the minute. EXPIRE takes the server as long as counting, and a batch touches up to
+//! 256 hashes of counters and as many of records again and again. So each worker remembers which keys it refreshed within the last
+//! minute. `commit.lua` itself notices a key that was created anew meanwhile.
 
 use std::collections::HashMap;
 
@@ -11,26 +11,26 @@ use crate::types::keys::BUCKETS;
 
 use super::batch::MetricDay;
 
-/// A life is renewed again after this long.
+/// A TTL is refreshed again after this long.
 const REFRESH_EVERY_MS: u64 = 60_000;
-/// More metric_days than these are forgotten, which only renews a life too often.
+/// Beyond so many pairs of metric and day all are forgotten. Then TTLs are refreshed more often than needed.
 const METRIC_DAYS_MAX: usize = 64;
 
-/// Whether a commit renews the life of a group's keys.
+/// Whether a commit refreshes the TTL of a group's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TtlRefresh {
-    /// Yes.
+    /// It does.
     Due,
-    /// It was renewed within the last minute.
+    /// It does not: that was done within the last minute.
     Recent,
 }
 
-/// What was renewed when, by server time.
+/// When each TTL was refreshed, by server time.
 #[derive(Debug, Default)]
 pub struct TtlRefreshes(HashMap<MetricDay, Box<[i64; BUCKETS as usize]>>);
 
 impl TtlRefreshes {
-    /// Whether the life of this bucket's keys is to be renewed at `now`.
+    /// Whether the TTL of this bucket's keys is to be refreshed at `now`.
     #[must_use]
     pub fn due(&self, metric_day: &MetricDay, bucket: u8, now: UnixMs) -> TtlRefresh {
         let last = self.0.get(metric_day).map(|buckets| buckets[usize::from(bucket)]);
@@ -42,7 +42,7 @@ impl TtlRefreshes {
         }
     }
 
-    /// A commit that was read at `now` has renewed this bucket's keys.
+    /// A commit that was read at `now` has refreshed this bucket's keys.
     pub fn refreshed(&mut self, metric_day: &MetricDay, bucket: u8, now: UnixMs) {
         if self.0.len() >= METRIC_DAYS_MAX && !self.0.contains_key(metric_day) {
             self.0.clear();
@@ -61,9 +61,9 @@ mod tests {
         MetricDay { metric: Metric::default(), day: Day::parse(day).expect("a date") }
     }
 
-    /// A life that is never renewed again would end in the middle of a day that is still being counted.
+    /// A TTL that is never refreshed again would end in the middle of a day that is still being counted.
     #[test]
-    fn a_life_is_renewed_at_first_and_then_every_minute() {
+    fn a_ttl_is_refreshed_at_first_and_then_every_minute() {
         let (today, mut refreshes) = (metric_day("2026-11-21"), TtlRefreshes::default());
         let at = UnixMs(1_795_250_000_000);
         assert_eq!(refreshes.due(&today, 7, at), TtlRefresh::Due);
@@ -76,13 +76,13 @@ mod tests {
 
     /// A clock that jumped back by a day would otherwise stop refreshes for a day.
     #[test]
-    fn a_server_whose_clock_is_behind_gets_its_lives_renewed() {
+    fn a_server_whose_clock_is_behind_gets_its_ttls_refreshed() {
         let (today, mut refreshes) = (metric_day("2026-11-21"), TtlRefreshes::default());
         refreshes.refreshed(&today, 7, UnixMs(1_795_250_000_000));
         assert_eq!(refreshes.due(&today, 7, UnixMs(1_795_163_600_000)), TtlRefresh::Due);
     }
 
-    /// Old days must not add up in memory for as long as the daemon lives.
+    /// Old days must not add up in memory for as long as the daemon runs.
     #[test]
     fn pages_are_bounded() {
         let mut refreshes = TtlRefreshes::default();

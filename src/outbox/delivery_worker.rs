@@ -17,7 +17,7 @@ use super::pending_outcomes::PendingOutcomes;
 use super::settle::{SettleAnswer, Settlement, settle};
 use super::{NO_CONTACT_WAIT, fan_out_loop};
 use crate::contacts::Contact;
-use crate::contacts::book::{ContactBook, Contacts, Found};
+use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
 use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, UnixMs, VerificationRequest, meters};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
@@ -31,7 +31,7 @@ const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub(super) struct DeliveryWorker<N> {
     pub(super) client: Arc<RedisClient>,
     pub(super) keys: Keys,
-    pub(super) contacts: Arc<ContactBook>,
+    pub(super) contacts: Arc<ContactResolver>,
     pub(super) notifier: Arc<N>,
     pub(super) consents: Arc<dyn ConsentRequests>,
     pub(super) new_deliveries: Arc<Notify>,
@@ -133,8 +133,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         let Ok(settlement) = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await else {
             let LeasedDelivery { id, attempts, channel, .. } = leased;
-            let (subject, notification) = (notification.subject(), notification.id());
-            tracing::error!(%subject, alert = notification, delivery = %id, attempt = attempts, channel = channel.as_str(),
+            let (subject, alert, request) =
+                (notification.subject(), notification.alert_id(), notification.request_id());
+            tracing::error!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "attempt did not keep its deadline and is given up; the delivery is attempted again");
             return;
         };
@@ -145,7 +146,13 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
-    async fn fan_out_again(&self, leased: &LeasedDelivery, alert: &Alert, contacts: &Contacts, clock: LeaseClock) {
+    async fn fan_out_again(
+        &self,
+        leased: &LeasedDelivery,
+        alert: &Alert,
+        contacts: &ResolvedContacts,
+        clock: LeaseClock,
+    ) {
         let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
         let call = || fan_out(&self.client, &self.keys, source, alert, &contacts.readable);
         let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, clock, call).await else {
@@ -181,8 +188,9 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(SettleAnswer::Repeated) => clock.now(),
             Some(SettleAnswer::Stale) => {
                 let LeasedDelivery { id, attempts, channel, .. } = leased;
-                let (subject, notification) = (notification.subject(), notification.id());
-                tracing::warn!(%subject, alert = notification, delivery = %id, attempt = attempts, channel = channel.as_str(),
+                let (subject, alert, request) =
+                    (notification.subject(), notification.alert_id(), notification.request_id());
+                tracing::warn!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                     outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
                 return;
             }
@@ -258,16 +266,16 @@ enum ContactChoice {
 }
 
 /// Pure: decides by the contacts as they are now.
-fn choose_contact(leased: &LeasedDelivery, contacts: &Contacts) -> ContactChoice {
+fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> ContactChoice {
     if leased.channel == Channel::None {
         return ContactChoice::FanOut;
     }
     match contacts.find(&leased.contact) {
-        Found::Contact(contact) if contact.channel() == leased.channel => ContactChoice::Send(contact),
+        ContactLookup::Found(contact) if contact.channel() == leased.channel => ContactChoice::Send(contact),
         // Under its id the contact now stands for another channel, and the lease is as long as the old one needs: fanning out again
         // stores the new one and makes the delivery due.
-        Found::Contact(_) | Found::Removed => ContactChoice::FanOut,
-        Found::Unreadable => ContactChoice::Wait,
+        ContactLookup::Found(_) | ContactLookup::Removed => ContactChoice::FanOut,
+        ContactLookup::Unreadable => ContactChoice::Wait,
     }
 }
 
@@ -278,7 +286,7 @@ fn count_ended(channel: Channel, state: DeliveryState) {
 /// One event per outcome, and the metrics.
 fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
     let LeasedDelivery { id: delivery, attempts: attempt, channel, .. } = leased;
-    let (subject, kind, alert) = (notification.subject(), notification.kind().as_str(), notification.id());
+    let (subject, alert, request) = (notification.subject(), notification.alert_id(), notification.request_id());
     let state = settlement.state();
     if state != DeliveryState::Pending {
         count_ended(*channel, state);
@@ -290,21 +298,21 @@ fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settleme
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
             // A u128 would stand in JSON as text.
             let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(%subject, kind, alert, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
+            tracing::info!(%subject, alert, request, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
         }
         Settlement::Retry(outcome, wait) => {
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::warn!(%subject, kind, alert, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
+            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
         }
         Settlement::Dead(outcome) => {
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::error!(%subject, kind, alert, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+            tracing::error!(%subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
         }
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
-            tracing::debug!(%subject, kind, alert, %delivery, attempt, channel, due_in = ?wait, "lease given back");
+            tracing::debug!(%subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
         }
         Settlement::Muted | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
-            tracing::info!(%subject, kind, alert, %delivery, attempt, channel, %state, "delivery ended without an attempt");
+            tracing::info!(%subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
         }
     }
 }

@@ -18,7 +18,7 @@ use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::{IDLE, LEASE_MARGIN};
-use crate::contacts::book::ContactBook;
+use crate::contacts::resolver::ContactResolver;
 use crate::types::{DeliveryId, Keys, UnixMs, nonce};
 use crate::wire::RedisClient;
 use crate::wire::client::RESPONSE_TIMEOUT;
@@ -39,7 +39,7 @@ pub struct DispatcherParts<N> {
     /// The partition.
     pub keys: Keys,
     /// Where subjects are reached.
-    pub contacts: Arc<ContactBook>,
+    pub contacts: Arc<ContactResolver>,
     /// What makes the attempts.
     pub notifier: Arc<N>,
     /// What knows about requests for consent.

@@ -85,7 +85,7 @@ pub enum OutboxError {
     },
     /// The contacts of a subject could not be read.
     #[error(transparent)]
-    Contacts(#[from] crate::contacts::book::ContactsError),
+    Contacts(#[from] crate::contacts::resolver::ResolveContactsError),
 }
 
 impl OutboxError {

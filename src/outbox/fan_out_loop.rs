@@ -13,7 +13,7 @@ use super::IDLE;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutAnswer, FanOutResult, FanOutSource, fan_out};
 use super::redis_outage::RedisOutage;
-use crate::contacts::book::ContactBook;
+use crate::contacts::resolver::ContactResolver;
 use crate::types::{Alert, Channel, Keys, meters};
 use crate::wire::{ErrorKind, RedisClient};
 
@@ -42,7 +42,7 @@ pub struct FanOutParts {
     /// The partition.
     pub keys: Keys,
     /// Where subjects are reached.
-    pub contacts: Arc<ContactBook>,
+    pub contacts: Arc<ContactResolver>,
     /// Notified by the committer when alerts were raised.
     pub new_alerts: Arc<Notify>,
     /// Notified by this loop when deliveries were made.

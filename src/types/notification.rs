@@ -102,6 +102,24 @@ impl Notification {
         }
     }
 
+    /// The id of the alert, if it is one.
+    #[must_use]
+    pub fn alert_id(&self) -> Option<&str> {
+        match self {
+            Self::Alert(alert) => Some(alert.id.as_str()),
+            Self::Verification(_) => None,
+        }
+    }
+
+    /// The id of the request for consent, if it is one.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        match self {
+            Self::Alert(_) => None,
+            Self::Verification(request) => Some(&request.id),
+        }
+    }
+
     /// Whom it is about.
     #[must_use]
     pub const fn subject(&self) -> &Subject {

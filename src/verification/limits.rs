@@ -41,9 +41,7 @@ impl VerificationLimits {
         client: &RedisClient,
         contact: &Contact,
     ) -> RedisResult<ExpiringSetDecision> {
-        // Nearly every mail server ignores case: a change of case asks the same person.
-        let address = contact.place().to_lowercase();
-        let key = self.keys.verify_requests(&digest_of(&[contact.channel().as_str(), &address]));
+        let key = self.keys.verify_requests(&digest_of(&[contact.channel().as_str(), &contact.counted_address()]));
         self.requests.add(client, &key, &nonce(), self.request_window).await
     }
 

@@ -18,5 +18,5 @@ pub use deliveries::{DeliveryDetailView, DeliveryFilter, DeliveryView};
 pub use id_prefix::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix, IdPrefixError, short_id};
 pub use refused::RefusedEventView;
 pub use rfc3339::Rfc3339;
-pub use subject::SubjectSettings;
+pub use subject::{SubjectSettings, SubjectView};
 pub use usage::UsageView;

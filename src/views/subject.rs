@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono_tz::Tz;
 use redis::RedisResult;
+use serde::Serialize;
 
+use crate::contacts::Contact;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN};
 use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
 use crate::types::text::lossless;
-use crate::types::{Keys, Metric, Subject, Units};
+use crate::types::{Keys, Metric, Percent, Subject, Units};
 use crate::wire::RedisClient;
 
 /// A field and its value, as HGETALL gives them.
@@ -21,6 +23,23 @@ pub type SubjectField = (Vec<u8>, Vec<u8>);
 /// What Redis or the connection said.
 pub async fn read_fields(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
     client.query(redis::cmd("HGETALL").arg(keys.subject(subject))).await
+}
+
+/// What is set for a subject itself. What is not set comes from its plan, the default plan and the fallback contacts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SubjectView {
+    /// Who; bytes that are no text as `\xNN`.
+    pub subject: String,
+    /// The plan's name, also of one that is not configured.
+    pub plan: Option<String>,
+    /// The time zone.
+    pub timezone: Option<String>,
+    /// Limits that win over the plan's.
+    pub limits: BTreeMap<Metric, Units>,
+    /// Thresholds that replace the plan's, ascending.
+    pub thresholds: Option<Vec<Percent>>,
+    /// The contacts, without their secrets ([`masked_contact`](crate::contacts::masked_contact)).
+    pub contacts: Vec<Contact>,
 }
 
 /// What a subject's hash amounts to, as far as it can be read.

@@ -524,13 +524,11 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     let expected = |address: Value, status: &str| json!({"id": contact.id, "address": address, "status": status});
     assert_eq!(shown(), expected(Value::Null, "removed"));
     for (muted, status) in [(false, "current"), (true, "muted")] {
-        let stored = serde_json::to_string(&[Contact { muted, ..contact.clone() }]).expect("JSON");
+        let stored = json!([Contact { muted, ..contact.clone() }]).to_string();
         outbox.set_contacts(&alice, &stored).await;
         assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
     }
-    outbox
-        .set_contacts(&alice, &serde_json::to_string(&[Contact { verified: false, ..contact.clone() }]).expect("JSON"))
-        .await;
+    outbox.set_contacts(&alice, &json!([Contact { verified: false, ..contact.clone() }]).to_string()).await;
     assert_eq!(shown()["status"], "unverified");
     outbox.set_contacts(&alice, "[[]").await;
     assert_eq!(shown(), expected(Value::Null, "unreadable"));

@@ -43,6 +43,7 @@ mod outbox_contacts;
 mod outbox_fan_out;
 mod outbox_loops;
 mod outbox_settle;
+mod outbox_verification;
 mod sender_caps;
 mod sender_text;
 mod sender_verdicts;

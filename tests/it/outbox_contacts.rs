@@ -2,13 +2,13 @@
 
 use crate::support::outbox::{Outbox, email, json, subject, webhook};
 use quotabell::contacts::Contact;
-use quotabell::contacts::book::{ContactBook, Contacts, Found};
+use quotabell::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
 use quotabell::types::{ContactId, Keys};
 
-async fn contacts(outbox: &Outbox, field: &str) -> Contacts {
+async fn contacts(outbox: &Outbox, field: &str) -> ResolvedContacts {
     let alice = subject("alice");
     outbox.set_contacts(&alice, field).await;
-    ContactBook::new(Keys::new("usage"), vec![email("ops")])
+    ContactResolver::new(Keys::new("usage"), vec![email("ops")])
         .contacts_of(&outbox.client, &alice)
         .await
         .expect("readable")
@@ -18,7 +18,7 @@ async fn contacts(outbox: &Outbox, field: &str) -> Contacts {
 #[tokio::test]
 async fn the_fallback_serves_subjects_without_contacts() {
     let outbox = Outbox::start();
-    let book = ContactBook::new(Keys::new("usage"), vec![email("ops")]);
+    let book = ContactResolver::new(Keys::new("usage"), vec![email("ops")]);
     let unknown = book.contacts_of(&outbox.client, &subject("alice")).await.expect("readable");
     assert_eq!(unknown.readable, [email("ops")]);
     for empty in ["", "[]", " [ ] "] {
@@ -37,12 +37,12 @@ async fn an_unreadable_field_is_no_contact_and_not_the_fallback() {
         let read = contacts(&outbox, broken).await;
         assert!(read.readable.is_empty(), "{broken}");
         assert_eq!(read.unreadable.len(), 1, "{broken}");
-        assert_eq!(read.find(&email("a").id), Found::Unreadable, "{broken}");
+        assert_eq!(read.find(&email("a").id), ContactLookup::Unreadable, "{broken}");
     }
     // The subject's key is of another type.
     let bob = subject("bob");
     let () = outbox.run("SET", &[Keys::new("usage").subject(&bob).as_str(), "x"]).await;
-    let read = ContactBook::new(Keys::new("usage"), vec![email("ops")])
+    let read = ContactResolver::new(Keys::new("usage"), vec![email("ops")])
         .contacts_of(&outbox.client, &bob)
         .await
         .expect("readable");
@@ -58,24 +58,24 @@ async fn the_readable_elements_of_an_array_are_used() {
     let read = contacts(&outbox, field).await;
     assert_eq!(read.readable, [email("a")]);
     assert_eq!(read.unreadable[0].why, "webhook contact has no \"secret\"");
-    assert_eq!(read.find(&email("a").id), Found::Contact(email("a")));
-    assert_eq!(read.find(&ContactId::from_stored("c_1")), Found::Unreadable);
-    assert_eq!(read.find(&ContactId::from_stored("c_2")), Found::Removed, "the broken one states another id");
+    assert_eq!(read.find(&email("a").id), ContactLookup::Found(email("a")));
+    assert_eq!(read.find(&ContactId::from_stored("c_1")), ContactLookup::Unreadable);
+    assert_eq!(read.find(&ContactId::from_stored("c_2")), ContactLookup::Removed, "the broken one states another id");
 }
 
 /// A recheck looks where fan-out looked: in the subject's own contacts, else in the fallback.
 #[tokio::test]
 async fn a_contact_is_found_again_or_known_to_be_removed() {
     let outbox = Outbox::start();
-    let (alice, book) = (subject("alice"), ContactBook::new(Keys::new("usage"), vec![email("ops")]));
+    let (alice, book) = (subject("alice"), ContactResolver::new(Keys::new("usage"), vec![email("ops")]));
     let find = |contact: Contact| {
         let (book, outbox, alice) = (&book, &outbox, &alice);
         async move { book.find(&outbox.client, alice, &contact.id).await.expect("readable") }
     };
-    assert_eq!(find(email("ops")).await, Found::Contact(email("ops")));
+    assert_eq!(find(email("ops")).await, ContactLookup::Found(email("ops")));
     outbox.set_contacts(&alice, &json(&[email("a")])).await;
-    assert_eq!(find(email("a")).await, Found::Contact(email("a")));
-    assert_eq!(find(email("ops")).await, Found::Removed, "it has contacts of its own now");
+    assert_eq!(find(email("a")).await, ContactLookup::Found(email("a")));
+    assert_eq!(find(email("ops")).await, ContactLookup::Removed, "it has contacts of its own now");
 }
 
 /// A contact that calls itself `none` would share its delivery with the alert that waits for a contact, and get nothing.

@@ -11,7 +11,7 @@ use crate::support::outbox::{
 };
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
-use quotabell::contacts::book::ContactBook;
+use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
     AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, Notifier, OutboxError,
     Settlement, slots, wake_subject,
@@ -128,7 +128,7 @@ impl Default for Setting {
 
 impl Loops {
     fn start(outbox: &Outbox, notifier: &Arc<Double>, setting: Setting) -> Self {
-        let contacts = Arc::new(ContactBook::new(outbox.keys.clone(), setting.fallback));
+        let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), setting.fallback));
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
         // Each process has a link of its own.
         let client = Arc::new(outbox.server.client());

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::support::notifier::Sending;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
-use quotabell::channels::{ChannelSettings, EmailConfig, Sample, WebhookConfig, sample_alert};
+use quotabell::channels::email::EmailConfig;
+use quotabell::channels::webhook::WebhookConfig;
+use quotabell::channels::{ChannelSettings, Sample, sample_alert};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
@@ -50,8 +52,8 @@ fn sender(client: Arc<RedisClient>, caps: Caps) -> Sending {
     };
     let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
     let email = EmailConfig { smtp_url: caps.smtp_url, per_minute, ..defaults.email };
-    let settings = ChannelSettings { email: &email, webhook: &webhook };
-    Sending::new(client, settings, defaults.retry).expect("legal settings")
+    let settings = ChannelSettings::new([&email as &dyn std::any::Any, &webhook]);
+    Sending::new(client, &settings, defaults.retry).expect("legal settings")
 }
 
 impl Capped {

@@ -1,9 +1,10 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
 use crate::support::table::Table;
-use quotabell::channels::email::templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use quotabell::channels::email::EmailConfig;
+use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{ChannelSettings, EmailConfig, preview, sample_alert};
+use quotabell::channels::{AlertPurpose, ChannelSettings, preview, sample_alert};
 use quotabell::config::Config;
 use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
 
@@ -42,7 +43,7 @@ fn exceeded() -> Alert {
     }
 }
 
-fn render(alert: &Alert, purpose: Purpose) -> Rendered {
+fn render(alert: &Alert, purpose: AlertPurpose) -> Rendered {
     Templates::embedded().render(alert, purpose).expect("renders")
 }
 
@@ -54,14 +55,14 @@ fn parts(mail: &Rendered) -> Table {
 /// The body is a contract with every receiver: names, order, and the forms of times and numbers.
 #[test]
 fn the_webhook_body_is_the_documented_one() {
-    let json = payload::alert(&alert(), payload::Purpose::Alert);
+    let json = payload::alert(&alert(), AlertPurpose::Alert);
     let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
  "data":{"subject":"alice","metric":"requests","threshold_percent":80,"used":4000,"limit":5000,"used_percent":80.0,
          "plan":"free","day":"2026-11-21","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
     assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
     let bodies = [
-        ("exceeded", payload::alert(&exceeded(), payload::Purpose::Alert)),
-        ("test", payload::alert(&alert(), payload::Purpose::Test)),
+        ("exceeded", payload::alert(&exceeded(), AlertPurpose::Alert)),
+        ("test", payload::alert(&alert(), AlertPurpose::Test)),
     ];
     insta::assert_snapshot!("webhook", Table::from_iter(bodies));
     assert!(json.len() < 20_000, "Standard Webhooks asks for less than 20 kB");
@@ -71,20 +72,20 @@ fn the_webhook_body_is_the_documented_one() {
 #[test]
 fn a_fraction_in_resets_at_is_kept() {
     let odd = Alert { resets_at_ms: UnixMs(1_795_305_600_500), ..alert() };
-    assert!(payload::alert(&odd, payload::Purpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
+    assert!(payload::alert(&odd, AlertPurpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
 }
 
 /// Mails are read by customers: every change to them must be seen.
 #[test]
 fn a_warning_reads_well() {
-    let mail = render(&alert(), Purpose::Alert);
+    let mail = render(&alert(), AlertPurpose::Alert);
     insta::assert_snapshot!("warning", parts(&mail));
 }
 
 /// The same, past the limit, in another zone, with a name that must be escaped.
 #[test]
 fn an_exceeded_quota_reads_well() {
-    let mail = render(&exceeded(), Purpose::Alert);
+    let mail = render(&exceeded(), AlertPurpose::Alert);
     insta::assert_snapshot!("exceeded", parts(&mail));
 }
 
@@ -92,7 +93,7 @@ fn an_exceeded_quota_reads_well() {
 #[test]
 fn a_quota_used_up_exactly_is_not_called_exceeded() {
     let full = Alert { used: 5000, threshold_percent: Percent::new(100).expect("legal"), ..alert() };
-    let mail = render(&full, Purpose::Alert);
+    let mail = render(&full, AlertPurpose::Alert);
     insta::assert_snapshot!("used_up", Table::from_iter([("subject", &mail.subject_line), ("text", &mail.text)]));
     assert!(!mail.text.contains("exceeded") && !mail.html.contains("xceeded"));
 }
@@ -100,7 +101,7 @@ fn a_quota_used_up_exactly_is_not_called_exceeded() {
 /// A test message must not frighten anybody.
 #[test]
 fn a_test_message_says_so() {
-    let mail = render(&alert(), Purpose::Test);
+    let mail = render(&alert(), AlertPurpose::Test);
     insta::assert_snapshot!(mail.subject_line, @"[test] alice: 80.0% of the requests quota for 2026-11-21 used (4,000 of 5,000)");
     assert!(mail.text.starts_with("This is a test message"));
     assert!(mail.html.contains("This is a test message"));
@@ -120,13 +121,13 @@ fn preview_shows_mail_and_webhook() {
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let webhook = Config::defaults().expect("valid").webhook;
-    let previews = preview(ChannelSettings { email: &email, webhook: &webhook }, &sample).expect("renders");
+    let previews = preview(&ChannelSettings::new([&email as &dyn std::any::Any, &webhook]), &sample).expect("renders");
     let shown = |part: &str| {
         let preview = previews.iter().find(|preview| preview.part.name == part);
         preview.expect("it can be previewed").text.clone()
     };
     let mail = Rendered { subject_line: shown("subject"), text: shown("text"), html: shown("html") };
-    assert_eq!(mail, render(&sample, Purpose::Alert));
+    assert_eq!(mail, render(&sample, AlertPurpose::Alert));
     insta::assert_snapshot!("preview_webhook", shown("webhook"));
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
-use quotabell::channels::{ChannelError, ChannelSettings, EmailConfig, Sample, WebhookConfig, sample_alert};
+use quotabell::channels::email::EmailConfig;
+use quotabell::channels::webhook::WebhookConfig;
+use quotabell::channels::{ChannelError, ChannelSettings, Sample, sample_alert};
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
@@ -52,7 +54,8 @@ fn sender(smtp_url: &str) -> Sending {
 }
 
 fn with(email: &EmailConfig) -> Result<Sending, ChannelError> {
-    Sending::uncapped(ChannelSettings { email, webhook: &webhook_config() }, retry_config())
+    let webhook = webhook_config();
+    Sending::uncapped(&ChannelSettings::new([email as &dyn std::any::Any, &webhook]), retry_config())
 }
 
 fn alert() -> Alert {

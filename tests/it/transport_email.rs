@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
-use quotabell::channels::EmailConfig;
-use quotabell::channels::email::{Mail, Mailer};
+use quotabell::channels::email::{EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use quotabell::types::{Class, Outcome};
 
@@ -366,4 +365,35 @@ async fn the_url_may_stand_in_a_file() {
     let from_file = EmailConfig { smtp_url_file: Some(path), ..config("nonsense") };
     assert_eq!(Mailer::new(&from_file).expect("a mailer").send(MAIL).await.class, Class::Delivered);
     server.next().await;
+}
+
+/// A server that lets everybody connect and then wants TLS or a password would fail only with the first alert. One that does not know
+/// the own address takes mail for others all the same.
+#[tokio::test]
+async fn a_check_names_sender_and_recipient_and_sends_nothing() {
+    for (phase, line, expected) in [
+        (Phase::Mail, "530 5.7.0 must issue STARTTLS first", Some("SMTP 530 5.7.0 to MAIL")),
+        (Phase::Rcpt, "554 5.7.1 relay access denied", Some("SMTP 554 5.7.1 to RCPT")),
+        (Phase::Rcpt, "530 5.7.1 authentication required", Some("SMTP 530 5.7.1 to RCPT")),
+        (Phase::Rcpt, "550 5.1.1 no such user", None),
+    ] {
+        let mut server = server().await;
+        server.program(phase, Reply::Say(line), Times::Once);
+        let mailer = mailer(&server.url());
+        assert_eq!(mailer.check().await.error.as_deref(), expected, "{line}");
+        assert_eq!(mailer.send(MAIL).await.class, Class::Delivered, "{line}");
+        server.next().await;
+        assert!(server.try_next().is_none(), "{line}");
+    }
+}
+
+/// The operator reads what the server said, and which server it was; a log line must not.
+#[tokio::test]
+async fn what_the_server_said_is_kept_apart_from_the_error() {
+    let server = server().await;
+    server.program(Phase::Rcpt, Reply::Say("550 5.1.1 <bob@example.com> is unknown here"), Times::Once);
+    let outcome = mailer(&server.url()).send(MAIL).await;
+    assert_eq!(error(&outcome), "SMTP 550 5.1.1 to RCPT");
+    assert_eq!(outcome.reply.as_deref(), Some("5.1.1 <bob@example.com> is unknown here"));
+    assert_eq!(outcome.peer.as_deref(), Some(server.address().to_string().as_str()));
 }

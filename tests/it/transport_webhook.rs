@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::http_receiver::{Manner, OddReceiver};
 use crate::support::redis_server::free_port;
-use quotabell::channels::WebhookConfig;
-use quotabell::channels::webhook::{WebhookClient, WebhookRequest};
+use quotabell::channels::webhook::{WebhookClient, WebhookConfig, WebhookRequest};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{Class, Outcome, Secret};
 use tokio_util::sync::CancellationToken;
@@ -257,6 +256,7 @@ async fn tls_is_checked_and_ca_file_adds_trust() {
     let url = format!("https://localhost:{}/", receiver.port());
     let outcome = send(&inside(), &url).await;
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate not trusted"));
+    assert!(outcome.hint.is_some_and(|hint| hint.contains("webhook.ca_file")), "{outcome:?}");
 
     let trusting = WebhookConfig { ca_file: Some(certificates.authority_file()), ..inside() };
     let outcome = send(&trusting, &url).await;
@@ -296,4 +296,19 @@ async fn a_slow_answer_inside_the_deadline_counts() {
         gate.cancel();
     });
     assert_eq!(outcome.class, Class::Delivered);
+}
+
+/// The operator reads the beginning of a refusal and what to do about it; the error stays free of both.
+#[tokio::test]
+async fn a_refusal_is_kept_with_a_hint_and_apart_from_the_error() {
+    let gone = answered(Answer::status(410)).await;
+    assert_eq!((error(&gone), gone.hint.is_some()), ("HTTP 410", true));
+    let long = format!("busy\n\x1b[31m{}", "x".repeat(2000));
+    let receiver = HttpCatcher::start([Answer::status(503).body(&long)]).await.expect("a receiver");
+    let busy = send(&inside(), &receiver.url("/hook?token=secret")).await;
+    let reply = busy.reply.as_deref().unwrap_or_default();
+    assert!(reply.starts_with("busy [31mxxx") && reply.len() <= 512, "{reply:?}");
+    assert_eq!((error(&busy), busy.hint), ("HTTP 503", None));
+    let peer = busy.peer.as_deref().unwrap_or_default();
+    assert!(peer.starts_with("127.0.0.1:") && !peer.contains("secret"), "{peer}");
 }

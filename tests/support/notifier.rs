@@ -43,17 +43,26 @@ pub struct Sending {
 impl Sending {
     pub fn new(
         client: Arc<RedisClient>,
-        settings: ChannelSettings<'_>,
+        settings: &ChannelSettings<'_>,
         retry: RetryConfig,
+    ) -> Result<Self, ChannelError> {
+        Self::with_consents(client, settings, retry, Arc::new(NoConsentRequests))
+    }
+
+    pub fn with_consents(
+        client: Arc<RedisClient>,
+        settings: &ChannelSettings<'_>,
+        retry: RetryConfig,
+        consents: Arc<dyn ConsentRequests>,
     ) -> Result<Self, ChannelError> {
         let channels = Arc::new(Channels::new(settings)?);
         let caps = Caps::new(client, Keys::new("usage"));
-        let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, Arc::new(NoConsentRequests));
+        let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, consents);
         Ok(Self { channels, notifier })
     }
 
     /// The same without any Redis: for settings without caps.
-    pub fn uncapped(settings: ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, ChannelError> {
+    pub fn uncapped(settings: &ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, ChannelError> {
         let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
         Self::new(Arc::new(RedisClient::new(nobody)), settings, retry)
     }

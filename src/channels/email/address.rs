@@ -6,7 +6,7 @@
 use lettre::message::Mailbox;
 use lettre::{Address, Message};
 
-use crate::channels::InvalidContact;
+use crate::channels::invalid_contact::InvalidContact;
 use crate::contacts::contact::ascii_domain;
 
 /// Why no mail can be sent to an address.

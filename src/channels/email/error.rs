@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::smtp_url::SmtpUrlError;
 use super::templates::TemplateError;
-use crate::channels::{CaFileError, ChannelError};
+use crate::channels::authorities::CaFileError;
+use crate::channels::error::ChannelError;
 
 /// Why e-mail can't be set up. Shows no password.
 #[derive(Debug, thiserror::Error)]

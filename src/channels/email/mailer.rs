@@ -29,6 +29,8 @@ pub struct Mailer {
     timeout: Duration,
     /// Host and port of the server.
     location: String,
+    /// Its URL, without user and password.
+    shown_url: String,
     warnings: Vec<String>,
 }
 
@@ -47,12 +49,13 @@ impl Mailer {
         };
         let warnings = server.warning().into_iter().collect();
         let authorities = authorities_of(config)?;
-        let location = server.location();
+        let (location, shown_url) = (server.location(), server.shown());
         Ok(Self {
             client: SmtpClient::new(server, authorities)?,
             author: Author::parse(&config.from)?,
             timeout: config.timeout,
             location,
+            shown_url,
             warnings,
         })
     }
@@ -63,10 +66,10 @@ impl Mailer {
         &self.warnings
     }
 
-    /// Where the mail server is, without user and password.
+    /// The URL of the mail server, without user and password.
     #[must_use]
-    pub fn location(&self) -> &str {
-        &self.location
+    pub fn shown_url(&self) -> &str {
+        &self.shown_url
     }
 
     /// Sends one mail and says how it ended. Leaves the machine; repeating it sends again, with the same Message-ID.
@@ -80,9 +83,10 @@ impl Mailer {
         Outcome { arrival, peer: Some(self.location.clone()), ..outcome }
     }
 
-    /// Connects, protects and authenticates as for a mail, sends none, and says how it ended; for `check-config`.
+    /// Does everything that a mail to our own `email.from` needs but send one, and says how it ended; for `check-config`.
     pub async fn check(&self) -> Outcome {
-        self.timed(async { self.client.check().await.map(|()| None).map_err(Failure::Refused) }).await
+        let own = Envelope { from: self.author.address(), to: self.author.address() };
+        self.timed(async { self.client.check(own).await.map(|()| None).map_err(Failure::Refused) }).await
     }
 
     /// Puts the deadline round a conversation and makes its end an outcome.

@@ -5,11 +5,14 @@
 
 use std::time::Duration;
 
-use super::caps::{CapLimiter, ContactCap};
-use super::{
-    BoxFuture, ChannelDefinition, ChannelError, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints,
-    InvalidContact, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe, SettingText,
+use super::channel::{
+    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
+    FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
+    SettingText,
 };
+use super::contact_cap::{CapLimiter, ContactCap};
+use super::error::ChannelError;
+use super::invalid_contact::InvalidContact;
 use crate::contacts::Contact;
 use crate::throttle::FixedWindow;
 use crate::types::duration::HumanDuration;
@@ -30,7 +33,7 @@ pub use mailer::Mailer;
 pub use message::Mail;
 pub use smtp_url::SmtpUrlError;
 
-use templates::{Purpose, Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
 /// The longest deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -43,6 +46,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     address_field: "address",
     placeholder: "ADDRESS",
     addressee: "this address",
+    example: r#"{ channel = "email", address = "a@b.test" }"#,
+    secret_text: None,
     consent: ConsentMethod::CodeAndLink,
     generate_secret: None,
     check_address: address::check,
@@ -66,7 +71,13 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
         SettingText { key: "per_minute", allowed: "a whole number, 1 or more" },
     ],
-    build: |settings| Ok(Box::new(EmailChannel::new(settings.email)?)),
+    file_settings: &[FileSetting { value: "smtp_url", file: "smtp_url_file" }],
+    is_configured: |settings, defaults| {
+        let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
+        own.smtp_url_file.is_some() || own.smtp_url != default.smtp_url
+    },
+    cap: CapKind::Fixed,
+    build: |settings| Ok(Box::new(EmailChannel::new(settings.section())?)),
     preview_parts: &[
         PreviewPart { name: "subject", about: "The e-mail's subject line" },
         PreviewPart { name: "text", about: "The e-mail's text part" },
@@ -111,8 +122,8 @@ impl EmailChannel {
     /// Renders with the operator's templates, or with ours where those fail.
     fn render(&self, content: Content<'_>) -> Result<Rendered, &'static str> {
         let with = |templates: &Templates| match content {
-            Content::Alert(alert) => templates.render(alert, Purpose::Alert),
-            Content::Test(alert) => templates.render(alert, Purpose::Test),
+            Content::Alert(alert) => templates.render(alert, AlertPurpose::Alert),
+            Content::Test(alert) => templates.render(alert, AlertPurpose::Test),
             Content::Verification(question) => templates.render_verification(variables(question)),
         };
         if let Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) = content {
@@ -169,7 +180,7 @@ impl NotificationChannel for EmailChannel {
         Box::pin(async {
             Some(ServerProbe {
                 server: "mail server",
-                location: self.mailer.location().to_owned(),
+                location: self.mailer.shown_url().to_owned(),
                 outcome: self.mailer.check().await,
                 hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
             })
@@ -194,8 +205,8 @@ fn variables(question: Question<'_>) -> VerifyVariables<'_> {
     }
 }
 
-fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let EmailConfig { timeout, from, .. } = settings.email;
+fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
+    let EmailConfig { timeout, from, .. } = settings.section::<EmailConfig>();
     let invalid = |key, problem| Err(InvalidSetting { key, problem });
     if timeout.is_zero() {
         return invalid("timeout", "is 0".to_owned());
@@ -212,10 +223,11 @@ fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
     Ok(())
 }
 
-fn preview(settings: ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
-    let templates = Templates::load(settings.email.templates.as_deref()).map_err(EmailError::from)?;
+fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
+    let templates =
+        Templates::load(settings.section::<EmailConfig>().templates.as_deref()).map_err(EmailError::from)?;
     let asked = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
-    let told = templates.render(alert, Purpose::Alert).map_err(EmailError::from)?;
+    let told = templates.render(alert, AlertPurpose::Alert).map_err(EmailError::from)?;
     let asking = templates.render_verification(asked).map_err(EmailError::from)?;
     let texts = |mail: Rendered| [mail.subject_line, mail.text, mail.html];
     Ok(texts(told).into_iter().chain(texts(asking)).collect())

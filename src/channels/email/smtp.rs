@@ -77,6 +77,14 @@ pub(super) struct Refusal {
     connection: Connection,
 }
 
+impl Refusal {
+    /// Whether the server refuses us, and not one recipient: it wants AUTH or TLS, does not relay (5.7.x), or could not be understood.
+    fn is_about_us(&self) -> bool {
+        let policy = self.error.split_whitespace().any(|word| word.starts_with("5.7.") || word.starts_with("4.7."));
+        policy || self.status.is_none_or(|code| matches!(code, 421 | 530 | 534 | 535 | 538))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connection {
     /// The server refused one mail and goes on listening.
@@ -159,15 +167,22 @@ impl SmtpClient {
         self.finish(connection, ended).await
     }
 
-    /// Connects, protects and authenticates as for a mail, and closes the connection.
+    /// Connects, protects and authenticates as for a mail, names sender and recipient, takes both back, and closes the connection.
+    ///
+    /// A server that wants TLS or a password says so only here. That it does not know this recipient is no failure.
     ///
     /// # Errors
     ///
     /// [`Refusal`].
-    pub(super) async fn check(&self) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), Refusal> {
         let mut connection = self.connect().await?;
+        let announced = announce(&mut connection, envelope, ContentKind::Ascii).await;
+        let _ = tokio::time::timeout(QUIT_WITHIN, connection.command(Rset)).await;
         let _ = tokio::time::timeout(QUIT_WITHIN, connection.quit()).await;
-        Ok(())
+        match announced {
+            Err((Step::Rcpt, refusal)) if !refusal.is_about_us() => Ok(()),
+            announced => announced.map_err(|(_, refusal)| refusal),
+        }
     }
 
     /// Closes the idle connections.

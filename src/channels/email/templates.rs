@@ -13,6 +13,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use serde::Serialize;
 
+use crate::channels::channel::AlertPurpose;
 use crate::channels::sample::{SAMPLE_AT, sample_alert};
 use crate::types::{Alert, Percent, UnixMs};
 
@@ -55,15 +56,6 @@ struct Letter {
     html: &'static str,
     /// The variables that they see, for error texts.
     known: &'static str,
-}
-
-/// Why a mail about an alert is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// A threshold was reached.
-    Alert,
-    /// An operator tries a contact out.
-    Test,
 }
 
 /// One mail, rendered.
@@ -179,8 +171,8 @@ impl Templates {
         }
         for percent in [80, 100, 120].into_iter().filter_map(Percent::new) {
             let alert = sample_alert(percent, SAMPLE_AT);
-            templates.render(&alert, Purpose::Alert)?;
-            templates.render(&alert, Purpose::Test)?;
+            templates.render(&alert, AlertPurpose::Alert)?;
+            templates.render(&alert, AlertPurpose::Test)?;
         }
         templates.render_verification(SAMPLE_VERIFICATION)?;
         templates.render_verification(VerifyVariables { link: None, ..SAMPLE_VERIFICATION })?;
@@ -192,11 +184,11 @@ impl Templates {
     /// # Errors
     ///
     /// [`TemplateError::Template`], for a part of a template that no sample reached.
-    pub fn render(&self, alert: &Alert, purpose: Purpose) -> Result<Rendered, TemplateError> {
+    pub fn render(&self, alert: &Alert, purpose: AlertPurpose) -> Result<Rendered, TemplateError> {
         let rendered = self.render_letter(&ALERT, &Value::from(Serde(variables(alert, purpose))))?;
         Ok(match purpose {
-            Purpose::Alert => rendered,
-            Purpose::Test => Rendered { subject_line: format!("[test] {}", rendered.subject_line), ..rendered },
+            AlertPurpose::Alert => rendered,
+            AlertPurpose::Test => Rendered { subject_line: format!("[test] {}", rendered.subject_line), ..rendered },
         })
     }
 
@@ -298,7 +290,7 @@ fn clock(time: &str) -> Result<String, Error> {
         .map_err(|_| Error::new(ErrorKind::InvalidOperation, "clock takes a time, as resets_at or raised_at"))
 }
 
-fn variables(alert: &Alert, purpose: Purpose) -> Variables<'_> {
+fn variables(alert: &Alert, purpose: AlertPurpose) -> Variables<'_> {
     Variables {
         subject: alert.subject.as_str(),
         metric: alert.metric.as_str(),
@@ -313,7 +305,7 @@ fn variables(alert: &Alert, purpose: Purpose) -> Variables<'_> {
         resets_at: local(alert.resets_at_ms, &alert.timezone),
         raised_at: local(alert.raised_at_ms, &alert.timezone),
         severity: if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
-        test: purpose == Purpose::Test,
+        test: purpose == AlertPurpose::Test,
     }
 }
 
@@ -375,9 +367,9 @@ mod tests {
             .expect("written");
         let rendered = Templates::load(Some(directory.path()))
             .expect("legal")
-            .render(&sample(80), Purpose::Alert)
+            .render(&sample(80), AlertPurpose::Alert)
             .expect("renders");
-        let ours = Templates::embedded().render(&sample(80), Purpose::Alert).expect("renders");
+        let ours = Templates::embedded().render(&sample(80), AlertPurpose::Alert).expect("renders");
         assert_eq!(rendered.subject_line, "example-customer at 80.0%");
         assert_eq!((rendered.text, rendered.html), (ours.text, ours.html));
     }
@@ -394,7 +386,7 @@ mod tests {
     /// The list that errors show must be the list that templates see.
     #[test]
     fn the_documented_variables_are_the_ones_that_exist() {
-        let json = serde_json::to_value(variables(&sample(80), Purpose::Alert)).expect("JSON");
+        let json = serde_json::to_value(variables(&sample(80), AlertPurpose::Alert)).expect("JSON");
         let exist: Vec<&String> = json.as_object().expect("an object").keys().collect();
         let mut documented: Vec<&str> = VARIABLES.split(", ").map(str::trim).collect();
         documented.sort_unstable();
@@ -418,7 +410,7 @@ mod tests {
             let mut alert = sample(percent);
             alert.subject = Subject::parse(format!("<script>{name}").as_bytes()).expect("legal");
             alert.used = used;
-            let rendered = Templates::embedded().render(&alert, Purpose::Alert).expect("renders");
+            let rendered = Templates::embedded().render(&alert, AlertPurpose::Alert).expect("renders");
             prop_assert!(!rendered.html.contains("<script>"));
             prop_assert!(!rendered.subject_line.contains('\n'));
         }

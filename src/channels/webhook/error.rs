@@ -1,6 +1,7 @@
 //! Why webhooks can't be set up.
 
-use crate::channels::{CaFileError, ChannelError};
+use crate::channels::authorities::CaFileError;
+use crate::channels::error::ChannelError;
 use crate::throttle::TooManyMembers;
 
 /// Why webhooks can't be set up.

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use super::caps::{CapLimiter, ContactCap};
-use super::{
-    BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content, FailureHints, InvalidSetting,
-    Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
+use super::channel::{
+    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
+    FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
 };
+use super::contact_cap::{CapLimiter, ContactCap};
 use crate::contacts::Contact;
 use crate::throttle::{MEMBERS_MAX, SlidingWindow};
 use crate::types::duration::HumanDuration;
@@ -28,8 +28,6 @@ pub use client::{WebhookClient, WebhookRequest};
 pub use config::WebhookConfig;
 pub use error::WebhookError;
 
-use payload::Purpose;
-
 /// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
@@ -39,13 +37,15 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     address_field: "url",
     placeholder: "URL",
     addressee: "this receiver",
+    example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
+    secret_text: Some("whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)"),
     consent: ConsentMethod::Challenge,
     generate_secret: Some(secret::generate),
     check_address: url::check,
     check_public_address: url::check_public,
     check_secret: secret::check,
     warning: |url, settings| {
-        let refused = url.starts_with("http://") && !settings.webhook.allow_http;
+        let refused = url.starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;
         refused.then(|| format!("{url} is plain http, which webhook.allow_http = false refuses"))
     },
     check_settings,
@@ -59,9 +59,12 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             allowed: r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#,
         },
     ],
-    build: |settings| Ok(Box::new(WebhookChannel::new(settings.webhook)?)),
+    file_settings: &[],
+    is_configured: |_, _| true,
+    cap: CapKind::SlidingByDestination,
+    build: |settings| Ok(Box::new(WebhookChannel::new(settings.section())?)),
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
-    preview: |_, alert| Ok(vec![payload::alert(alert, Purpose::Alert)]),
+    preview: |_, alert| Ok(vec![payload::alert(alert, AlertPurpose::Alert)]),
     hints: FailureHints {
         permanent: "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
                     be dead at once",
@@ -103,11 +106,11 @@ impl NotificationChannel for WebhookChannel {
             let request = |id, body| WebhookRequest { id, now_s, url, secret, body };
             match content {
                 Content::Alert(alert) => {
-                    let body = payload::alert(alert, Purpose::Alert);
+                    let body = payload::alert(alert, AlertPurpose::Alert);
                     self.client.send(request(alert.id.as_str(), &body)).await
                 }
                 Content::Test(alert) => {
-                    let body = payload::alert(alert, Purpose::Test);
+                    let body = payload::alert(alert, AlertPurpose::Test);
                     self.client.send(request(alert.id.as_str(), &body)).await
                 }
                 Content::Verification(question) => match question.proof {
@@ -148,8 +151,8 @@ impl NotificationChannel for WebhookChannel {
     }
 }
 
-fn check_settings(settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let WebhookConfig { timeout, per_destination, .. } = settings.webhook;
+fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
+    let WebhookConfig { timeout, per_destination, .. } = settings.section::<WebhookConfig>();
     let invalid = |key, problem| Err(InvalidSetting { key, problem });
     if timeout.is_zero() {
         return invalid("timeout", "is 0".to_owned());

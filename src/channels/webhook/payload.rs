@@ -3,16 +3,8 @@
 use chrono::SecondsFormat;
 use serde::Serialize;
 
+use crate::channels::channel::AlertPurpose;
 use crate::types::{Alert, Subject, UnixMs};
-
-/// Why a webhook about an alert is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// A threshold was reached.
-    Alert,
-    /// An operator tries a contact out.
-    Test,
-}
 
 #[derive(Serialize)]
 struct Payload<D> {
@@ -46,11 +38,11 @@ struct AlertData<'a> {
 /// `type` is `quota.threshold_reached`, or `quota.test` for a test message, so that no receiver takes one for the other.
 /// `timestamp` is when the alert was raised, the same on every attempt.
 #[must_use]
-pub fn alert(alert: &Alert, purpose: Purpose) -> String {
+pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
     let payload = Payload {
         r#type: match purpose {
-            Purpose::Alert => "quota.threshold_reached",
-            Purpose::Test => "quota.test",
+            AlertPurpose::Alert => "quota.threshold_reached",
+            AlertPurpose::Test => "quota.test",
         },
         timestamp: alert.raised_at_ms.to_string(),
         data: AlertData {

@@ -9,7 +9,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use standardwebhooks::Webhook;
 
-use crate::channels::InvalidContact;
+use crate::channels::invalid_contact::InvalidContact;
 use crate::types::Secret;
 
 /// How every secret begins.

@@ -2,7 +2,7 @@
 
 use ::url::{Host, Origin, Url};
 
-use crate::channels::InvalidContact;
+use crate::channels::invalid_contact::InvalidContact;
 
 /// Longer URLs are refused by proxies and servers on the way.
 const BYTES_MAX: usize = 2048;

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use redis::{Cmd, RedisResult, Value};
 
+use crate::channels::{CapKind, REGISTRY};
 use crate::ledger::commit_settings::TrimPolicy;
-use crate::types::{Channel, Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
+use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// What stands for the key in the lists below.
@@ -62,9 +63,9 @@ const DELIVERY: [&str; 8] = [
 ];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
 /// The counter of a fixed window.
-const EMAIL_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
+const FIXED_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
 /// The members of a sliding window.
-const WEBHOOK_CAP: [&str; 7] = [
+const SLIDING_CAP: [&str; 7] = [
     "ZRANGE KEY 0 0",
     "ZCARD KEY",
     "ZCOUNT KEY 0 0",
@@ -190,7 +191,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 25] = [
+    let of_keys: [(String, &[&'static str]); 23] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -208,9 +209,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.dead(), &SCHEDULE),
         (keys.totals(), &TOTALS),
         (keys.lease(), &LEASE),
-        // Also without a cap or a rate: one that is set later is to find the user ready.
-        (keys.cap(Channel::Email, None), &EMAIL_CAP),
-        (keys.cap(Channel::Webhook, Some("https://example.com")), &WEBHOOK_CAP),
+        // Also without a rate: one that is set later is to find the user ready.
         (keys.window("gcra", &metric, &subject), &WINDOW),
         (keys.verify_requests("check-config"), &VERIFY_SET),
         (keys.verify_guesses("check-config"), &VERIFY_SET),
@@ -218,8 +217,15 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.verify_link("check-config"), &VERIFY_SECRET),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
     ];
+    // Also without a cap: one that is set later is to find the user ready.
+    let of_caps = REGISTRY.into_iter().map(|definition| -> (String, &'static [&'static str]) {
+        match definition.cap {
+            CapKind::Fixed => (keys.cap(definition.channel, None), &FIXED_CAP),
+            CapKind::SlidingByDestination => (keys.cap(definition.channel, Some("https://example.com")), &SLIDING_CAP),
+        }
+    });
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
-    for (key, commands) in of_keys {
+    for (key, commands) in of_keys.into_iter().chain(of_caps) {
         needs.extend(commands.iter().map(|words| Need { words, key: Some(key.clone()) }));
     }
     needs.extend(SUBJECT.iter().map(|words| Need { words, key: Some(keys.subject(&subject)) }));

@@ -7,9 +7,8 @@ use super::edit::contacts_error;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::contacts::array::{StoredContact, UnreadableContact};
-use crate::contacts::masked_contact;
 use crate::contacts::store::read_contacts;
-use crate::contacts::{Contact, ContactOrigin};
+use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
 use crate::types::Subject;
 

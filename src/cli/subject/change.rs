@@ -293,7 +293,7 @@ pub fn url(text: &str) -> Result<String, InvalidContact> {
 pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
         let definition = channels::definition(contact.channel())?;
-        (definition.warning)(contact.address(), config.channel_settings())
+        (definition.warning)(contact.address(), &config.channel_settings())
     };
     contacts.iter().filter_map(|named| warning(&named.contact)).collect()
 }

@@ -3,11 +3,13 @@
 use clap::Args;
 use redis::RedisResult;
 
-use super::show::{HEADING, HashField, SubjectView};
+use super::show::HEADING;
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
+use crate::views::SubjectView;
+use crate::views::subject::SubjectField;
 use crate::wire::{ErrorKind, error_kind};
 
 /// Keys that one SCAN looks at: short enough that other clients notice nothing.
@@ -96,7 +98,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Resul
     for key in keys {
         pipeline.cmd("HGETALL").arg(key);
     }
-    let hashes: Vec<RedisResult<Vec<HashField>>> = redis.pipe("read subjects", &pipeline).await?;
+    let hashes: Vec<RedisResult<Vec<SubjectField>>> = redis.pipe("read subjects", &pipeline).await?;
     let mut shown = Vec::with_capacity(keys.len());
     for (key, fields) in keys.iter().zip(hashes) {
         match fields {

@@ -1,9 +1,6 @@
 //! `subject show`: what is set for one subject.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
-use serde::Serialize;
 
 use super::change;
 use crate::channels;
@@ -16,7 +13,9 @@ use crate::subjects::SubjectRecord;
 use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
-use crate::types::{Metric, Percent, Subject, Units};
+use crate::types::Subject;
+use crate::views::SubjectView;
+use crate::views::subject::{self, SubjectField};
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
@@ -37,23 +36,9 @@ pub struct SubjectShowArgs {
     pub format: FormatArgs,
 }
 
-/// A subject as it is printed.
-#[derive(Debug, Serialize)]
-pub(super) struct SubjectView {
-    subject: String,
-    plan: Option<String>,
-    timezone: Option<String>,
-    limits: BTreeMap<Metric, Units>,
-    thresholds: Option<Vec<Percent>>,
-    contacts: Vec<Contact>,
-}
-
-/// A field and its value, as HGETALL gives them.
-pub(super) type HashField = (Vec<u8>, Vec<u8>);
-
 impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
-    pub(super) fn of(subject: &[u8], fields: &[HashField], config: &Config) -> Self {
+    pub(super) fn of(subject: &[u8], fields: &[SubjectField], config: &Config) -> Self {
         let subject = lossless(subject);
         let ParsedRecord { record, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
@@ -128,9 +113,8 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config)?;
-    let mut command = redis::cmd("HGETALL");
-    command.arg(redis.keys().subject(&args.subject));
-    let fields: Vec<HashField> = redis.query(format_args!("read subject {}", args.subject), &command).await?;
+    let fields = subject::read_fields(redis.client(), redis.keys(), &args.subject).await;
+    let fields = redis.judged(format_args!("read subject {}", args.subject), fields)?;
     if fields.is_empty() {
         return Err(hint::failed(
             format_args!("nothing is set for subject {}", args.subject),

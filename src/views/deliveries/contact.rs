@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::contacts::book::{ContactBook, ContactsError, Found};
+use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolveContactsError};
 use crate::contacts::{Contact, masked_contact};
 use crate::types::{ContactId, Keys, Subject};
 use crate::wire::RedisClient;
@@ -52,25 +52,25 @@ impl DeliveryContactStatus {
 ///
 /// # Errors
 ///
-/// As [`ContactBook::contacts_of`].
+/// As [`ContactResolver::contacts_of`].
 pub(super) async fn find(
     client: &RedisClient,
     keys: &Keys,
     fallback: &[Contact],
     subject: &Subject,
     id: &ContactId,
-) -> Result<DeliveryContactView, ContactsError> {
-    let contacts = ContactBook::new(keys.clone(), fallback.to_vec()).contacts_of(client, subject).await?;
+) -> Result<DeliveryContactView, ResolveContactsError> {
+    let contacts = ContactResolver::new(keys.clone(), fallback.to_vec()).contacts_of(client, subject).await?;
     let (address, status) = match contacts.find(id) {
-        Found::Contact(contact) if contact.muted => (Some(address_of(&contact)), DeliveryContactStatus::Muted),
-        Found::Contact(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Current),
-        Found::Removed if contacts.unverified.contains(id) => (None, DeliveryContactStatus::Unverified),
+        ContactLookup::Found(contact) if contact.muted => (Some(address_of(&contact)), DeliveryContactStatus::Muted),
+        ContactLookup::Found(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Current),
+        ContactLookup::Removed if contacts.unverified.contains(id) => (None, DeliveryContactStatus::Unverified),
         // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the same.
-        Found::Removed => {
+        ContactLookup::Removed => {
             let known = fallback.iter().find(|contact| contact.id == *id).map(address_of);
             (known, DeliveryContactStatus::Removed)
         }
-        Found::Unreadable => (None, DeliveryContactStatus::Unreadable),
+        ContactLookup::Unreadable => (None, DeliveryContactStatus::Unreadable),
     };
     Ok(DeliveryContactView { id: id.clone(), address, status })
 }

@@ -13,16 +13,16 @@ use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// Reads contacts of subjects; holds the fallback contacts.
 #[derive(Debug, Clone)]
-pub struct ContactBook {
+pub struct ContactResolver {
     keys: Keys,
     fallback: Vec<Contact>,
 }
 
 /// The contacts of a subject as they stand now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contacts {
-    /// Whose they are.
-    pub of: Whose,
+pub struct ResolvedContacts {
+    /// Where they come from.
+    pub source: ContactsSource,
     /// Those that can be read and are verified.
     pub readable: Vec<Contact>,
     /// Those that nobody has confirmed: nothing is sent there but what asks for that.
@@ -31,9 +31,9 @@ pub struct Contacts {
     pub unreadable: Vec<UnreadableContact>,
 }
 
-/// Whose the readable contacts are.
+/// Where the readable contacts of a subject come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Whose {
+pub enum ContactsSource {
     /// The subject's own.
     #[default]
     Own,
@@ -41,11 +41,11 @@ pub enum Whose {
     Fallback,
 }
 
-/// Where one contact stands.
+/// The result of looking for one contact.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum ContactLookup {
     /// It is there.
-    Contact(Contact),
+    Found(Contact),
     /// The subject has no such contact (any more).
     Removed,
     /// It may be among what can't be read: nobody may conclude that it was removed.
@@ -55,15 +55,15 @@ pub enum Found {
 /// The contacts could not be read because Redis failed.
 #[derive(Debug, thiserror::Error)]
 #[error("read contacts of subject {subject}")]
-pub struct ContactsError {
-    /// Whose.
+pub struct ResolveContactsError {
+    /// The subject.
     pub subject: Subject,
     /// What Redis said.
     #[source]
     pub source: RedisError,
 }
 
-impl ContactsError {
+impl ResolveContactsError {
     /// What the failure means.
     #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
@@ -71,11 +71,11 @@ impl ContactsError {
     }
 }
 
-impl ContactBook {
-    /// A book with these fallback contacts, for subjects without contacts of their own.
+impl ContactResolver {
+    /// A resolver with these fallback contacts, for subjects without contacts of their own.
     #[must_use]
     pub fn new(keys: Keys, fallback: Vec<Contact>) -> Self {
-        Self { keys, fallback: fallback.into_iter().map(with_free_id).collect() }
+        Self { keys, fallback: fallback.into_iter().map(without_reserved_id).collect() }
     }
 
     /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but unreadable is not
@@ -83,16 +83,20 @@ impl ContactBook {
     ///
     /// # Errors
     ///
-    /// [`ContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it concerns this
+    /// [`ResolveContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it concerns this
     /// subject alone.
-    pub async fn contacts_of(&self, client: &RedisClient, subject: &Subject) -> Result<Contacts, ContactsError> {
+    pub async fn contacts_of(
+        &self,
+        client: &RedisClient,
+        subject: &Subject,
+    ) -> Result<ResolvedContacts, ResolveContactsError> {
         let reply = client.query(redis::cmd("HGET").arg(self.keys.subject(subject)).arg(CONTACTS)).await;
         let contacts = match reply {
-            Ok(field) => self.judge(field),
+            Ok(field) => self.parse(field),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                Contacts::broken("the subject's key is not a hash")
+                ResolvedContacts::broken("the subject's key is not a hash")
             }
-            Err(source) => return Err(ContactsError { subject: subject.clone(), source }),
+            Err(source) => return Err(ResolveContactsError { subject: subject.clone(), source }),
         };
         for UnreadableContact { id, why } in &contacts.unreadable {
             metrics::counter!(meters::UNREADABLE).increment(1);
@@ -106,39 +110,44 @@ impl ContactBook {
     ///
     /// # Errors
     ///
-    /// As [`ContactBook::contacts_of`].
-    pub async fn find(&self, client: &RedisClient, subject: &Subject, id: &ContactId) -> Result<Found, ContactsError> {
+    /// As [`ContactResolver::contacts_of`].
+    pub async fn find(
+        &self,
+        client: &RedisClient,
+        subject: &Subject,
+        id: &ContactId,
+    ) -> Result<ContactLookup, ResolveContactsError> {
         Ok(self.contacts_of(client, subject).await?.find(id))
     }
 
     /// Pure: the contacts that a stored field means.
-    fn judge(&self, field: Option<Vec<u8>>) -> Contacts {
+    fn parse(&self, field: Option<Vec<u8>>) -> ResolvedContacts {
         let own = match ContactArray::parse(field.as_deref().unwrap_or_default()) {
-            Ok(array) => Contacts::of(&array),
-            Err(error) => Contacts::broken(&error.to_string()),
+            Ok(array) => ResolvedContacts::of(&array),
+            Err(error) => ResolvedContacts::broken(&error.to_string()),
         };
         match own.readable.is_empty() && own.unreadable.is_empty() {
-            true => Contacts { of: Whose::Fallback, readable: self.fallback.clone(), ..own },
+            true => ResolvedContacts { source: ContactsSource::Fallback, readable: self.fallback.clone(), ..own },
             false => own,
         }
     }
 }
 
-impl Contacts {
+impl ResolvedContacts {
     /// Looks for one contact.
     #[must_use]
-    pub fn find(&self, id: &ContactId) -> Found {
+    pub fn find(&self, id: &ContactId) -> ContactLookup {
         if let Some(contact) = self.readable.iter().find(|contact| contact.id == *id) {
-            return Found::Contact(contact.clone());
+            return ContactLookup::Found(contact.clone());
         }
-        let maybe_it = |unreadable: &UnreadableContact| unreadable.id.as_ref().is_none_or(|stated| stated == id);
-        if self.unreadable.iter().any(maybe_it) { Found::Unreadable } else { Found::Removed }
+        let may_be_it = |unreadable: &UnreadableContact| unreadable.id.as_ref().is_none_or(|stated| stated == id);
+        if self.unreadable.iter().any(may_be_it) { ContactLookup::Unreadable } else { ContactLookup::Removed }
     }
 
     fn of(array: &ContactArray) -> Self {
         let mut contacts = Self::default();
         for element in array.read() {
-            match element.map(|stored| with_free_id(stored.contact)) {
+            match element.map(|stored| without_reserved_id(stored.contact)) {
                 Ok(contact) if contact.verified => contacts.readable.push(contact),
                 Ok(contact) => contacts.unverified.push(contact.id),
                 Err(unreadable) => contacts.unreadable.push(unreadable),
@@ -153,7 +162,7 @@ impl Contacts {
 }
 
 /// A contact that took the reserved id gets the one derived from its address.
-fn with_free_id(mut contact: Contact) -> Contact {
+fn without_reserved_id(mut contact: Contact) -> Contact {
     if contact.id.as_str() == Contact::RESERVED_ID {
         contact.id = contact.derived_id();
     }
@@ -164,13 +173,13 @@ fn with_free_id(mut contact: Contact) -> Contact {
 mod tests {
     use super::*;
 
-    fn judged(fallback: &[&str], field: &str) -> Contacts {
-        let book =
-            ContactBook::new(Keys::new("usage"), fallback.iter().map(|address| Contact::email(address)).collect());
-        book.judge(Some(field.as_bytes().to_vec()))
+    fn parsed(fallback: &[&str], field: &str) -> ResolvedContacts {
+        let resolver =
+            ContactResolver::new(Keys::new("usage"), fallback.iter().map(|address| Contact::email(address)).collect());
+        resolver.parse(Some(field.as_bytes().to_vec()))
     }
 
-    fn addresses(contacts: &Contacts) -> Vec<&str> {
+    fn addresses(contacts: &ResolvedContacts) -> Vec<&str> {
         contacts.readable.iter().map(Contact::address).collect()
     }
 
@@ -179,16 +188,16 @@ mod tests {
     /// Alerts to an address that nobody has confirmed would be mail to a stranger.
     #[test]
     fn an_unverified_contact_counts_as_not_there() {
-        let contacts = judged(&[], &format!(r#"[{UNVERIFIED},{{"channel":"email","address":"a@b.test"}}]"#));
+        let contacts = parsed(&[], &format!(r#"[{UNVERIFIED},{{"channel":"email","address":"a@b.test"}}]"#));
         assert_eq!(addresses(&contacts), ["a@b.test"]);
-        assert_eq!(contacts.find(&ContactId::from_stored("c_1")), Found::Removed);
+        assert_eq!(contacts.find(&ContactId::from_stored("c_1")), ContactLookup::Removed);
         assert_eq!(contacts.unverified, [ContactId::from_stored("c_1")]);
     }
 
     /// What the platform wrote by mistake must be told, and not be taken for fields in their order.
     #[test]
     fn a_list_of_fields_is_unreadable() {
-        let contacts = judged(&["ops@b.test"], r#"[[null,"email","a@b.test",null,null,false,true]]"#);
+        let contacts = parsed(&["ops@b.test"], r#"[[null,"email","a@b.test",null,null,false,true]]"#);
         let why: Vec<&str> = contacts.unreadable.iter().map(|one| one.why.as_str()).collect();
         assert_eq!((addresses(&contacts), why), (vec![], vec!["not an object"]));
     }
@@ -201,7 +210,7 @@ mod tests {
                 r#"[{{"channel":"email","address":"a@b.test","note":{note}}},{{"id":"x","note":{note}}},
                     {{"channel":"email","address":"b@b.test"}}]"#
             );
-            let contacts = judged(&[], &stored);
+            let contacts = parsed(&[], &stored);
             assert_eq!(addresses(&contacts), ["a@b.test", "b@b.test"]);
             assert_eq!(contacts.unreadable.len(), 1, "{:?}", contacts.unreadable);
         }
@@ -210,8 +219,8 @@ mod tests {
     /// Whoever adds a contact must not take the alerts away from the fallback before it is confirmed.
     #[test]
     fn with_only_unverified_contacts_the_fallback_stays() {
-        assert_eq!(addresses(&judged(&["ops@b.test"], &format!("[{UNVERIFIED}]"))), ["ops@b.test"]);
-        assert_eq!(addresses(&judged(&["ops@b.test"], &format!("[{UNVERIFIED},{{}}]"))), [""; 0]);
-        assert_eq!(addresses(&judged(&[], &format!("[{UNVERIFIED}]"))), [""; 0]);
+        assert_eq!(addresses(&parsed(&["ops@b.test"], &format!("[{UNVERIFIED}]"))), ["ops@b.test"]);
+        assert_eq!(addresses(&parsed(&["ops@b.test"], &format!("[{UNVERIFIED},{{}}]"))), [""; 0]);
+        assert_eq!(addresses(&parsed(&[], &format!("[{UNVERIFIED}]"))), [""; 0]);
     }
 }

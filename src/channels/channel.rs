@@ -1,0 +1,281 @@
+//! What a channel is: the trait of one that is set up, its definition before that, and the messages that it is given.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::contact_cap::ContactCap;
+use super::error::ChannelError;
+use super::invalid_contact::InvalidContact;
+use crate::contacts::Contact;
+use crate::types::{Alert, Channel, DeliveryId, Keys, Outcome, Secret, Subject, UnixMs};
+
+/// The sections of the configuration that belong to channels. Each channel picks its own by its type.
+#[derive(Debug, Clone)]
+pub struct ChannelSettings<'a> {
+    sections: Vec<&'a dyn Any>,
+}
+
+impl<'a> ChannelSettings<'a> {
+    /// These sections: one of each channel of the registry.
+    #[must_use]
+    pub fn new(sections: impl IntoIterator<Item = &'a dyn Any>) -> Self {
+        Self { sections: sections.into_iter().collect() }
+    }
+
+    /// The section of this type.
+    ///
+    /// # Panics
+    ///
+    /// Without such a section, which every load of a configuration would show: it checks each channel's.
+    #[must_use]
+    pub fn section<S: 'static>(&self) -> &'a S {
+        let found = self.sections.iter().find_map(|section| section.downcast_ref());
+        found.expect("the configuration lists the section of every channel")
+    }
+}
+
+/// A future behind a pointer, so that channels of different kinds can stand in one list.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One way to reach a contact, set up with its settings.
+pub trait NotificationChannel: fmt::Debug + Send + Sync {
+    /// The deadline of one attempt; [`Self::send`] keeps it.
+    fn timeout(&self) -> Duration;
+
+    /// Renders one message, sends it and says how it ended. Leaves the machine; repeating it sends again, with the same id.
+    ///
+    /// A question that is answered by the receiver itself ([`ConsentMethod::Challenge`]) is delivered only when the answer was right.
+    fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome>;
+
+    /// The cap that holds for messages to this contact; `None` where nothing is capped.
+    fn cap(&self, contact: &Contact, keys: &Keys) -> Option<ContactCap>;
+
+    /// What an operator should know about settings that are allowed but unwise.
+    fn warnings(&self) -> &[String];
+
+    /// Connects to the server that the channel needs, sends nothing, and says how it ended; `None` where it needs no server.
+    fn probe(&self) -> BoxFuture<'_, Option<ServerProbe>>;
+
+    /// Closes idle connections; for the end of the process. Later messages make new ones.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What a channel is before it is set up: its names and its rules. Each folder has one constant of it.
+pub struct ChannelDefinition {
+    /// Its name.
+    pub channel: Channel,
+    /// The field of a contact's JSON that holds its address.
+    pub address_field: &'static str,
+    /// What an address of it is called in the command line's help, as `ADDRESS`.
+    pub placeholder: &'static str,
+    /// What it sends to, as `this address`: help texts say "to" and this.
+    pub addressee: &'static str,
+    /// A contact of it as it stands in the configuration.
+    pub example: &'static str,
+    /// What its secret looks like; `None` where it has none.
+    pub secret_text: Option<&'static str>,
+    /// How somebody at an address gives consent.
+    pub consent: ConsentMethod,
+    /// Makes a secret for a contact that was named without one; `None` where the channel has no secrets.
+    pub generate_secret: Option<fn() -> Secret>,
+    /// Judges an address by its form. What only an attempt can tell is left to the attempt.
+    pub check_address: fn(&str) -> Result<(), InvalidContact>,
+    /// The same for an address that somebody named who does not know the operator's servers.
+    pub check_public_address: fn(&str) -> Result<(), InvalidContact>,
+    /// Judges the secret of a contact.
+    pub check_secret: fn(&str) -> Result<(), InvalidContact>,
+    /// What an operator should know about an address that is legal: why it may not be reached with these settings.
+    pub warning: fn(&str, &ChannelSettings<'_>) -> Option<String>,
+    /// Relations between its settings that their types can't tell.
+    pub check_settings: fn(&ChannelSettings<'_>) -> Result<(), InvalidSetting>,
+    /// What each of its settings takes, by key.
+    pub settings: &'static [SettingText],
+    /// Settings that can also be named by a file.
+    pub file_settings: &'static [FileSetting],
+    /// Whether somebody has configured the server that it needs: whether these settings differ from the defaults.
+    pub is_configured: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> bool,
+    /// How its cap is counted.
+    pub cap: CapKind,
+    /// Sets it up. Reads files, connects nowhere.
+    pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelError>,
+    /// What can be previewed, in the order of [`Self::preview`].
+    pub preview_parts: &'static [PreviewPart],
+    /// Renders everything that can be previewed about an alert. Reads templates, contacts nobody.
+    pub preview: fn(&ChannelSettings<'_>, &Alert) -> Result<Vec<String>, ChannelError>,
+    /// What to do about a message that was refused for good, and about one that failed and may pass later.
+    pub hints: FailureHints,
+}
+
+/// How somebody at an address gives consent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConsentMethod {
+    /// A person reads a code and a link: delivery alone says nothing.
+    CodeAndLink,
+    /// The receiver sends a challenge back: a delivery is the consent.
+    Challenge,
+}
+
+/// One setting of a channel and what it takes.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingText {
+    /// Its key, as `timeout`.
+    pub key: &'static str,
+    /// What is allowed, as an error's hint says it.
+    pub allowed: &'static str,
+}
+
+/// A setting that can also be named by a file, and the setting that names the file.
+#[derive(Debug, Clone, Copy)]
+pub struct FileSetting {
+    /// The key of the value.
+    pub value: &'static str,
+    /// The key of the path.
+    pub file: &'static str,
+}
+
+/// How messages are counted against a cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapKind {
+    /// All together, from the first message of a window to its end.
+    Fixed,
+    /// Those to each destination, in any window.
+    SlidingByDestination,
+}
+
+/// A setting whose value breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidSetting {
+    /// Its key, as `timeout`.
+    pub key: &'static str,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// One text that `preview` can print.
+#[derive(Debug, Clone, Copy)]
+pub struct PreviewPart {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+}
+
+/// What to do about a message that did not arrive, one line each.
+#[derive(Debug, Clone, Copy)]
+pub struct FailureHints {
+    /// After a refusal for good.
+    pub permanent: &'static str,
+    /// After a failure that may pass.
+    pub transient: &'static str,
+}
+
+/// The result of [`NotificationChannel::probe`].
+#[derive(Debug, Clone)]
+pub struct ServerProbe {
+    /// What was asked, as `mail server`.
+    pub server: &'static str,
+    /// Where it is, without passwords.
+    pub location: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What to do where it failed.
+    pub hint: &'static str,
+}
+
+/// One message to one contact.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    /// The delivery: e-mail derives its Message-ID from it.
+    pub delivery: &'a DeliveryId,
+    /// To whom.
+    pub contact: &'a Contact,
+    /// What it says.
+    pub content: Content<'a>,
+    /// Server time at which the attempt starts.
+    pub now: UnixMs,
+}
+
+/// What a message says.
+#[derive(Debug, Clone, Copy)]
+pub enum Content<'a> {
+    /// A threshold was reached.
+    Alert(&'a Alert),
+    /// The same about an alert that does not exist: an operator tries a contact out.
+    Test(&'a Alert),
+    /// A question whether alerts are wanted.
+    Verification(Question<'a>),
+}
+
+/// Why a message about an alert is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlertPurpose {
+    /// A threshold was reached.
+    Alert,
+    /// An operator tries a contact out.
+    Test,
+}
+
+impl Content<'_> {
+    /// The id of what it tells.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Alert(alert) | Self::Test(alert) => alert.id.as_str(),
+            Self::Verification(question) => question.id,
+        }
+    }
+}
+
+/// A question whether alerts about a subject are wanted at an address.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The id of this message, another for each attempt, without a dot: what software keeps apart by an id must see each code.
+    pub id: &'a str,
+    /// Whose alerts.
+    pub subject: &'a Subject,
+    /// What the answer has to show.
+    pub proof: &'a ConsentProof,
+}
+
+/// What whoever answers has to show.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ConsentProof {
+    /// For a person.
+    CodeAndLink(CodeAndLink),
+    /// For a receiver: a text that it has to send back.
+    Challenge(String),
+}
+
+/// What a person reads in the message that asks for consent. Secret: only digests of it are stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CodeAndLink {
+    /// Six digits.
+    pub code: String,
+    /// The page that does the same; `None` where the daemon does not know how it is reached.
+    pub link: Option<String>,
+    /// How long both are good.
+    pub lifetime: Duration,
+}
+
+impl fmt::Debug for CodeAndLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodeAndLink").field("lifetime", &self.lifetime).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ConsentProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CodeAndLink(_) => "CodeAndLink(***)",
+            Self::Challenge(_) => "Challenge(***)",
+        })
+    }
+}
+
+impl fmt::Debug for ChannelDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelDefinition").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}

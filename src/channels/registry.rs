@@ -1,0 +1,33 @@
+//! The registry: every channel, one line each.
+
+use super::channel::{ChannelDefinition, ConsentMethod};
+use super::invalid_contact::InvalidContact;
+use super::{email, webhook};
+use crate::contacts::Contact;
+use crate::types::Channel;
+
+/// Every channel. A new one is a line here.
+pub const REGISTRY: [&ChannelDefinition; 2] = [&email::DEFINITION, &webhook::DEFINITION];
+
+/// The definition of a channel; `None` for [`Channel::None`], through which nothing is sent.
+#[must_use]
+pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
+    REGISTRY.into_iter().find(|definition| definition.channel == channel)
+}
+
+/// Judges a contact by its form: address and secret.
+///
+/// # Errors
+///
+/// [`InvalidContact`] for the first field that is wrong.
+pub fn check_contact(contact: &Contact) -> Result<(), InvalidContact> {
+    let Some(definition) = definition(contact.channel()) else { return Ok(()) };
+    (definition.check_address)(contact.address())?;
+    contact.secret().map_or(Ok(()), |secret| (definition.check_secret)(secret.reveal()))
+}
+
+/// How somebody at an address of this channel gives consent.
+#[must_use]
+pub fn consent_method(channel: Channel) -> Option<ConsentMethod> {
+    definition(channel).map(|definition| definition.consent)
+}

@@ -1,0 +1,244 @@
+//! A notification for one contact: a request for consent on its way through the outbox, on a real server with real receivers.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::echo_receiver::{Echo, EchoReceiver};
+use crate::support::mail_server::ParsedMail;
+use crate::support::notifier::Sending;
+use crate::support::outbox::{LONG, Outbox, outcome, subject, until};
+use crate::support::webhook_receiver::secret;
+use quotabell::channels::email::EmailConfig;
+use quotabell::channels::webhook::WebhookConfig;
+use quotabell::channels::{BoxFuture, ChannelSettings, CodeAndLink};
+use quotabell::config::Config;
+use quotabell::contacts::Contact;
+use quotabell::contacts::resolver::ContactResolver;
+use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::outbox::{
+    ConsentRequestError, ConsentRequests, DeliveryConfig, Dispatcher, DispatcherParts, EnqueueAnswer, LEASE_MARGIN,
+    NewDelivery, RetryConfig, SettleAnswer, Settlement, enqueue, settle, slots,
+};
+use quotabell::types::{
+    Channel, Class, DeliveryId, DeliveryState, Notification, NotificationKind, Secret, UnixMs, VerificationRequest,
+};
+use quotabell::views::deliveries::show;
+use quotabell::wire::ErrorKind;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Far ahead of any server's clock here.
+const NEVER: UnixMs = UnixMs(4_000_000_000_000);
+
+/// In place of the verification: draws numbered codes and remembers what it was told.
+#[derive(Debug)]
+struct Consents {
+    /// The contact, as long as the request is not void.
+    contact: Option<Contact>,
+    drawn: AtomicU64,
+    granted: AtomicU64,
+    settled: Mutex<Vec<DeliveryState>>,
+}
+
+impl Consents {
+    fn of(contact: Option<Contact>) -> Arc<Self> {
+        let (drawn, granted) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { contact, drawn, granted, settled: Mutex::default() })
+    }
+
+    fn settled(&self) -> Vec<DeliveryState> {
+        self.settled.lock().expect("no test holds it in a panic").clone()
+    }
+}
+
+impl ConsentRequests for Consents {
+    fn contact<'a>(
+        &'a self,
+        _: &'a VerificationRequest,
+    ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
+        Box::pin(std::future::ready(Ok(self.contact.clone())))
+    }
+
+    fn draw<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+        let number = self.drawn.fetch_add(1, Ordering::SeqCst) + 1;
+        let code = format!("{number:06}");
+        let secrets = CodeAndLink { code, link: None, lifetime: Duration::from_secs(600) };
+        Box::pin(std::future::ready(Ok(secrets)))
+    }
+
+    fn grant<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
+        self.granted.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn settled(&self, _: &VerificationRequest, settlement: &Settlement) {
+        self.settled.lock().expect("no test holds it in a panic").push(settlement.state());
+    }
+}
+
+fn email() -> Contact {
+    Contact { verified: false, ..Contact::email("new@b.test") }
+}
+
+fn request(contact: &Contact, expires_at_ms: UnixMs) -> Notification {
+    Notification::Verification(VerificationRequest {
+        id: "verification_1".to_owned(),
+        subject: subject("alice"),
+        contact: contact.id.clone(),
+        consent: "digest.nonce".to_owned(),
+        requested_at_ms: UnixMs(1),
+        expires_at_ms,
+    })
+}
+
+async fn enqueued(outbox: &Outbox, notification: &Notification, contact: &Contact) -> (DeliveryId, EnqueueAnswer) {
+    let new = NewDelivery { notification, channel: contact.channel(), contact: &contact.id };
+    let enqueued = enqueue(&outbox.client, &outbox.keys, new).await.expect("enqueue works");
+    (enqueued.id, enqueued.answer)
+}
+
+/// A running dispatcher that sends through real channels.
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(outbox: &Outbox, smtp_url: &str, consents: &Arc<Consents>) -> Self {
+        let defaults = Config::defaults().expect("valid");
+        let email = EmailConfig { smtp_url: smtp_url.to_owned(), ..defaults.email };
+        let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..defaults.webhook };
+        let settings = ChannelSettings::new([&email as &dyn Any, &webhook]);
+        let retry = RetryConfig { first: Duration::from_millis(1), ..defaults.retry };
+        let consents: Arc<dyn ConsentRequests> = Arc::clone(consents) as _;
+        let sending = Sending::with_consents(Arc::clone(&outbox.client), &settings, retry, Arc::clone(&consents));
+        let dispatcher = Dispatcher::new(DispatcherParts {
+            client: Arc::clone(&outbox.client),
+            keys: outbox.keys.clone(),
+            contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
+            notifier: Arc::new(sending.expect("legal settings").notifier),
+            consents,
+            slots: slots(&DeliveryConfig { concurrency: 4 }),
+            new_deliveries: Arc::default(),
+            lease_margin: LEASE_MARGIN,
+        });
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        let task = tokio::spawn(async move { dispatcher.run(token).await.expect("no fatal error") });
+        Self { stop, task }
+    }
+
+    async fn drain(self) {
+        self.stop.cancel();
+        tokio::time::timeout(Duration::from_secs(10), self.task).await.expect("the drain ends").expect("no panic");
+    }
+}
+
+async fn until_ended(outbox: &Outbox, id: &DeliveryId, state: &str) {
+    until(state, || async { outbox.state(id).await == state }).await;
+}
+
+/// Whoever asks twice under one id must not be asked for twice, not even after the message has arrived.
+#[tokio::test]
+async fn a_request_has_one_delivery_however_often_it_is_made() {
+    let outbox = Outbox::start();
+    let (contact, notification) = (email(), request(&email(), NEVER));
+    let (id, answer) = enqueued(&outbox, &notification, &contact).await;
+    assert_eq!((&id, answer), (&notification.delivery_to(&contact.id), EnqueueAnswer::Made));
+    assert_eq!(enqueued(&outbox, &notification, &contact).await, (id.clone(), EnqueueAnswer::Exists));
+    assert_eq!(outbox.assert_balanced().await.made, 1);
+
+    let leased = outbox.lease_one("t", LONG).await;
+    assert_eq!((leased.notification, leased.channel, leased.attempts), (Ok(notification.clone()), Channel::Email, 1));
+    let delivered = Settlement::Delivered(outcome(Class::Delivered));
+    let settled = settle(&outbox.client, &outbox.keys, &id, &leased.token, &delivered).await;
+    assert!(matches!(settled, Ok(SettleAnswer::Done(_))));
+    assert_eq!(enqueued(&outbox, &notification, &contact).await.1, EnqueueAnswer::Exists);
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.delivered, totals.pending), (1, 1, 0));
+
+    let detail = show(&outbox.client, &outbox.keys, &[], &id).await.expect("it can be read").expect("it is there");
+    let view = detail.delivery;
+    assert_eq!((view.r#type, view.alert_id, view.contact_id), (NotificationKind::Verification, None, contact.id));
+    assert!(detail.verification.is_some());
+}
+
+/// As for alerts: a key that holds something else stops the request loudly and leaves everything as it was.
+#[tokio::test]
+async fn a_key_of_another_type_raises_and_writes_nothing() {
+    let outbox = Outbox::start();
+    let keys = &outbox.keys;
+    let (contact, notification) = (email(), request(&email(), NEVER));
+    let delivery = keys.delivery(&notification.delivery_to(&contact.id));
+    for name in [keys.due(), keys.pending(), keys.deliveries(), keys.totals(), delivery] {
+        let () = outbox.run("SET", &[name.as_str(), "x"]).await;
+        let before = outbox.dump().await;
+        let new = NewDelivery { notification: &notification, channel: Channel::Email, contact: &contact.id };
+        let error = enqueue(&outbox.client, keys, new).await.expect_err("a wrong type");
+        assert_eq!(error.error_kind(), ErrorKind::WrongType, "{name}");
+        assert_eq!(outbox.dump().await, before, "{name}");
+        let () = outbox.run("DEL", name).await;
+    }
+}
+
+/// A mailbox that shows one mail of each Message-ID must show the code that is good.
+#[tokio::test]
+async fn each_attempt_draws_another_code_and_has_another_message_id() {
+    let outbox = Outbox::start();
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    // Taken, but nobody knows: the answer to the final dot is lost.
+    server.program(Phase::Message, Reply::Say("451 4.3.0 later"), Times::Once);
+    let consents = Consents::of(Some(email()));
+    let (id, _) = enqueued(&outbox, &request(&email(), NEVER), &email()).await;
+    let running = Running::start(&outbox, &server.url(), &consents);
+    let caught = server.next().await;
+    until_ended(&outbox, &id, "delivered").await;
+    running.drain().await;
+    assert_eq!(caught.to, ["new@b.test"]);
+    let mail = ParsedMail::parse(&caught.text());
+    assert!(mail.parts[0].content.contains("000002"), "{}", mail.parts[0].content);
+    assert_eq!(mail.header("Message-ID").split('@').next(), Some("<verification_1_2"));
+    assert_eq!(consents.settled(), [DeliveryState::Pending, DeliveryState::Delivered]);
+    let hash: String = outbox.run::<Vec<String>>("HGETALL", outbox.keys.delivery(&id)).await.join(" ");
+    assert!(!hash.contains("000001") && !hash.contains("000002"), "a code reached Redis: {hash}");
+    assert_eq!(consents.granted.load(Ordering::SeqCst), 0, "a mail that arrived is no consent");
+}
+
+/// The receiver's own answer is its consent, and nothing else is.
+#[tokio::test]
+async fn an_echoed_challenge_grants_consent_and_another_answer_does_not() {
+    for (echo, state, granted) in [(Echo::Right, "delivered", 1), (Echo::Wrong, "dead", 0)] {
+        let outbox = Outbox::start();
+        let receiver = EchoReceiver::start(echo).await;
+        let webhook = Contact::webhook(&receiver.url("/"), Secret::new(secret(7)));
+        let contact = Contact { verified: false, ..webhook };
+        let consents = Consents::of(Some(contact.clone()));
+        let (id, _) = enqueued(&outbox, &request(&contact, NEVER), &contact).await;
+        let running = Running::start(&outbox, "smtp://localhost", &consents);
+        until_ended(&outbox, &id, state).await;
+        running.drain().await;
+        assert_eq!(consents.granted.load(Ordering::SeqCst), granted, "{echo:?}");
+        assert_eq!(consents.drawn.load(Ordering::SeqCst), 0, "a receiver reads no code");
+        outbox.assert_balanced().await;
+    }
+}
+
+/// A message that nobody waits for any more, or that is about a contact which is gone, must not be sent.
+#[tokio::test]
+async fn a_request_that_expired_or_became_void_sends_nothing() {
+    for (contact, expires, state) in [(Some(email()), UnixMs(2), "expired"), (None, NEVER, "cancelled")] {
+        let outbox = Outbox::start();
+        let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+        let consents = Consents::of(contact);
+        let (id, _) = enqueued(&outbox, &request(&email(), expires), &email()).await;
+        let running = Running::start(&outbox, &server.url(), &consents);
+        until_ended(&outbox, &id, state).await;
+        running.drain().await;
+        assert!(server.try_next().is_none(), "{state}");
+        assert_eq!(consents.drawn.load(Ordering::SeqCst), 0, "{state}");
+        assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("0"), "{state}");
+        outbox.assert_balanced().await;
+    }
+}
