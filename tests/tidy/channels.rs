@@ -17,7 +17,8 @@ const NOT_COUNTED: [NotCounted; 4] = [
 ];
 
 /// Files that name channels for now, each with what takes the name away.
-const STILL_NAMING: [NotCounted; 5] = [
+const STILL_NAMING: [NotCounted; 6] = [
+    NotCounted { path: "src/cli/check_config/reach.rs", reason: "the warning about the sender, to be the channel's" },
     NotCounted { path: "src/cli/contact/add.rs", reason: "flags, to be made from the registry" },
     NotCounted { path: "src/cli/listen.rs", reason: "the receivers of src/demo as a verb" },
     NotCounted { path: "src/cli/send_test.rs", reason: "flags, to be made from the registry" },
