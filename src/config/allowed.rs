@@ -101,13 +101,18 @@ pub(super) fn variable<S: AsRef<str>>(path: &[S]) -> String {
 /// not one of ours: orchestrators set others for a service that is called quotabell, as `QUOTABELL_SERVICE_HOST`.
 pub(super) fn variable_meant_by(name: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX)?.trim_start_matches('_');
-    let known = ALLOWED.iter().filter(|(pattern, _)| !pattern.contains(&"*")).map(|(pattern, _)| variable(pattern));
+    let own = ALLOWED.iter().filter(|(pattern, _)| !pattern.contains(&"*")).map(|(pattern, _)| variable(pattern));
+    let of_channels = REGISTRY.into_iter().flat_map(|definition| {
+        definition.settings.iter().map(move |setting| variable(&[definition.channel.as_str(), setting.key]))
+    });
     let flat = |text: &str| text.replace(SEPARATOR, "_");
-    let meant = known.into_iter().find(|known| flat(known) == flat(&format!("{PREFIX}_{rest}")));
+    let meant = own.chain(of_channels).find(|known| flat(known) == flat(&format!("{PREFIX}_{rest}")));
     let of_a_section = || {
         // Two underscores further on: nobody else writes those, so it is ours, whatever the key.
         let (section, key) = rest.split_once(SEPARATOR)?;
-        let is_section = ALLOWED.iter().any(|(pattern, _)| pattern[0].eq_ignore_ascii_case(section));
+        let own = ALLOWED.iter().map(|(pattern, _)| pattern[0]);
+        let mut sections = own.chain(REGISTRY.into_iter().map(|definition| definition.channel.as_str()));
+        let is_section = sections.any(|known| known.eq_ignore_ascii_case(section));
         is_section.then(|| variable(&[section, key]))
     };
     meant.or_else(of_a_section).filter(|meant| meant != name)

@@ -14,7 +14,7 @@
 --
 -- Returns {'judged', now, used, window, entry}  now: server time, ms; used: units committed that day, -1 without a limit; window: the
 --                                               limiter's reply, {} without one; entry: id of the event, empty where none was appended
---         {'elsewhen', now}                     now lies in neither day: nothing written, ask again with days around it
+--         {'wrong_day', now}                     now lies in neither day: nothing written, ask again with days around it
 --         an error                              a key of another type, or a value that is not ours: nothing written; but where the
 --                                               stream takes no entry, the window's units are taken
 --
@@ -23,7 +23,7 @@
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now < tonumber(ARGV[3]) or now >= tonumber(ARGV[5]) then return {'elsewhen', now} end
+if now < tonumber(ARGV[3]) or now >= tonumber(ARGV[5]) then return {'wrong_day', now} end
 
 local used, admitted = -1, true
 if ARGV[6] ~= '' then

@@ -28,8 +28,6 @@ pub struct Mailer {
     timeout: Duration,
     /// Host and port of the server.
     location: String,
-    /// Its URL, without user and password.
-    shown_url: String,
     warnings: Vec<String>,
 }
 
@@ -48,13 +46,12 @@ impl Mailer {
         };
         let warnings = server.warning().into_iter().collect();
         let authorities = authorities_of(config)?;
-        let (location, shown_url) = (server.location(), server.shown());
+        let location = server.location();
         Ok(Self {
             client: SmtpClient::new(server, authorities)?,
             author: Author::parse(&config.from)?,
             timeout: config.timeout,
             location,
-            shown_url,
             warnings,
         })
     }
@@ -65,10 +62,10 @@ impl Mailer {
         &self.warnings
     }
 
-    /// The URL of the mail server, without user and password.
+    /// Host and port of the mail server.
     #[must_use]
-    pub fn shown_url(&self) -> &str {
-        &self.shown_url
+    pub fn location(&self) -> &str {
+        &self.location
     }
 
     /// Sends one mail and says how it ended. Leaves the machine; repeating it sends again, with the same Message-ID.

@@ -180,7 +180,7 @@ impl NotificationChannel for EmailChannel {
         Box::pin(async move {
             Some(ServerProbe {
                 server: "mail server",
-                location: self.mailer.shown_url().to_owned(),
+                location: self.mailer.location().to_owned(),
                 outcome: self.mailer.check(contact.map(Contact::address)).await,
                 hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
             })

@@ -124,17 +124,6 @@ impl SmtpServer {
         }
     }
 
-    /// The URL without user and password.
-    pub(super) fn shown(&self) -> String {
-        let location = self.location();
-        match self.protection {
-            Protection::Plain => format!("smtp://{location}"),
-            Protection::Opportunistic => format!("smtp://{location}?tls=opportunistic"),
-            Protection::StartTls => format!("smtp://{location}?tls=required"),
-            Protection::Tls => format!("smtps://{location}"),
-        }
-    }
-
     /// Whether the conversation stays on this machine.
     fn is_local(&self) -> bool {
         let host = self.host.trim_end_matches('.');

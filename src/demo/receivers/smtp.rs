@@ -15,13 +15,13 @@ mod session;
 mod setup;
 
 pub use setup::{CaughtMail, Phase, Reply, Security, SmtpSetup, Times, User};
-use setup::{Programmed, Script, Shared};
+use setup::{Programmed, ReplyScript, Shared};
 
 /// A mail server. Gone when dropped.
 #[derive(Debug)]
 pub struct SmtpCatcher {
     address: SocketAddr,
-    script: Script,
+    script: ReplyScript,
     caught: mpsc::Receiver<CaughtMail>,
     connections: Arc<AtomicU64>,
     _running: Running,
@@ -46,7 +46,7 @@ impl SmtpCatcher {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (sender, caught) = mpsc::channel(WAITING_MAX);
-        let script = Script::default();
+        let script = ReplyScript::default();
         let connections = Arc::new(AtomicU64::new(0));
         let shared = Shared { setup, script: script.clone(), caught: sender };
         let running = Running(tokio::spawn(accept(listener, shared, connections.clone())));

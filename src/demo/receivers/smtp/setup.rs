@@ -120,7 +120,7 @@ impl std::fmt::Debug for SmtpSetup {
 
 /// The programmed replies, in the order in which they were programmed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Script(pub(super) Arc<Mutex<VecDeque<Programmed>>>);
+pub(super) struct ReplyScript(pub(super) Arc<Mutex<VecDeque<Programmed>>>);
 
 #[derive(Debug, Clone)]
 pub(super) struct Programmed {
@@ -129,7 +129,7 @@ pub(super) struct Programmed {
     pub(super) times: Times,
 }
 
-impl Script {
+impl ReplyScript {
     /// What was programmed for this phase; uses up a reply that is given once.
     pub(super) fn take(&self, phase: Phase) -> Option<Reply> {
         let mut replies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,6 +144,6 @@ impl Script {
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) setup: SmtpSetup,
-    pub(super) script: Script,
+    pub(super) script: ReplyScript,
     pub(super) caught: mpsc::Sender<CaughtMail>,
 }
