@@ -1,7 +1,7 @@
 //! Bodies of requests: JSON objects of bounded size.
 //!
 //! [`Json`] reads a body into a struct whose fields are judged while they are read, so that an error names its field and what is
-//! allowed. [`text`] and [`whole_number`] are for `#[serde(deserialize_with)]`.
+//! allowed. [`text`] is for `#[serde(deserialize_with)]`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! Who is reached: the model of a contact, its stored form, and what an edit may do.
 //!
-//! Read next: [`contact`], the model; [`array`], its stored form; [`resolver`], which finds the contacts of a subject; [`edit`], what may be
+//! Read next: [`contact`], the model; [`mod@array`], its stored form; [`resolver`], which finds the contacts of a subject; [`edit`], what may be
 //! changed.
 
 pub mod array;
