@@ -1,5 +1,7 @@
 //! Markdown: lines wrap, so that a change shows the sentence that it changes.
 
+use std::path::Path;
+
 use crate::source::{Source, documents, expect_none};
 
 /// The most characters of a line of prose.
@@ -37,4 +39,41 @@ fn long_lines_are_found() {
     let of = |text: String| long_lines(&Source::sample("docs/x.md", &text)).len();
     assert_eq!(of(format!("# A\n\n{long}\n- {long}")), 2);
     assert_eq!(of(format!("| {long} |\n```text\n{long}\n```\nhttps://example.com/{}", "a".repeat(120))), 0);
+}
+
+/// Files of `src` that a document names and that are not there. Named are `folder/file.rs` and `src/folder/file.rs`.
+fn missing_files(document: &Source, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (number, line) in document.text.lines().enumerate() {
+        for name in line.split('`').skip(1).step_by(2) {
+            let is_file =
+                name.contains('/') && (name.ends_with(".rs") || name.ends_with(".lua")) && !name.contains('<');
+            let path = name.strip_prefix("src/").unwrap_or(name);
+            if is_file && !name.starts_with("tests/") && !name.starts_with("benches/") && !exists(path) {
+                violations.push(document.says(number, &format!("names {name}, which is not there")));
+            }
+        }
+    }
+    violations
+}
+
+/// The walk through the code is a newcomer's first hour; a file that was renamed ends it.
+#[test]
+fn files_that_the_tour_names_are_there() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let tours: Vec<Source> = documents()
+        .into_iter()
+        .filter(|document| matches!(document.path.as_str(), "ARCHITECTURE.md" | "CONTRIBUTING.md"))
+        .collect();
+    assert_eq!(tours.len(), 2);
+    expect_none(
+        &tours.iter().flat_map(|tour| missing_files(tour, |path| source.join(path).exists())).collect::<Vec<_>>(),
+    );
+}
+
+/// As above.
+#[test]
+fn files_that_are_gone_are_found() {
+    let text = "`a/b.rs`, `src/a/c.lua` and `tests/x.rs`, `b.rs`, `a/<name>.rs`";
+    assert_eq!(missing_files(&Source::sample("ARCHITECTURE.md", text), |path| path == "a/b.rs").len(), 1);
 }
