@@ -139,8 +139,9 @@ impl Redis {
     ///
     /// As [`Self::query`].
     pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
-        let (seconds, micros): (i64, i64) = self.query("read the server's clock", &redis::cmd("TIME")).await?;
-        Ok(UnixMs(seconds * 1000 + micros / 1000))
+        let reply = self.client.server_time().await;
+        self.compare_plans_after(&reply).await;
+        self.judged("read the server's clock", reply)
     }
 
     /// The URL as it may be shown, with host and port.

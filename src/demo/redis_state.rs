@@ -63,8 +63,7 @@ impl StateReader {
 
     /// The server's clock.
     pub(super) async fn now(&self) -> anyhow::Result<UnixMs> {
-        let (seconds, micros): (i64, i64) = self.client.query(&redis::cmd("TIME")).await.context("ask for the time")?;
-        Ok(UnixMs(seconds * 1000 + micros / 1000))
+        self.client.server_time().await.context("ask for the time")
     }
 
     /// Writes the subjects' hashes with plain HSET, as a platform does.

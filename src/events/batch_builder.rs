@@ -157,7 +157,7 @@ impl BatchBuilder {
     {
         let raw = RawEvent::of(entry.fields.clone());
         match self.judge(cache, &raw, &entry) {
-            Ok(folded) => folded,
+            Ok(outcome) => outcome,
             Err(broken) => {
                 self.batch.refused.push(refused(entry.id, broken, kept(entry.fields)));
                 AddOutcome::Done

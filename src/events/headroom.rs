@@ -23,7 +23,7 @@ impl Headroom {
 
     /// Takes in what the script told of counters that a batch would have made overflow.
     ///
-    /// Added to what is known at that checkpoint: the batch may have been folded within it, so the script does not tell it again,
+    /// Added to what is known at that checkpoint: the batch may have been built within it, so the script does not tell it again,
     /// and two full counters that take turns in being forgotten would stop the stream.
     pub(super) fn learn(&mut self, batch: &Batch, full: &[FullCounter]) {
         if self.at != batch.from {

@@ -30,7 +30,6 @@ mod pending_outcomes;
 mod redis_outage;
 pub mod replay;
 pub mod retry_policy;
-mod server_clock;
 pub mod settle;
 pub mod totals;
 pub mod wake;
@@ -53,7 +52,7 @@ pub use totals::{Totals, totals};
 pub use wake::{wake_all, wake_subject};
 pub use waker::Waker;
 
-/// How long a delivery stays readable after its end (design section 4): 14 days.
+/// How long a delivery stays readable after its end: 14 days.
 pub const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// How much longer a lease lasts than the channel's deadline: time to look the contact up before, and to record the outcome after.

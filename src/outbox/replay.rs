@@ -3,7 +3,6 @@
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
-use super::server_clock::server_time;
 use crate::types::{DeliveryId, DeliveryState, Keys};
 use crate::wire::{RedisClient, Script};
 
@@ -83,7 +82,8 @@ fn answer_of(answer: &str, id: &DeliveryId) -> Result<ReplayAnswer, OutboxError>
 ///
 /// As [`replay`].
 pub async fn replay_all(client: &RedisClient, keys: &Keys) -> Result<ReplayedAll, OutboxError> {
-    let until = server_time(client).await?;
+    let clock = client.server_time().await;
+    let until = clock.map_err(OutboxError::redis(Operation::Query, "the server's clock"))?;
     let mut all = ReplayedAll::default();
     loop {
         let mut command = redis::cmd("ZRANGEBYSCORE");

@@ -22,7 +22,7 @@ pub struct PlanConfig {
     pub rate: RateConfig,
 }
 
-/// 80 and 100: the definition of a plan that names none (design: "80 and 100 unless the plan says otherwise").
+/// 80 and 100: the definition of a plan that names none.
 fn thresholds_default() -> Vec<Percent> {
     [80, 100].into_iter().filter_map(Percent::new).collect()
 }

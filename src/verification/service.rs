@@ -20,7 +20,7 @@ use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{ConsentId, Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDelivery, OutboxError, enqueue};
 use crate::throttle::{ExpiringSetDecision, TooManyMembers};
-use crate::types::{ContactId, Keys, Notification, Subject, UnixMs, VerificationRequest, nonce};
+use crate::types::{ContactId, Keys, Notification, Subject, VerificationRequest, nonce};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// A caller must not hang when Redis does.
@@ -251,8 +251,7 @@ impl VerificationService {
     async fn enqueue(&self, subject: Subject, unverified: &StoredContact) -> Result<(), VerificationError> {
         let VerificationParts { client, keys, config, new_deliveries, .. } = &self.parts;
         let StoredContact { contact, consent, .. } = unverified;
-        let (seconds, micros): (i64, i64) = client.query(&redis::cmd("TIME")).await?;
-        let requested_at_ms = UnixMs(seconds * 1000 + micros / 1000);
+        let requested_at_ms = client.server_time().await?;
         let lifetime_ms = i64::try_from(config.lifetime.as_millis()).unwrap_or(i64::MAX);
         let notification = Notification::Verification(VerificationRequest {
             id: format!("verification_{}", nonce()),

@@ -1,7 +1,7 @@
 //! Delays between tries: the one file that knows the `backoff` crate.
 //!
-//! The crate is unmaintained (RUSTSEC-2025-0012); it is kept because the product's design names it, and behind this file
-//! `backon` could replace it without anybody noticing. Its defaults (15 minutes, +-50 % jitter) are wrong for us, so every
+//! The crate is unmaintained (RUSTSEC-2025-0012); it is a requirement of the product, and kept behind this file, where
+//! `backon` could replace it without a change elsewhere. Its defaults (15 minutes, +-50 % jitter) are wrong for us, so every
 //! field is set.
 
 use std::time::Duration;

@@ -11,6 +11,8 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
+use crate::types::UnixMs;
+
 pub use super::error_kind::{ErrorKind, error_kind};
 
 /// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and than a
@@ -74,6 +76,16 @@ impl RedisClient {
         let Current { number, mut connection } = self.current().await?;
         let reply = command.query_async(&mut connection).await;
         self.discard_if_broken(number, reply)
+    }
+
+    /// What the server's clock shows.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisClient::query`].
+    pub async fn server_time(&self) -> RedisResult<UnixMs> {
+        let (seconds, micros): (i64, i64) = self.query(&redis::cmd("TIME")).await?;
+        Ok(UnixMs(seconds * 1000 + micros / 1000))
     }
 
     /// Runs several commands in one write.
