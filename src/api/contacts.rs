@@ -183,14 +183,14 @@ impl NewContactBody {
         fields.retain(|(field, value)| *field == definition.address_field || value.is_some());
         // Which of two channels was meant is unknown.
         let foreign = fields.iter().map(|(field, _)| *field).find(|field| *field != definition.address_field);
-        let foreign = foreign.or((secret.is_some() && definition.generate_secret.is_none()).then_some("secret"));
+        let foreign = foreign.or((secret.is_some() && definition.secret.is_none()).then_some("secret"));
         if let Some(field) = foreign {
             return Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}")));
         }
         let address = fields.into_iter().find_map(|(_, value)| value).ok_or_else(|| {
             Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field))
         })?;
-        let generated = if secret.is_some() { None } else { definition.generate_secret.map(|generate| generate()) };
+        let generated = if secret.is_some() { None } else { definition.secret.map(|secrets| (secrets.generate)()) };
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
         let of_address = |address: &str| {
             (definition.check_public_address)(address)?;

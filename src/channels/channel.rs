@@ -71,22 +71,18 @@ pub struct ChannelDefinition {
     pub address_field: &'static str,
     /// What an address of it is called in the command line's help, as `ADDRESS`.
     pub placeholder: &'static str,
-    /// What it sends to, as `this address`: help texts say "to" and this.
-    pub addressee: &'static str,
+    /// What the help says of the flag that names an address.
+    pub flag_help: &'static str,
     /// A contact of it as it stands in the configuration.
     pub example: &'static str,
-    /// What its secret looks like; `None` where it has none.
-    pub secret_text: Option<&'static str>,
+    /// The secrets of its contacts; `None` where they have none.
+    pub secret: Option<SecretDefinition>,
     /// How somebody at an address gives consent.
     pub consent: ConsentMethod,
-    /// Makes a secret for a contact that was named without one; `None` where the channel has no secrets.
-    pub generate_secret: Option<fn() -> Secret>,
     /// Judges an address by its form. What only an attempt can tell is left to the attempt.
     pub check_address: fn(&str) -> Result<(), InvalidContact>,
     /// The same for an address that somebody named who does not know the operator's servers.
     pub check_public_address: fn(&str) -> Result<(), InvalidContact>,
-    /// Judges the secret of a contact.
-    pub check_secret: fn(&str) -> Result<(), InvalidContact>,
     /// What an operator should know about an address that is legal: why it may not be reached with these settings.
     pub warning: fn(&str, &ChannelSettings<'_>) -> Option<String>,
     /// Relations between its settings that their types can't tell.
@@ -95,8 +91,8 @@ pub struct ChannelDefinition {
     pub settings: &'static [SettingText],
     /// Settings that can also be named by a file.
     pub file_settings: &'static [FileSetting],
-    /// Whether somebody has configured the server that it needs: whether these settings differ from the defaults.
-    pub is_configured: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> bool,
+    /// The server that all its messages go through; `None` where each contact has its own.
+    pub server: Option<SharedServer>,
     /// How its cap is counted.
     pub cap: CapKind,
     /// Sets it up. Reads files, connects nowhere.
@@ -107,6 +103,40 @@ pub struct ChannelDefinition {
     pub preview: fn(&ChannelSettings<'_>, &Alert) -> Result<Vec<String>, ChannelError>,
     /// What to do about a message that was refused for good, and about one that failed and may pass later.
     pub hints: FailureHints,
+}
+
+/// The secrets of a channel's contacts.
+#[derive(Debug, Clone, Copy)]
+pub struct SecretDefinition {
+    /// The flag that names one, as `webhook-secret`.
+    pub flag: &'static str,
+    /// What the help says of this flag.
+    pub flag_help: &'static str,
+    /// What one looks like.
+    pub text: &'static str,
+    /// Judges one.
+    pub check: fn(&str) -> Result<(), InvalidContact>,
+    /// Makes one for a contact that was named without.
+    pub generate: fn() -> Secret,
+}
+
+impl SecretDefinition {
+    /// Its name as a column of a file and in JSON, as `webhook_secret`.
+    #[must_use]
+    pub fn column(self) -> String {
+        self.flag.replace('-', "_")
+    }
+}
+
+/// The server that all messages of a channel go through.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedServer {
+    /// Whether somebody has named one: whether these settings differ from the defaults, which come second.
+    pub is_configured: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> bool,
+    /// What an operator should know who sends through it with settings that are still the defaults, which come second.
+    pub warning: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> Option<String>,
+    /// What it means that nobody has named one and that the default does not answer.
+    pub absence: &'static str,
 }
 
 /// How somebody at an address gives consent.
@@ -181,6 +211,8 @@ pub struct ServerProbe {
     pub location: String,
     /// How it ended.
     pub outcome: Outcome,
+    /// What it means that it ended well, as `takes mail`.
+    pub works: &'static str,
     /// What to do where it failed.
     pub hint: &'static str,
 }

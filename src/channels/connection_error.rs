@@ -8,14 +8,9 @@ use std::io;
 
 use rustls::CertificateError;
 
-use super::webhook::blocked_networks::Blocked;
-
 /// What a chain of errors comes down to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ConnectionError {
-    /// The resolver found an address that must not be called.
-    #[error(transparent)]
-    Blocked(Blocked),
     /// Nobody that is trusted has signed the certificate.
     #[error("TLS: certificate not trusted")]
     Untrusted,
@@ -24,29 +19,23 @@ pub(super) enum ConnectionError {
     Other(String),
 }
 
-/// Walks an error and its sources for the innermost cause that has a name here; `fallback` where there is none.
+/// The innermost cause of an error that has a name here; `fallback` where there is none.
 pub(super) fn find(error: &(dyn Error + 'static), fallback: &str) -> ConnectionError {
-    let mut current = Some(error);
-    let mut found = None;
-    while let Some(error) = current {
-        found = recognise(error).or(found);
-        current = below(error);
-    }
-    found.unwrap_or_else(|| ConnectionError::Other(fallback.to_owned()))
+    chain(error).filter_map(recognise).last().unwrap_or_else(|| ConnectionError::Other(fallback.to_owned()))
 }
 
-/// The next error down. An [`io::Error`] made from another error skips it in `source`, so it is asked for what it wraps.
-fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner),
-        None => error.source(),
-    }
+/// An error and its sources, down to the cause.
+pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        // An `io::Error` made from another error skips it in `source`, so it is asked for what it wraps.
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        }
+    })
 }
 
 fn recognise(error: &(dyn Error + 'static)) -> Option<ConnectionError> {
-    if let Some(blocked) = error.downcast_ref::<Blocked>() {
-        return Some(ConnectionError::Blocked(*blocked));
-    }
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return Some(match error {
             rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => ConnectionError::Untrusted,
@@ -103,7 +92,6 @@ mod tests {
         let tls = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let wrapped = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
         assert_eq!(words(&wrapped), "TLS: certificate not trusted");
-        assert_eq!(words(&io::Error::other(Blocked { kind: "loopback" })), "blocked address (loopback)");
         assert_eq!(words(&io::Error::from(io::ErrorKind::ConnectionRefused)), "connect: connection refused");
     }
 

@@ -24,7 +24,7 @@ pub use caps::{CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     Content, FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
-    ServerProbe, SettingText,
+    SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
 pub use contact_cap::{CapLimiter, ContactCap};
 pub use error::ChannelError;

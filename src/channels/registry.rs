@@ -23,7 +23,7 @@ pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
 pub fn check_contact(contact: &Contact) -> Result<(), InvalidContact> {
     let Some(definition) = definition(contact.channel()) else { return Ok(()) };
     (definition.check_address)(contact.address())?;
-    contact.secret().map_or(Ok(()), |secret| (definition.check_secret)(secret.reveal()))
+    contact.secret().zip(definition.secret).map_or(Ok(()), |(secret, secrets)| (secrets.check)(secret.reveal()))
 }
 
 /// How somebody at an address of this channel gives consent.

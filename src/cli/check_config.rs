@@ -55,7 +55,7 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     let mut findings = Findings::default();
     channels.warnings().for_each(|warning| findings.warn(warning));
     token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
-    reach::warn_of_sender(&config, &findings)?;
+    reach::warn_of_defaults(&config, &findings)?;
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     if !args.offline {
         server::check(&config, &mut findings).await?;

@@ -21,6 +21,7 @@ pub mod deliveries;
 pub mod emit;
 pub mod listen;
 pub mod man;
+pub mod named_contacts;
 pub mod plans;
 pub mod preview;
 pub mod refused;

@@ -1,14 +1,15 @@
 //! `send-test`: one real message to one contact.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
-use super::subject::change::{self, GeneratedSecret, NamedContacts, NamedWebhook};
-use crate::channels::{self, Sample};
+use super::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts};
+use crate::channels::{self, ChannelDefinition, REGISTRY, Sample};
 use crate::config::Config;
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, ResolvedContacts};
 use crate::contacts::{Contact, masked_contact};
@@ -23,14 +24,12 @@ use crate::views::{SubjectSettings, subject};
 /// verb in a loop is written quickly.
 const COOLDOWN: Duration = Duration::from_secs(10);
 
-/// What to do about a contact that nobody has confirmed.
-const UNCONFIRMED: &str = "it gets nothing until it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`; --email and --webhook send to any address";
-
 /// Arguments of `send-test`.
 #[derive(Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("to").required(true).args(["subject", "email", "webhook"]),
+    group = ArgGroup::new("to").required(true).arg("subject").args(NamedAddresses::flags()),
     after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10 s; caps neither hold it back nor count it.
+A secret that is not named is made for this message, and printed.
 
 Examples:
   quotabell send-test --email a@b.test
@@ -43,17 +42,11 @@ pub struct SendTestArgs {
     #[arg(long)]
     pub subject: Option<Subject>,
     /// The id of the subject's contact
-    #[arg(long, value_name = "ID", requires = "subject", conflicts_with_all = ["email", "webhook"])]
+    #[arg(long, value_name = "ID", requires = "subject", conflicts_with_all = NamedAddresses::flags())]
     pub contact: Option<String>,
-    /// To this address
-    #[arg(long, value_name = "ADDRESS", value_parser = change::address)]
-    pub email: Option<String>,
-    /// To this receiver
-    #[arg(long, value_name = "URL", value_parser = change::url)]
-    pub webhook: Option<String>,
-    /// The receiver's secret [default: a new one, printed]
-    #[arg(long, value_name = "SECRET", requires = "webhook", conflicts_with_all = ["email", "subject"])]
-    pub webhook_secret: Option<String>,
+    /// To this address.
+    #[command(flatten)]
+    pub named: NamedAddresses,
     /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
@@ -73,8 +66,8 @@ struct TestMessageView<'a> {
     /// What the other side said when it refused.
     reply: Option<&'a str>,
     /// A secret that was made for this message, with which the receiver can check it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    webhook_secret: Option<&'a str>,
+    #[serde(flatten)]
+    secret: Option<BTreeMap<String, &'a str>>,
 }
 
 /// Sends the message and prints how it ended.
@@ -86,9 +79,11 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     let format = args.format.format();
     let config = context.config()?;
     let channels = config.channels()?;
+    let named = args.named.into_contacts();
+    let named = named.map_err(|fault| hint::usage(fault, "`quotabell send-test --help` shows examples"))?;
     let Addressee { contact, secret, sample, now, redis } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
-        None => named(&args)?,
+        None => of_address(named)?,
     };
     if let Some(channel) = channels.get(contact.channel()) {
         channel.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
@@ -98,7 +93,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
-    print(&TestMessageView::of(&contact, &outcome, secret.as_deref()), &contact, format)?;
+    print(&TestMessageView::of(&contact, &outcome, secret.as_ref()), &contact, format)?;
     judge(&outcome, &contact)
 }
 
@@ -106,7 +101,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
 struct Addressee {
     contact: Contact,
     /// Its secret, where one had to be made.
-    secret: Option<String>,
+    secret: Option<GeneratedSecret>,
     /// What the message is about.
     sample: Sample,
     now: UnixMs,
@@ -114,16 +109,9 @@ struct Addressee {
     redis: Option<Redis>,
 }
 
-fn named(args: &SendTestArgs) -> anyhow::Result<Addressee> {
-    let emails: Vec<String> = args.email.iter().cloned().collect();
-    let webhooks =
-        args.webhook.iter().map(|url| NamedWebhook { url: url.clone(), secret: args.webhook_secret.clone() });
-    let judged = change::contacts(&emails, webhooks.collect())
-        .map_err(|fault| hint::usage(fault, "`quotabell send-test --help` shows examples"))?;
-    let NamedContacts { contacts, generated } = judged;
-    let contact = contacts.into_iter().next().expect("the parser asks for an address or a URL").contact;
-    let secret = generated.into_iter().next().map(|GeneratedSecret { secret, .. }| secret);
-    Ok(Addressee { contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
+fn of_address(named: NamedContacts) -> anyhow::Result<Addressee> {
+    let (contact, secret) = named.into_one().map_err(|fault| hint::usage(fault, "one message goes to one contact"))?;
+    Ok(Addressee { contact: contact.contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
 }
 
 /// This machine's clock: no Redis is asked whose clock could be read, and nothing is stored.
@@ -204,14 +192,19 @@ async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow:
 
 fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> anyhow::Result<Contact> {
     let listed = || contacts.readable.iter().map(described).collect::<Vec<_>>().join(", ");
-    let set_one =
-        format!("`quotabell subject set {subject} --email ADDRESS` sets one, or name --email or --webhook here");
+    let flags = NamedAddresses::flags().map(|flag| format!("--{flag}"));
+    let ChannelDefinition { placeholder, .. } = REGISTRY[0];
+    let set_one = format!(
+        "`quotabell subject set {subject} {} {placeholder}` sets one, or name {} here",
+        flags[0],
+        flags.join(" or ")
+    );
     if let Some(id) = id {
         let id = ContactId::from_stored(id);
         return match contacts.find(&id) {
             ContactLookup::Found(contact) => Ok(contact),
             _ if contacts.unverified.contains(&id) => {
-                Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), UNCONFIRMED))
+                Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), unconfirmed()))
             }
             _ if contacts.readable.is_empty() => {
                 Err(hint::failed(format_args!("{subject} has no contact {id} that can be read"), set_one))
@@ -229,6 +222,13 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> an
     }
 }
 
+/// What to do about a contact that nobody has confirmed.
+fn unconfirmed() -> String {
+    let flags = NamedAddresses::flags().map(|flag| format!("--{flag}")).join(" and ");
+    let ways = "it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`";
+    format!("it gets nothing until {ways}; {flags} send to any address")
+}
+
 /// Why a subject has nobody to send to, and what to do about it.
 fn nobody(subject: &Subject, contacts: &ResolvedContacts, set_one: &str) -> anyhow::Error {
     // What can't be read keeps alerts from the fallback too, until it is mended.
@@ -239,11 +239,11 @@ fn nobody(subject: &Subject, contacts: &ResolvedContacts, set_one: &str) -> anyh
         [] => hint::failed(format_args!("{subject} has no contact, and there is no fallback"), set_one),
         [id] => hint::failed(
             format_args!("contact {id}, the only one of {subject}, is not verified, and there is no fallback"),
-            UNCONFIRMED,
+            unconfirmed(),
         ),
         several => hint::failed(
             format_args!("none of the {} contacts of {subject} is verified, and there is no fallback", several.len()),
-            UNCONFIRMED,
+            unconfirmed(),
         ),
     }
 }
@@ -255,7 +255,7 @@ fn described(contact: &Contact) -> String {
 }
 
 impl<'a> TestMessageView<'a> {
-    fn of(contact: &'a Contact, outcome: &'a Outcome, webhook_secret: Option<&'a str>) -> Self {
+    fn of(contact: &'a Contact, outcome: &'a Outcome, secret: Option<&'a GeneratedSecret>) -> Self {
         Self {
             contact: &contact.id,
             channel: contact.channel(),
@@ -265,7 +265,7 @@ impl<'a> TestMessageView<'a> {
             error: outcome.error.as_deref(),
             peer: outcome.peer.as_deref(),
             reply: outcome.reply.as_deref(),
-            webhook_secret,
+            secret: secret.map(|secret| BTreeMap::from([(secret.json_name(), secret.secret.as_str())])),
         }
     }
 }
@@ -284,7 +284,8 @@ fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyh
             pairs.extend(shown.error.map(|error| ("error", error.to_owned())));
             pairs.extend(shown.peer.map(|peer| ("peer", peer.to_owned())));
             pairs.extend(shown.reply.map(|reply| ("reply", reply.to_owned())));
-            pairs.extend(shown.webhook_secret.map(|secret| ("secret", secret.to_owned())));
+            let secret = shown.secret.iter().flat_map(BTreeMap::values);
+            pairs.extend(secret.map(|secret| ("secret", (*secret).to_owned())));
             output.pairs(&pairs)?;
         }
     }

@@ -83,7 +83,7 @@ fn contact_list() -> String {
 
 fn contact() -> String {
     let examples: Vec<&str> = REGISTRY.iter().map(|definition| definition.example).collect();
-    let secrets: Vec<&str> = REGISTRY.iter().filter_map(|definition| definition.secret_text).collect();
+    let secrets: Vec<&str> = REGISTRY.iter().filter_map(|definition| Some(definition.secret?.text)).collect();
     format!("{}; the secret is {}", examples.join(" or "), secrets.join(" or "))
 }
 

@@ -68,6 +68,8 @@ fn an_id_that_is_taken_is_refused() {
         &["add", "alice", "--email", "b@b.test", "--id", ""],
         &["add", "alice"],
         &["add", "alice", "--email", "b@b.test", "--webhook", "https://x.test/"],
+        &["add", "alice", "--email", "b@b.test", "--email", "c@b.test"],
+        &["add", "alice", "--email", "b@b.test", "--webhook-secret", "whsec_AAAA"],
         &["add", "alice", "--email", "nobody"],
         &["add", "alice", "--webhook", "https://x.test/", "--webhook-secret", "whsec_AAAA"],
     ] {

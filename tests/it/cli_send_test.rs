@@ -219,7 +219,9 @@ fn failures_have_their_codes() {
     assert_eq!(code(&["--email", "alice"]), 2);
     assert_eq!(code(&["--webhook", "https://x.test", "--webhook-secret", "hunter2"]), 2);
     assert_eq!(code(&["--email", "a@b.test", "--webhook", "https://x.test"]), 2);
+    assert_eq!(code(&["--email", "a@b.test", "--email", "b@b.test"]), 2);
     assert_eq!(code(&["--contact", "c_1", "--email", "a@b.test"]), 2);
+    assert_eq!(code(&["--webhook-secret", SECRET, "--subject", "alice"]), 2);
     assert_eq!(code(&["--webhook-secret", SECRET, "--email", "a@b.test"]), 2);
     assert_eq!(code(&["--subject", "alice"]), 1);
     let misconfigured = send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__TEMPLATES", "/absent").run();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::redis_server::RedisServer;
-use quotabell::cli::subject::change::{self, GeneratedSecret, MergedChange, NamedWebhook, SubjectChange};
+use quotabell::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts};
+use quotabell::cli::subject::change::{ContactsChange, MergedChange, SubjectChange};
 use quotabell::cli::subject::store::{self, SubjectWrite};
 use quotabell::contacts::edit::UnnamedContacts;
 use quotabell::types::Keys;
@@ -187,15 +188,21 @@ fn generated(write: SubjectWrite) -> Vec<GeneratedSecret> {
     }
 }
 
+/// A webhook that is named without a secret, and the change that adds it.
+fn webhook_of_alice() -> (NamedContacts, SubjectChange) {
+    let mut addresses = NamedAddresses::default();
+    addresses.column("webhook").expect("a channel").push(Some("https://a.test".to_owned()));
+    let named = addresses.into_contacts().expect("legal");
+    let contacts = ContactsChange::merge(named.clone(), UnnamedContacts::RemoveOperators);
+    (named, SubjectChange { contacts, ..SubjectChange::of("alice".parse().expect("legal")) })
+}
+
 /// Between the look at the stored secret and the write another client may store one: it must not be overwritten.
 #[tokio::test]
 async fn contacts_that_change_meanwhile_are_read_again() {
     let server = RedisServer::start();
     let client = server.client();
-    let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
-    let mut change = SubjectChange::of("alice".parse().expect("legal"));
-    let named = change::contacts(&[], vec![webhook]).expect("legal");
-    change.contacts = named.clone().into_change(UnnamedContacts::RemoveOperators);
+    let (named, change) = webhook_of_alice();
     let prepared = store::prepare(&client, &Keys::new("usage"), [&change]).await.expect("read");
     let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
     hset(&server, "alice", &[("contacts", stored.as_bytes())]);
@@ -212,10 +219,7 @@ async fn contacts_that_change_meanwhile_are_read_again() {
 async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let server = RedisServer::start();
     let client = server.client();
-    let webhook = NamedWebhook { url: "https://a.test".to_owned(), secret: None };
-    let mut change = SubjectChange::of("alice".parse().expect("legal"));
-    let named = change::contacts(&[], vec![webhook]).expect("legal");
-    change.contacts = named.clone().into_change(UnnamedContacts::RemoveOperators);
+    let (named, change) = webhook_of_alice();
     for _ in 0..2 {
         let written = store::write_one(&client, &Keys::new("usage"), &change).await.expect("written");
         assert_eq!(generated(written), named.generated);

@@ -9,15 +9,6 @@ use crate::source::{
 /// The most lines of a file without its tests. Above it a reader scrolls instead of seeing.
 const LINES_MAX: usize = 400;
 
-/// Files that may be longer, each with its reason.
-const LONGER: [Longer; 0] = [];
-
-/// A file that may be longer than [`LINES_MAX`].
-struct Longer {
-    file: &'static str,
-    reason: &'static str,
-}
-
 /// Texts of keys outside the one file that spells them.
 fn keys_spelled(file: &Source) -> Vec<String> {
     if file.path == "src/types/keys.rs" {
@@ -106,8 +97,7 @@ fn notes_for_later(file: &Source) -> Vec<String> {
 /// A file that is too long without its tests.
 fn too_long(file: &Source) -> Option<String> {
     let lines = tests_begin(&file.text);
-    let allowed = LONGER.iter().any(|longer| longer.file == file.path && !longer.reason.is_empty());
-    (lines > LINES_MAX && !allowed)
+    (lines > LINES_MAX)
         .then(|| format!("{}: {lines} lines without tests, at most {LINES_MAX}: split it by what it owns", file.path))
 }
 
@@ -228,10 +218,6 @@ fn merge_marks(file: &Source) -> Vec<String> {
 fn files_fit_in_the_head() {
     let files: Vec<Source> = files_below("src").into_iter().filter(|file| file.is("rs") || file.is("lua")).collect();
     expect_none(&files.iter().filter_map(too_long).collect::<Vec<_>>());
-    for longer in &LONGER {
-        let exists = files.iter().any(|file| file.path == longer.file && tests_begin(&file.text) > LINES_MAX);
-        assert!(exists, "{} needs no exception any more", longer.file);
-    }
 }
 
 /// As above.

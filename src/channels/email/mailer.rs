@@ -3,7 +3,7 @@
 //! Owns the deadline and the outcome. Never renders, never chooses the recipient. Read next: `smtp` for the conversation
 //! and its classes, `message` for the bytes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lettre::transport::smtp::client::Certificate;
@@ -28,6 +28,7 @@ pub struct Mailer {
     timeout: Duration,
     /// Host and port of the server.
     location: String,
+    url_file: Option<PathBuf>,
     warnings: Vec<String>,
 }
 
@@ -52,6 +53,7 @@ impl Mailer {
             author: Author::parse(&config.from)?,
             timeout: config.timeout,
             location,
+            url_file: config.smtp_url_file.clone(),
             warnings,
         })
     }
@@ -62,10 +64,11 @@ impl Mailer {
         &self.warnings
     }
 
-    /// Host and port of the mail server.
+    /// Host and port of the mail server, and the file that names it, if one does.
     #[must_use]
-    pub fn location(&self) -> &str {
-        &self.location
+    pub fn named_location(&self) -> String {
+        let file = self.url_file.as_ref().map(|path| format!(", named in {}", path.display()));
+        format!("{}{}", self.location, file.unwrap_or_default())
     }
 
     /// Sends one mail and says how it ended. Leaves the machine; repeating it sends again, with the same Message-ID.

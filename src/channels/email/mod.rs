@@ -8,11 +8,10 @@ use std::time::Duration;
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
     FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
-    SettingText,
+    SettingText, SharedServer,
 };
 use super::contact_cap::{CapLimiter, ContactCap};
 use super::error::ChannelError;
-use super::invalid_contact::InvalidContact;
 use crate::contacts::Contact;
 use crate::throttle::FixedWindow;
 use crate::types::duration::HumanDuration;
@@ -45,14 +44,12 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
     address_field: "address",
     placeholder: "ADDRESS",
-    addressee: "this address",
+    flag_help: "E-mail to this address",
     example: r#"{ channel = "email", address = "a@b.test" }"#,
-    secret_text: None,
+    secret: None,
     consent: ConsentMethod::CodeAndLink,
-    generate_secret: None,
     check_address: address::check,
     check_public_address: address::check_public,
-    check_secret: |_| Err(InvalidContact { field: "secret", problem: "an e-mail contact has no secret".to_owned() }),
     warning: |address, _| address::warning(address),
     check_settings,
     settings: &[
@@ -72,10 +69,18 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         SettingText { key: "per_minute", allowed: "a whole number, 1 or more" },
     ],
     file_settings: &[FileSetting { value: "smtp_url", file: "smtp_url_file" }],
-    is_configured: |settings, defaults| {
-        let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
-        own.smtp_url_file.is_some() || own.smtp_url != default.smtp_url
-    },
+    server: Some(SharedServer {
+        is_configured: |settings, defaults| {
+            let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
+            own.smtp_url_file.is_some() || own.smtp_url != default.smtp_url
+        },
+        warning: |settings, defaults| {
+            let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
+            let advice = "many servers refuse it or take it for spam; write an address of yours";
+            (own.from == default.from).then(|| format!("email.from is still the example, {}: {advice}", own.from))
+        },
+        absence: "e-mail contacts get nothing until email.smtp_url names one",
+    }),
     cap: CapKind::Fixed,
     build: |settings| Ok(Box::new(EmailChannel::new(settings.section())?)),
     preview_parts: &[
@@ -180,8 +185,9 @@ impl NotificationChannel for EmailChannel {
         Box::pin(async move {
             Some(ServerProbe {
                 server: "mail server",
-                location: self.mailer.location().to_owned(),
+                location: self.mailer.named_location(),
                 outcome: self.mailer.check(contact.map(Contact::address)).await,
+                works: "takes mail",
                 hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
             })
         })

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use tokio::time::timeout_at;
 
-use super::blocked_networks::{CallRules, PlainHttp, PrivateNetworks};
+use super::blocked_networks::{Blocked, CallRules, PlainHttp, PrivateNetworks};
 use super::config::WebhookConfig;
 use super::error::WebhookError;
 use super::retry_after;
@@ -205,16 +205,15 @@ fn same(one: &str, other: &str) -> bool {
 
 /// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond retrying.
 fn failure(error: &reqwest::Error) -> Outcome {
-    let found = connection_error::find(error, "request failed");
-    let class = match &found {
-        ConnectionError::Blocked(_) => Class::Permanent,
-        _ if error.is_builder() => return Outcome::failed(Class::Permanent, "malformed URL"),
-        ConnectionError::Untrusted | ConnectionError::Other(_) => Class::Transient,
-    };
-    Outcome {
-        hint: (found == ConnectionError::Untrusted).then_some(UNTRUSTED),
-        ..Outcome::failed(class, found.to_string())
+    if let Some(blocked) = connection_error::chain(error).find_map(|error| error.downcast_ref::<Blocked>()) {
+        return Outcome::failed(Class::Permanent, blocked.to_string());
     }
+    if error.is_builder() {
+        return Outcome::failed(Class::Permanent, "malformed URL");
+    }
+    let found = connection_error::find(error, "request failed");
+    let hint = (found == ConnectionError::Untrusted).then_some(UNTRUSTED);
+    Outcome { hint, ..Outcome::failed(Class::Transient, found.to_string()) }
 }
 
 /// How an attempt ended that got this answer, by its status alone; `None` where it was taken.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
-    FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, ServerProbe, SettingText,
+    FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, SecretDefinition, ServerProbe,
+    SettingText,
 };
 use super::contact_cap::{CapLimiter, ContactCap};
 use crate::contacts::Contact;
@@ -36,14 +37,18 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
     address_field: "url",
     placeholder: "URL",
-    addressee: "this receiver",
+    flag_help: "Webhook to this receiver",
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
-    secret_text: Some("whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)"),
+    secret: Some(SecretDefinition {
+        flag: "webhook-secret",
+        flag_help: "The webhook's secret: whsec_ and base64 of 24 to 64 bytes",
+        text: "whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)",
+        check: secret::check,
+        generate: secret::generate,
+    }),
     consent: ConsentMethod::Challenge,
-    generate_secret: Some(secret::generate),
     check_address: url::check,
     check_public_address: url::check_public,
-    check_secret: secret::check,
     warning: |url, settings| {
         let refused = url.starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;
         refused.then(|| format!("{url} is plain http, which webhook.allow_http = false refuses"))
@@ -60,7 +65,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         },
     ],
     file_settings: &[],
-    is_configured: |_, _| true,
+    server: None,
     cap: CapKind::SlidingByDestination,
     build: |settings| Ok(Box::new(WebhookChannel::new(settings.section())?)),
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
@@ -149,6 +154,7 @@ impl NotificationChannel for WebhookChannel {
                 server: "webhook",
                 location: url::origin(url).unwrap_or_else(|| "a URL without a host".to_owned()),
                 outcome: self.client.check(url).await,
+                works: "may be called",
                 hint: "webhook.allow_http permits http://, webhook.allow_private_networks addresses inside; else write another URL",
             })
         })

@@ -1,13 +1,13 @@
 //! `contact add`: one more contact of a subject, beside those that are there.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use super::edit::edit;
 use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
-use crate::cli::subject::change::{self, GeneratedSecret, NamedWebhook};
+use crate::cli::named_contacts::{self, GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
 use crate::contacts::edit::{NamedContact, UnnamedContacts};
 use crate::contacts::{Contact, ContactArray};
 use crate::terminal::hint;
@@ -17,6 +17,7 @@ use crate::types::{ContactId, Subject};
 /// Arguments of `contact add`.
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("named").required(true).args(NamedAddresses::flags()),
     after_help = "Adds one contact and leaves the others alone. Where the address is there already, the contact keeps its id and whether \
     it is muted; --webhook-secret replaces its secret, and it counts as verified. Without --webhook-secret, one is generated for a \
     new webhook and printed once.
@@ -28,15 +29,9 @@ Examples:
 pub struct ContactAddArgs {
     /// Whose contact
     pub subject: Subject,
-    /// An e-mail contact
-    #[arg(long, value_name = "ADDRESS", value_parser = change::address, required_unless_present = "webhook")]
-    pub email: Option<String>,
-    /// A webhook contact
-    #[arg(long, value_name = "URL", value_parser = change::url, conflicts_with = "email")]
-    pub webhook: Option<String>,
-    /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes
-    #[arg(long, value_name = "SECRET", requires = "webhook")]
-    pub webhook_secret: Option<String>,
+    /// The contact.
+    #[command(flatten)]
+    pub contact: NamedAddresses,
     /// The id of the new contact [default: one that follows from its address]
     #[arg(long, value_parser = contact_id)]
     pub id: Option<ContactId>,
@@ -92,7 +87,8 @@ struct AddedContact {
     subject: Subject,
     id: ContactId,
     outcome: AddOutcome,
-    webhook_secrets: Vec<GeneratedSecret>,
+    #[serde(flatten, serialize_with = "serialize_lists")]
+    secrets: Vec<GeneratedSecret>,
 }
 
 /// Adds the contact, and prints the secret that was generated.
@@ -103,25 +99,24 @@ struct AddedContact {
 pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");
-    let webhook = args.webhook.map(|url| NamedWebhook { url, secret: args.webhook_secret });
-    let named = change::contacts(&Vec::from_iter(args.email), Vec::from_iter(webhook)).map_err(bad)?;
-    let mut contact = named.contacts.into_iter().next().expect("the parser asks for one contact");
+    let named = args.contact.into_contacts().and_then(NamedContacts::into_one).map_err(bad)?;
+    let (mut contact, generated) = named;
     if let Some(id) = &args.id {
         contact.contact.id = id.clone();
     }
     let redis = connect::redis(&config)?;
     let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
     let AddedTo { id, outcome, secret } = added;
-    let webhook_secrets = if secret == SecretUse::Stored { Vec::new() } else { named.generated };
-    for warning in change::warnings(std::slice::from_ref(&contact), &config) {
+    let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| secret == SecretUse::Given).collect();
+    for warning in named_contacts::warnings(std::slice::from_ref(&contact), &config) {
         say(format_args!("warning: {warning}"));
     }
     let mut output = Output::stdout();
     match args.format.format() {
-        Format::Json => output.json(&AddedContact { subject: args.subject, id, outcome, webhook_secrets })?,
+        Format::Json => output.json(&AddedContact { subject: args.subject, id, outcome, secrets })?,
         Format::Table => {
-            for GeneratedSecret { url, secret } in &webhook_secrets {
-                output.line(format_args!("{secret}  {url}"))?;
+            for GeneratedSecret { address, secret, .. } in &secrets {
+                output.line(format_args!("{secret}  {address}"))?;
             }
             let address = printable(contact.contact.address());
             let id = printable(id.as_str());

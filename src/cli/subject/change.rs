@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use serde::Serialize;
 
-use crate::channels::webhook::secret::generate;
-use crate::channels::{self, InvalidContact, email, webhook};
+use crate::channels;
+use crate::cli::named_contacts::{GeneratedSecret, NamedContacts};
 use crate::config::{Config, nearest};
 use crate::contacts::array::{CONTACTS, NotAnArray};
-use crate::contacts::edit::{MergeReport, NamedContact, SecretSource, UnnamedContacts};
+use crate::contacts::edit::{MergeReport, NamedContact, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;
-use crate::types::{Metric, Percent, Secret, Subject, Units};
+use crate::types::{Metric, Percent, Subject, Units};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,6 +54,14 @@ pub enum ContactsChange {
     Replace(NamedContacts),
     /// These are merged into the stored ones by address, see [`ContactArray::merge`].
     Merge(NamedContacts, UnnamedContacts),
+}
+
+impl ContactsChange {
+    /// The change that merges these into the stored contacts; naming none leaves them as they are.
+    #[must_use]
+    pub fn merge(named: NamedContacts, unnamed: UnnamedContacts) -> Self {
+        if named.contacts.is_empty() { Self::Keep } else { Self::Merge(named, unnamed) }
+    }
 }
 
 /// A change of one subject, checked and ready to be written.
@@ -140,7 +147,7 @@ impl SubjectChange {
         merged.fields.set.push((CONTACTS.to_owned(), array.to_stored()));
         // One that is stored already is our own, from a try whose answer was lost: nobody has seen it yet.
         let is_replaced = |generated: &GeneratedSecret| {
-            let kept = merged.report.kept_secrets.iter().filter(|kept| kept.address() == generated.url);
+            let kept = merged.report.kept_secrets.iter().filter(|kept| kept.address() == generated.address);
             kept.filter_map(Contact::secret).any(|kept| kept.reveal() != generated.secret)
         };
         merged.generated = named.generated.iter().filter(|generated| !is_replaced(generated)).cloned().collect();
@@ -177,72 +184,6 @@ fn take<T>(fields: &mut FieldChanges, name: &str, setting: &Setting<T>, write: i
     }
 }
 
-/// A webhook as it was named: without a secret, the stored one is kept, or one is generated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedWebhook {
-    /// The receiver.
-    pub url: String,
-    /// Its secret, if one was named.
-    pub secret: Option<String>,
-}
-
-/// A secret that was generated here: its only chance to be seen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GeneratedSecret {
-    /// The receiver.
-    pub url: String,
-    /// The secret.
-    pub secret: String,
-}
-
-/// The contacts that were named, and the secrets that nobody has seen yet.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NamedContacts {
-    /// The contacts.
-    pub contacts: Vec<NamedContact>,
-    /// Secrets of those among them that named none.
-    pub generated: Vec<GeneratedSecret>,
-}
-
-/// Makes contacts of what was named, and checks each.
-///
-/// # Errors
-///
-/// A sentence: a broken address, URL or secret, or a contact that is named twice. Shows no secret.
-pub fn contacts(emails: &[String], webhooks: Vec<NamedWebhook>) -> Result<NamedContacts, String> {
-    let mut named = NamedContacts::default();
-    for email in emails {
-        named.add(Contact::email(email), SecretSource::Named)?;
-    }
-    for NamedWebhook { url, secret } in webhooks {
-        let source = if secret.is_some() { SecretSource::Named } else { SecretSource::Generated };
-        let secret = secret.unwrap_or_else(|| {
-            let secret = generate().reveal().to_owned();
-            named.generated.push(GeneratedSecret { url: url.clone(), secret: secret.clone() });
-            secret
-        });
-        named.add(Contact::webhook(&url, Secret::new(secret)), source)?;
-    }
-    Ok(named)
-}
-
-impl NamedContacts {
-    /// What becomes of the stored contacts when these are merged into them; naming none leaves them as they are.
-    #[must_use]
-    pub fn into_change(self, unnamed: UnnamedContacts) -> ContactsChange {
-        if self.contacts.is_empty() { ContactsChange::Keep } else { ContactsChange::Merge(self, unnamed) }
-    }
-
-    fn add(&mut self, contact: Contact, secret: SecretSource) -> Result<(), String> {
-        channels::check_contact(&contact).map_err(|error| error.to_string())?;
-        if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
-            return Err(format!("contact {} is named twice", contact.address()));
-        }
-        self.contacts.push(NamedContact { contact, secret });
-        Ok(())
-    }
-}
-
 /// Judges a plan's name.
 ///
 /// # Errors
@@ -267,46 +208,4 @@ pub fn limit(text: &str) -> Result<Setting<Units>, String> {
         return Ok(Setting::Clear);
     }
     text.parse().map(Setting::Set).map_err(|error| format!("{error}, or none to remove the limit"))
-}
-
-/// Judges an e-mail address on the command line.
-///
-/// # Errors
-///
-/// [`InvalidContact`].
-pub fn address(text: &str) -> Result<String, InvalidContact> {
-    email::address::check(text).map(|()| text.to_owned())
-}
-
-/// Judges a receiver's URL on the command line.
-///
-/// # Errors
-///
-/// [`InvalidContact`].
-pub fn url(text: &str) -> Result<String, InvalidContact> {
-    webhook::url::check(text).map(|()| text.to_owned())
-}
-
-/// What an operator should know about contacts that are legal: those that no attempt will reach as things are configured, or that
-/// not every mail server takes.
-#[must_use]
-pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
-    let warning = |contact: &Contact| {
-        let definition = channels::definition(contact.channel())?;
-        (definition.warning)(contact.address(), &config.channel_settings())
-    };
-    contacts.iter().filter_map(|named| warning(&named.contact)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A generated secret must pass the check that every other secret passes, and be another one each time.
-    #[test]
-    fn generated_secrets_are_valid_and_differ() {
-        let (first, second) = (generate(), generate());
-        assert_eq!(webhook::secret::check(first.reveal()), Ok(()));
-        assert_ne!(first, second);
-    }
 }

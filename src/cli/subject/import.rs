@@ -9,12 +9,13 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::change::{self, GeneratedSecret, NamedWebhook, ReplacedContactsArgs, Setting, SubjectChange};
+use super::change::{self, ContactsChange, ReplacedContactsArgs, Setting, SubjectChange};
 use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
 use super::set;
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
+use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, serialize_lists};
 use crate::config::Config;
 use crate::contacts::edit::UnnamedContacts;
 use crate::subjects::record;
@@ -29,22 +30,7 @@ const CHUNK: usize = 500;
 
 /// Arguments of `subject import`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
-    limit:METRIC, thresholds, email, webhook, webhook_secret.
-Each line changes what it names, as `subject set` does: an empty cell \
-    leaves its setting alone, `none` removes a limit.
-Several contacts: the column twice (CSV) or a list (JSON); the nth \
-    webhook_secret belongs to the nth webhook. Where it is absent, the stored one is kept, and for a new webhook one is \
-    generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
-Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
-
-Examples:
-  quotabell subject import subjects.csv --dry-run
-  quotabell subject import subjects.csv
-  printf 'subject,plan,email\\nalice,free,a@b.test\\n' | quotabell subject import -
-  echo '{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,90]}' | quotabell subject import -"
-)]
+#[command(after_help = help())]
 pub struct SubjectImportArgs {
     /// The file, or - for stdin
     pub file: PathBuf,
@@ -62,12 +48,39 @@ pub struct SubjectImportArgs {
     pub format: FormatArgs,
 }
 
+fn help() -> String {
+    let contacts: Vec<String> = NamedAddresses::columns().collect();
+    format!(
+        "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
+    limit:METRIC, thresholds, {}.
+Each line changes what it names, as `subject set` does: an empty cell \
+    leaves its setting alone, `none` removes a limit.
+Several contacts: the column twice (CSV) or a list (JSON); the nth \
+    webhook_secret belongs to the nth webhook. Where it is absent, the stored one is kept, and for a new webhook one is \
+    generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
+Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
+
+Examples:
+  quotabell subject import subjects.csv --dry-run
+  quotabell subject import subjects.csv
+  printf 'subject,plan,email\\nalice,free,a@b.test\\n' | quotabell subject import -
+  echo '{{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,90]}}' | quotabell subject import -",
+        contacts.join(", ")
+    )
+}
+
 /// A secret that was generated, and for whom.
 #[derive(Debug, Serialize)]
 struct SubjectSecret {
     subject: Subject,
     #[serde(flatten)]
     generated: GeneratedSecret,
+}
+
+impl AsRef<GeneratedSecret> for SubjectSecret {
+    fn as_ref(&self) -> &GeneratedSecret {
+        &self.generated
+    }
 }
 
 /// A line that was left out.
@@ -83,7 +96,8 @@ struct ImportSummary {
     dry_run: bool,
     imported: u64,
     bad: Vec<BadLine>,
-    webhook_secrets: Vec<SubjectSecret>,
+    #[serde(flatten, serialize_with = "serialize_lists")]
+    secrets: Vec<SubjectSecret>,
 }
 
 /// A line that was checked and waits to be written.
@@ -199,7 +213,7 @@ impl Import<'_> {
                     self.summary.imported += 1;
                     let secrets = merged.generated.into_iter();
                     let secrets = secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated });
-                    self.summary.webhook_secrets.extend(secrets);
+                    self.summary.secrets.extend(secrets);
                     continue;
                 }
                 SubjectWrite::Conflict => "another client changes its contacts all the time".to_owned(),
@@ -222,9 +236,9 @@ impl Import<'_> {
         if self.format == Format::Json {
             return Ok(());
         }
-        for SubjectSecret { subject, generated } in self.summary.webhook_secrets.drain(..) {
+        for SubjectSecret { subject, generated } in self.summary.secrets.drain(..) {
             let subject = printable(subject.as_str());
-            self.output.line(format_args!("{subject}  {}  {}", generated.secret, generated.url))?;
+            self.output.line(format_args!("{subject}  {}  {}", generated.secret, generated.address))?;
         }
         Ok(())
     }
@@ -268,24 +282,9 @@ fn check(row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<Su
     if let Some(thresholds) = row.thresholds {
         change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);
     }
-    let named = change::contacts(&row.emails, webhooks_of(row.webhooks, row.webhook_secrets)?)?;
-    change.contacts = named.into_change(unnamed);
+    change.contacts = ContactsChange::merge(row.contacts.into_contacts()?, unnamed);
     if change.field_names().is_empty() {
         return Err(format!("nothing to set for {}", change.subject));
     }
     Ok(change)
-}
-
-fn webhooks_of(urls: Vec<Option<String>>, secrets: Vec<Option<String>>) -> Result<Vec<NamedWebhook>, String> {
-    let places = urls.len().max(secrets.len());
-    let (mut urls, mut secrets) = (urls.into_iter(), secrets.into_iter());
-    let mut webhooks = Vec::new();
-    for place in 1..=places {
-        match (urls.next().flatten(), secrets.next().flatten()) {
-            (Some(url), secret) => webhooks.push(NamedWebhook { url, secret }),
-            (None, Some(_)) => return Err(format!("webhook_secret {place} has no webhook {place}")),
-            (None, None) => {}
-        }
-    }
-    Ok(webhooks)
 }

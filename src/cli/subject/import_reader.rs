@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
 
+use crate::cli::named_contacts::NamedAddresses;
 use crate::config::nearest;
 use crate::subjects::record::LIMIT_PREFIX;
 
 /// The longest line, and the longest quoted cell: whoever forgets a quote must not have the whole file read into memory.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// The fields that a line may hold, beside `limit:<metric>`.
-const FIELDS: [&str; 7] = ["subject", "plan", "timezone", "thresholds", "email", "webhook", "webhook_secret"];
+/// The fields that a line may hold, beside `limit:<metric>` and the contacts.
+const FIELDS: [&str; 4] = ["subject", "plan", "timezone", "thresholds"];
 
 /// What one line names, as written. Nothing is checked yet.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ImportRow {
     /// Who.
     pub subject: Option<String>,
@@ -25,12 +26,8 @@ pub struct ImportRow {
     pub limits: BTreeMap<String, String>,
     /// `80,100`.
     pub thresholds: Option<String>,
-    /// Addresses.
-    pub emails: Vec<String>,
-    /// URLs, each in its place: the nth secret belongs to the nth webhook.
-    pub webhooks: Vec<Option<String>>,
-    /// Secrets, each in its place.
-    pub webhook_secrets: Vec<Option<String>>,
+    /// The contacts.
+    pub contacts: NamedAddresses,
 }
 
 /// One line and what was made of it.
@@ -237,11 +234,13 @@ fn header_of(line: u64, cells: Result<Vec<String>, String>) -> Result<Vec<String
 }
 
 fn known(name: &str) -> Result<(), String> {
-    if FIELDS.contains(&name) || name.starts_with(LIMIT_PREFIX) {
+    let contacts: Vec<String> = NamedAddresses::columns().collect();
+    let fields: Vec<&str> = FIELDS.into_iter().chain(contacts.iter().map(String::as_str)).collect();
+    if fields.contains(&name) || name.starts_with(LIMIT_PREFIX) {
         return Ok(());
     }
-    let near = nearest(name, &FIELDS).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
-    Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", FIELDS.join(", ")))
+    let near = nearest(name, &fields).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
+    Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", fields.join(", ")))
 }
 
 fn row_of_cells(header: &[String], cells: Vec<String>) -> Result<ImportRow, String> {
@@ -271,7 +270,7 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
                     .collect::<Result<_, _>>()?;
                 row.take(&name, Some(parts.join(",")))?;
             }
-            Value::Array(items) if matches!(name.as_str(), "email" | "webhook" | "webhook_secret") => {
+            Value::Array(items) if row.contacts.column(&name).is_some() => {
                 items.into_iter().try_for_each(|item| row.take(&name, plain(&name, item)?))?;
             }
             value => row.take(&name, plain(&name, value)?)?,
@@ -290,18 +289,13 @@ fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String>
 }
 
 impl ImportRow {
-    /// Takes one cell. An empty one leaves its setting alone; it keeps its place among webhooks and secrets.
+    /// Takes one cell. An empty one leaves its setting alone; it keeps its place among addresses and secrets.
     fn take(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
+        if let Some(places) = self.contacts.column(name) {
+            places.push(value);
+            return Ok(());
+        }
         let slot = match name {
-            "webhook" | "webhook_secret" => {
-                let places = if name == "webhook" { &mut self.webhooks } else { &mut self.webhook_secrets };
-                places.push(value);
-                return Ok(());
-            }
-            "email" => {
-                self.emails.extend(value);
-                return Ok(());
-            }
             "subject" => &mut self.subject,
             "plan" => &mut self.plan,
             "timezone" => &mut self.timezone,
@@ -370,9 +364,10 @@ mod tests {
         let lines = lines(
             "subject,webhook,webhook_secret,webhook,webhook_secret\nalice,https://a.test,,https://b.test,whsec_b\n",
         );
-        let row = lines[0].1.as_ref().expect("a row");
-        assert_eq!(row.webhooks, [Some("https://a.test".to_owned()), Some("https://b.test".to_owned())]);
-        assert_eq!(row.webhook_secrets, [None, Some("whsec_b".to_owned())]);
+        let mut row = lines[0].1.clone().expect("a row");
+        let mut column = |name| row.contacts.column(name).cloned().expect("a column");
+        assert_eq!(column("webhook"), [Some("https://a.test".to_owned()), Some("https://b.test".to_owned())]);
+        assert_eq!(column("webhook_secret"), [None, Some("whsec_b".to_owned())]);
     }
 
     /// JSON says the same with numbers and lists.
@@ -381,9 +376,12 @@ mod tests {
         let lines = lines(
             "{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,80],\"email\":[\"a@b.test\"]}\n\n{\"subject\":\"x\",\"plna\":1}\n{",
         );
-        let row = lines[0].1.as_ref().expect("a row");
+        let mut row = lines[0].1.clone().expect("a row");
         assert_eq!(row.limits["requests"], "5000");
-        assert_eq!((row.thresholds.as_deref(), row.emails.len()), (Some("50,80"), 1));
+        assert_eq!(
+            (row.thresholds.as_deref(), row.contacts.column("email").map(|column| column.len())),
+            (Some("50,80"), Some(1))
+        );
         assert!(lines[1].1.as_ref().is_err_and(|why| why.contains("did you mean \"plan\"")));
         assert_eq!((lines[2].0, lines[2].1.is_err()), (4, true));
     }

@@ -7,12 +7,11 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::change::{
-    self, ContactsChange, GeneratedSecret, MergedChange, NamedWebhook, ReplacedContactsArgs, Setting, SubjectChange,
-};
+use super::change::{self, ContactsChange, MergedChange, ReplacedContactsArgs, Setting, SubjectChange};
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
+use crate::cli::named_contacts::{self, GeneratedSecret, NamedAddresses, serialize_lists};
 use crate::config::Config;
 use crate::contacts::edit::MergeReport;
 use crate::subjects::record::{self, LIMIT_PREFIX};
@@ -50,15 +49,9 @@ pub struct SubjectSetArgs {
     /// Percentage of a limit at which an alert is due, 1 to 1000
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
     pub thresholds: Vec<Percent>,
-    /// An e-mail contact
-    #[arg(long = "email", value_name = "ADDRESS", value_parser = change::address)]
-    pub emails: Vec<String>,
-    /// A webhook contact
-    #[arg(long = "webhook", value_name = "URL", value_parser = change::url)]
-    pub webhooks: Vec<String>,
-    /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes
-    #[arg(long = "webhook-secret", value_name = "SECRET")]
-    pub webhook_secrets: Vec<String>,
+    /// The contacts.
+    #[command(flatten)]
+    pub contacts: NamedAddresses,
     /// Which stored contacts the named ones replace.
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
@@ -108,7 +101,8 @@ impl FromStr for NamedLimit {
 struct Done<'a> {
     subject: &'a Subject,
     changed: Vec<String>,
-    webhook_secrets: &'a [GeneratedSecret],
+    #[serde(flatten, serialize_with = "serialize_lists")]
+    secrets: Vec<GeneratedSecret>,
 }
 
 /// Writes the change, and prints the secrets that were generated.
@@ -131,21 +125,18 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     for note in report_lines(&report) {
         say(note);
     }
-    for warning in change::warnings(change.named_contacts(), &config) {
+    for warning in named_contacts::warnings(change.named_contacts(), &config) {
         say(format_args!("warning: {warning}"));
     }
     let mut output = Output::stdout();
     match format {
         Format::Json => {
-            output.json(&Done {
-                subject: &change.subject,
-                changed: change.field_names(),
-                webhook_secrets: &generated,
-            })?;
+            let changed = change.field_names();
+            output.json(&Done { subject: &change.subject, changed, secrets: generated })?;
         }
         Format::Table => {
-            for GeneratedSecret { url, secret } in &generated {
-                output.line(format_args!("{secret}  {url}"))?;
+            for GeneratedSecret { address, secret, .. } in &generated {
+                output.line(format_args!("{secret}  {address}"))?;
             }
             say(format_args!("set {}: {}", change.subject, change.field_names().join(", ")));
         }
@@ -214,8 +205,7 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
         true if cleared(Clearable::Thresholds) => Setting::Clear,
         true => Setting::Keep,
     };
-    let webhooks = webhooks_of(args.webhooks, args.webhook_secrets).map_err(bad)?;
-    let named = change::contacts(&args.emails, webhooks).map_err(bad)?;
+    let named = args.contacts.into_contacts().map_err(bad)?;
     if args.replaced.replace_all_contacts && named.contacts.is_empty() {
         return Err(bad(
             "--replace-all-contacts needs a contact to replace them with, or use --clear contacts".to_owned()
@@ -224,7 +214,7 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
     change.contacts = match cleared(Clearable::Contacts) {
         true if named.contacts.is_empty() => ContactsChange::Clear,
         true => ContactsChange::Replace(named),
-        false => named.into_change(args.replaced.unnamed()),
+        false => ContactsChange::merge(named, args.replaced.unnamed()),
     };
     if change.field_names().is_empty() && !cleared(Clearable::Limits) {
         return Err(bad(format!("nothing to set for {}", change.subject)));
@@ -241,18 +231,6 @@ fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, Setting<Units>>,
         };
     }
     Ok(limits)
-}
-
-fn webhooks_of(urls: Vec<String>, secrets: Vec<String>) -> Result<Vec<NamedWebhook>, String> {
-    if secrets.len() > urls.len() {
-        return Err(format!(
-            "{} of --webhook-secret but {} of --webhook: the nth secret belongs to the nth webhook",
-            secrets.len(),
-            urls.len()
-        ));
-    }
-    let secrets = secrets.into_iter().map(Some).chain(std::iter::repeat(None));
-    Ok(urls.into_iter().zip(secrets).map(|(url, secret)| NamedWebhook { url, secret }).collect())
 }
 
 /// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client may set
