@@ -9,6 +9,7 @@ use super::contact_cap::ContactCap;
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
 use crate::contacts::Contact;
+use crate::types::duration::HumanDuration;
 use crate::types::{Alert, Channel, DeliveryId, Keys, Outcome, Secret, Subject, UnixMs};
 
 /// The sections of the configuration that belong to channels. Each channel picks its own by its type.
@@ -182,6 +183,16 @@ pub struct InvalidSetting {
     pub key: &'static str,
     /// What is wrong.
     pub problem: String,
+}
+
+/// Judges the deadline of an attempt: above 0 and no longer than the channel allows.
+pub(super) fn check_timeout(timeout: Duration, max: Duration) -> Result<(), InvalidSetting> {
+    let problem = match timeout {
+        Duration::ZERO => "is 0".to_owned(),
+        long if long > max => format!("{} is longer than {}", HumanDuration(long), HumanDuration(max)),
+        _ => return Ok(()),
+    };
+    Err(InvalidSetting { key: "timeout", problem })
 }
 
 /// One text that `preview` can print.

@@ -9,8 +9,7 @@ use serde_json::value::RawValue;
 
 use super::Contact;
 use super::element::ElementFields;
-use crate::types::alert::digest_of;
-use crate::types::{ContactId, Secret};
+use crate::types::{ConsentId, ContactId, Secret};
 
 /// The field of a subject's hash that holds the contacts.
 pub const CONTACTS: &str = "contacts";
@@ -63,35 +62,6 @@ pub enum ContactOrigin {
     Operator,
     /// The subject's own side, through the API.
     Subject,
-}
-
-/// Identifies what somebody consents to: one endpoint, as it was added one time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConsentId(String);
-
-impl ConsentId {
-    /// Takes an id that was stored.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn of(contact: &Contact, nonce: &str) -> Self {
-        let mut parts = vec![contact.channel().as_str(), contact.address()];
-        parts.extend(contact.secret().map(Secret::reveal));
-        let endpoint = digest_of(&parts);
-        Self(format!("{endpoint}.{nonce}"))
-    }
-
-    pub(super) fn is_of_same_endpoint(&self, other: &Self) -> bool {
-        self.0.split_once('.').map(|(endpoint, _)| endpoint) == other.0.split_once('.').map(|(endpoint, _)| endpoint)
-    }
 }
 
 impl ContactArray {
@@ -182,7 +152,9 @@ fn read(position: usize, element: &RawValue) -> Result<StoredContact, Unreadable
     let Some(fields) = ElementFields::of(element) else { return Err(unreadable(None, "not an object")) };
     let id = || fields.text("id").filter(|id| !id.is_empty()).map(|id| ContactId::from_stored(&id));
     let contact = Contact::of_element(element).map_err(|error| unreadable(id(), &without_values(&error)))?;
-    let consent = ConsentId::of(&contact, &fields.text(NONCE).unwrap_or_default());
+    let mut endpoint = vec![contact.channel().as_str(), contact.address()];
+    endpoint.extend(contact.secret().map(Secret::reveal));
+    let consent = ConsentId::of(&endpoint, &fields.text(NONCE).unwrap_or_default());
     let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
     Ok(StoredContact { contact, origin, consent, position })
 }

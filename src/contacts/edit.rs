@@ -5,8 +5,8 @@
 //! [`super::store::edit_contacts`].
 
 use super::Contact;
-use super::array::{ConsentId, ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
-use crate::types::ContactId;
+use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
+use crate::types::{ConsentId, ContactId};
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;

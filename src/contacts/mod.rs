@@ -13,7 +13,7 @@ pub mod resolver;
 pub mod select;
 pub mod store;
 
-pub use array::{ConsentId, ContactArray, ContactOrigin};
+pub use array::{ContactArray, ContactOrigin};
 pub use config::FallbackConfig;
 pub use contact::{Contact, ContactError, Endpoint};
 pub use edit::CONTACTS_MAX;

@@ -1,17 +1,16 @@
 //! Alerts: the fact that a threshold was reached. At most one per subject, metric, threshold and day.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::text_id::text_id;
 use super::{Day, Metric, Percent, Subject, UnixMs};
 
-/// An alert's id: `alert_` and 32 hex digits, the same wherever and whenever it is computed. Holds no dot, as Standard
-/// Webhooks demands of a `webhook-id`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct AlertId(String);
+text_id! {
+    /// An alert's id: `alert_` and 32 hex digits, the same wherever and whenever it is computed. Holds no dot, as Standard
+    /// Webhooks demands of a `webhook-id`.
+    AlertId
+}
 
 impl AlertId {
     /// The id of the one alert that this subject, metric, threshold and day can have.
@@ -22,24 +21,6 @@ impl AlertId {
         let percent = percent.to_string();
         let day = day.to_string();
         Self(format!("alert_{}", digest_of(&[subject.as_str(), metric.as_str(), &percent, &day])))
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Takes an id that was read back from Redis or from the command line.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Display for AlertId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

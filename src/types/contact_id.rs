@@ -1,16 +1,13 @@
-//! The id of a contact.
-
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+//! The id of a contact, and the id of what its owner consents to.
 
 use super::alert::digest_of;
 use super::channel::Channel;
+use super::text_id::text_id;
 
-/// A contact's id. Deliveries refer to it, so that an address can change under a delivery that is still pending.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ContactId(String);
+text_id! {
+    /// A contact's id. Deliveries refer to it, so that an address can change under a delivery that is still pending.
+    ContactId
+}
 
 /// How an id that follows from an address begins.
 const DERIVED_PREFIX: &str = "c_";
@@ -23,22 +20,23 @@ impl ContactId {
     pub fn derived(channel: Channel, address: &str) -> Self {
         Self(format!("{DERIVED_PREFIX}{}", &digest_of(&[channel.as_str(), address])[..DERIVED_DIGITS]))
     }
-
-    /// Takes an id that was stored or configured.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for ContactId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+text_id! {
+    /// Identifies what somebody consents to: one endpoint, as it was added one time.
+    ConsentId
+}
+
+impl ConsentId {
+    /// The id for an endpoint that is told apart by these texts, added under this nonce.
+    #[must_use]
+    pub fn of(endpoint: &[&str], nonce: &str) -> Self {
+        Self(format!("{}.{nonce}", digest_of(endpoint)))
+    }
+
+    /// Whether both are of one endpoint, whenever it was added.
+    #[must_use]
+    pub fn is_of_same_endpoint(&self, other: &Self) -> bool {
+        self.0.split_once('.').map(|(endpoint, _)| endpoint) == other.0.split_once('.').map(|(endpoint, _)| endpoint)
     }
 }

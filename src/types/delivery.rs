@@ -5,12 +5,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::alert::digest_of;
+use super::text_id::text_id;
 use super::{AlertId, ContactId};
 
-/// A delivery's id: `delivery_` and 32 hex digits over notification and contact, so that fanning out twice makes nothing twice.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct DeliveryId(String);
+text_id! {
+    /// A delivery's id: `delivery_` and 32 hex digits over notification and contact, so that fanning out twice makes nothing twice.
+    DeliveryId
+}
 
 impl DeliveryId {
     /// The id of the one delivery of this alert to this contact.
@@ -23,24 +24,6 @@ impl DeliveryId {
     #[must_use]
     pub fn of_notification(id: &str, contact: &ContactId) -> Self {
         Self(format!("delivery_{}", digest_of(&[id, contact.as_str()])))
-    }
-
-    /// Takes an id that was read back from Redis or from the command line.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for DeliveryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

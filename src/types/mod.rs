@@ -24,12 +24,13 @@ pub mod secret;
 pub mod stream_id;
 pub mod subject;
 pub mod text;
+mod text_id;
 pub mod timestamp;
 pub mod units;
 
 pub use alert::{Alert, AlertId};
 pub use channel::Channel;
-pub use contact_id::ContactId;
+pub use contact_id::{ConsentId, ContactId};
 pub use day::{Day, DaySpan};
 pub use delivery::{Attempt, DeliveryId, DeliveryState};
 pub use event_id::EventId;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Alert, AlertId, ContactId, DeliveryId, Subject, UnixMs};
+use super::{Alert, AlertId, ConsentId, ContactId, DeliveryId, Subject, UnixMs};
 
 /// What a delivery carries to its contact.
 ///
@@ -37,7 +37,7 @@ pub struct VerificationRequest {
     pub contact: ContactId,
     /// What consent is asked for: a digest of the endpoint and of the entry that was added. If the contact no longer has it, the
     /// request is void.
-    pub consent: String,
+    pub consent: ConsentId,
     /// When it was asked for, server time.
     pub requested_at_ms: UnixMs,
     /// When nobody waits for the message any more, server time: no attempt starts after it.
@@ -156,7 +156,7 @@ mod tests {
             id: "verification_1".to_owned(),
             subject: "alice".parse().expect("legal"),
             contact: ContactId::from_stored("c_1"),
-            consent: "abc.1".to_owned(),
+            consent: ConsentId::from_stored("abc.1"),
             requested_at_ms: UnixMs(1),
             expires_at_ms: UnixMs(2),
         };

@@ -10,10 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
-use crate::contacts::ConsentId;
 use crate::types::alert::digest_of;
 use crate::types::secret::same_digest;
-use crate::types::{Keys, Subject, nonce};
+use crate::types::{ConsentId, Keys, Subject, nonce};
 use crate::wire::RedisClient;
 
 /// The length of a code.

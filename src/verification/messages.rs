@@ -7,8 +7,8 @@ use super::code::{self, Code, CodeHolder};
 use super::service::{VerificationParts, consent_to, record};
 use super::{VerificationEvent, VerificationService, confirm_link};
 use crate::channels::{BoxFuture, CodeAndLink};
+use crate::contacts::Contact;
 use crate::contacts::store::{EditContactsError, read_contacts};
-use crate::contacts::{ConsentId, Contact};
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
 use crate::types::VerificationRequest;
 use crate::wire::{ErrorKind, error_kind};
@@ -26,7 +26,7 @@ impl ConsentRequests for VerificationService {
                 Err(EditContactsError::Redis(error)) if error_kind(&error) == ErrorKind::WrongType => return Ok(None),
                 Err(error) => return Err(failed("read the contact", error)),
             };
-            let asked = contacts.into_iter().find(|stored| stored.consent.as_str() == request.consent);
+            let asked = contacts.into_iter().find(|stored| stored.consent == request.consent);
             Ok(asked.map(|stored| stored.contact).filter(|contact| !contact.verified))
         })
     }
@@ -35,7 +35,7 @@ impl ConsentRequests for VerificationService {
         Box::pin(async move {
             let VerificationParts { client, keys, config, public_url, .. } = self.parts();
             let code = Code::draw();
-            let holder = CodeHolder::new(&request.subject, &ConsentId::from_stored(&request.consent));
+            let holder = CodeHolder::new(&request.subject, &request.consent);
             let issued = code::issue(client, keys, &holder, &code, config.lifetime).await;
             issued.map_err(|error| failed("store the code", error))?;
             let link = match public_url {

@@ -17,7 +17,7 @@ use super::{ContactRef, VerificationConfig, VerificationEvent, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
-use crate::contacts::{ConsentId, Contact, ContactArray, ContactOrigin};
+use crate::contacts::{Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDelivery, OutboxError, enqueue};
 use crate::throttle::{ExpiringSetDecision, TooManyMembers};
 use crate::types::{ContactId, Keys, Notification, Subject, VerificationRequest, nonce};
@@ -257,7 +257,7 @@ impl VerificationService {
             id: format!("verification_{}", nonce()),
             subject,
             contact: contact.id.clone(),
-            consent: consent.as_str().to_owned(),
+            consent: consent.clone(),
             requested_at_ms,
             expires_at_ms: requested_at_ms.plus(lifetime_ms),
         });
@@ -284,9 +284,9 @@ pub(super) async fn consent_to(
     keys: &Keys,
     request: &VerificationRequest,
 ) -> Result<VerifyOutcome, EditContactsError> {
-    let consent = ConsentId::from_stored(&request.consent);
-    let outcome =
-        edit_contacts(client, keys, &request.subject, |array| Ok::<_, EditContactsError>(array.verify(&consent)));
+    let outcome = edit_contacts(client, keys, &request.subject, |array| {
+        Ok::<_, EditContactsError>(array.verify(&request.consent))
+    });
     let outcome = outcome.await?;
     match outcome {
         VerifyOutcome::Verified => record(&request.subject, &request.contact, VerificationEvent::Verified),

@@ -22,7 +22,8 @@ use quotabell::outbox::{
     NewDelivery, RetryConfig, SettleAnswer, Settlement, enqueue, settle, slots,
 };
 use quotabell::types::{
-    Channel, Class, DeliveryId, DeliveryState, Notification, NotificationKind, Secret, UnixMs, VerificationRequest,
+    Channel, Class, ConsentId, DeliveryId, DeliveryState, Notification, NotificationKind, Secret, UnixMs,
+    VerificationRequest,
 };
 use quotabell::views::deliveries::show;
 use quotabell::wire::ErrorKind;
@@ -87,7 +88,7 @@ fn request(contact: &Contact, expires_at_ms: UnixMs) -> Notification {
         id: "verification_1".to_owned(),
         subject: subject("alice"),
         contact: contact.id.clone(),
-        consent: "digest.nonce".to_owned(),
+        consent: ConsentId::from_stored("digest.nonce"),
         requested_at_ms: UnixMs(1),
         expires_at_ms,
     })

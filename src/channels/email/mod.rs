@@ -8,13 +8,12 @@ use std::time::Duration;
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
     FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
-    SettingText, SharedServer,
+    SettingText, SharedServer, check_timeout,
 };
 use super::contact_cap::{CapLimiter, ContactCap};
 use super::error::ChannelError;
 use crate::contacts::Contact;
 use crate::throttle::FixedWindow;
-use crate::types::duration::HumanDuration;
 use crate::types::{Alert, Channel, Class, Keys, Outcome, Rate};
 
 pub mod address;
@@ -213,20 +212,11 @@ fn variables(question: Question<'_>) -> VerifyVariables<'_> {
 
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
     let EmailConfig { timeout, from, .. } = settings.section::<EmailConfig>();
-    let invalid = |key, problem| Err(InvalidSetting { key, problem });
-    if timeout.is_zero() {
-        return invalid("timeout", "is 0".to_owned());
+    check_timeout(*timeout, TIMEOUT_MAX)?;
+    match from.parse::<lettre::message::Mailbox>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(InvalidSetting { key: "from", problem: format!("{from:?} is not a mailbox") }),
     }
-    if *timeout > TIMEOUT_MAX {
-        return invalid(
-            "timeout",
-            format!("{} is longer than {}", HumanDuration(*timeout), HumanDuration(TIMEOUT_MAX)),
-        );
-    }
-    if from.parse::<lettre::message::Mailbox>().is_err() {
-        return invalid("from", format!("{from:?} is not a mailbox"));
-    }
-    Ok(())
 }
 
 fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {

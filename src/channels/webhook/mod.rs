@@ -8,12 +8,11 @@ use std::time::Duration;
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
     FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, SecretDefinition, ServerProbe,
-    SettingText,
+    SettingText, check_timeout,
 };
 use super::contact_cap::{CapLimiter, ContactCap};
 use crate::contacts::Contact;
 use crate::throttle::{MEMBERS_MAX, SlidingWindow};
-use crate::types::duration::HumanDuration;
 use crate::types::{Channel, Class, Keys, Outcome, Rate};
 
 pub mod blocked_networks;
@@ -167,19 +166,13 @@ impl NotificationChannel for WebhookChannel {
 
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
     let WebhookConfig { timeout, per_destination, .. } = settings.section::<WebhookConfig>();
-    let invalid = |key, problem| Err(InvalidSetting { key, problem });
-    if timeout.is_zero() {
-        return invalid("timeout", "is 0".to_owned());
-    }
-    if *timeout > TIMEOUT_MAX {
-        return invalid(
-            "timeout",
-            format!("{} is longer than {}", HumanDuration(*timeout), HumanDuration(TIMEOUT_MAX)),
-        );
-    }
+    check_timeout(*timeout, TIMEOUT_MAX)?;
     // The sliding window holds a member for each attempt, so it is bounded.
     match per_destination.filter(|rate| rate.limit().get() > MEMBERS_MAX) {
-        Some(rate) => invalid("per_destination", format!("{rate} is more than {MEMBERS_MAX} attempts in a window")),
+        Some(rate) => {
+            let problem = format!("{rate} is more than {MEMBERS_MAX} attempts in a window");
+            Err(InvalidSetting { key: "per_destination", problem })
+        }
         None => Ok(()),
     }
 }
