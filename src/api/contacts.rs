@@ -5,13 +5,13 @@
 //!
 //! [`VerificationService`]: crate::verification::VerificationService
 
-use std::str::FromStr;
+use std::error::Error;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,8 +23,7 @@ use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
 use crate::contacts::{Contact, masked_contact};
 use crate::types::{ContactId, Secret, Subject};
-use crate::verification::{CODE_DIGITS, ContactRef, VerificationError};
-use crate::wire::{ErrorKind, error_kind};
+use crate::verification::{CODE_DIGITS, VerificationError};
 
 /// The longest contact id. Generated ids have 18 bytes.
 const ID_BYTES_MAX: usize = 256;
@@ -47,25 +46,7 @@ pub(super) struct NewContactBody {
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub(super) struct CodeBody {
     #[serde(deserialize_with = "body::text")]
-    code: CodeText,
-}
-
-/// Text that may be a code: six digits. White space around them comes along when they are copied.
-#[derive(Debug)]
-struct CodeText(String);
-
-#[derive(Debug, thiserror::Error)]
-#[error("must be six digits")]
-struct NotACode;
-
-impl FromStr for CodeText {
-    type Err = NotACode;
-
-    fn from_str(text: &str) -> Result<Self, NotACode> {
-        let code = text.trim();
-        let is_code = code.len() == CODE_DIGITS && code.bytes().all(|byte| byte.is_ascii_digit());
-        if is_code { Ok(Self(code.to_owned())) } else { Err(NotACode) }
-    }
+    code: String,
 }
 
 /// `GET /v1/subjects/{id}/contacts`
@@ -85,7 +66,7 @@ pub(super) async fn add(
     Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
     let subject = subject_path(path)?;
-    let NewContact { contact, generated } = body.judge()?;
+    let (contact, generated) = body.judge()?;
     let id = api.verification.add(subject, &contact).await.map_err(problem)?;
     let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
     if let Some(secret) = generated {
@@ -99,7 +80,8 @@ pub(super) async fn remove(
     State(api): State<Arc<ApiState>>,
     path: Result<Path<ContactPath>, PathRejection>,
 ) -> Result<StatusCode, Problem> {
-    api.verification.remove(&contact_path(path)?).await.map_err(problem)?;
+    let (subject, contact) = contact_path(path)?;
+    api.verification.remove(&subject, &contact).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -108,7 +90,8 @@ pub(super) async fn request_verification(
     State(api): State<Arc<ApiState>>,
     path: Result<Path<ContactPath>, PathRejection>,
 ) -> Result<StatusCode, Problem> {
-    api.verification.request(contact_path(path)?).await.map_err(problem)?;
+    let (subject, contact) = contact_path(path)?;
+    api.verification.request(subject, &contact).await.map_err(problem)?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -116,11 +99,16 @@ pub(super) async fn request_verification(
 pub(super) async fn verify(
     State(api): State<Arc<ApiState>>,
     path: Result<Path<ContactPath>, PathRejection>,
-    Json(CodeBody { code: CodeText(code) }): Json<CodeBody>,
+    Json(CodeBody { code }): Json<CodeBody>,
 ) -> Result<Response, Problem> {
-    let contact = contact_path(path)?;
-    api.verification.verify(&contact, &code).await.map_err(problem)?;
-    Ok(answer(StatusCode::OK, &json!({"id": contact.contact, "verified": true})))
+    let (subject, contact) = contact_path(path)?;
+    // White space comes along when a code is copied.
+    let code = code.trim();
+    if code.len() != CODE_DIGITS || !code.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Problem::bad_request("code: must be six digits"));
+    }
+    api.verification.verify(&subject, &contact, code).await.map_err(problem)?;
+    Ok(answer(StatusCode::OK, &json!({"id": contact, "verified": true})))
 }
 
 /// The variable parts of a contact's path.
@@ -130,12 +118,12 @@ pub(super) struct ContactPath {
     contact: String,
 }
 
-fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<ContactRef, Problem> {
+fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<(Subject, ContactId), Problem> {
     let Path(ContactPath { id, contact }) = path.map_err(|rejection| broken_path(&rejection))?;
     if contact.len() > ID_BYTES_MAX {
         return Err(Problem::bad_request(format!("contact: has more than {ID_BYTES_MAX} bytes")));
     }
-    Ok(ContactRef { subject: subject(&id)?, contact: ContactId::from_stored(&contact) })
+    Ok((subject(&id)?, ContactId::from_stored(&contact)))
 }
 
 fn subject_path(path: Result<Path<String>, PathRejection>) -> Result<Subject, Problem> {
@@ -165,15 +153,9 @@ fn masked(contact: &Contact) -> Value {
     json
 }
 
-/// A contact whose form is legal, and its secret where it was generated.
-#[derive(Debug)]
-struct NewContact {
-    contact: Contact,
-    generated: Option<Secret>,
-}
-
 impl NewContactBody {
-    fn judge(self) -> Result<NewContact, Problem> {
+    /// The contact, if its form is legal, and its secret where it was generated.
+    fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
         let Self { channel, address, url, secret } = self;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
@@ -201,57 +183,35 @@ impl NewContactBody {
         // The one spelling of the address that every server knows.
         let contact = of_address(&address).and_then(|contact| of_address(&contact.place()));
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
-        Ok(NewContact { contact: contact.map_err(in_field)?, generated })
+        Ok((contact.map_err(in_field)?, generated))
     }
 }
 
 fn problem(error: VerificationError) -> Problem {
-    let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
-    let unavailable = |detail: &str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+    let detail = error.to_string();
     match error {
-        VerificationError::NotFound => Problem::new(StatusCode::NOT_FOUND, "the subject has no such contact"),
+        VerificationError::NotFound => Problem::new(StatusCode::NOT_FOUND, detail),
+        VerificationError::WrongCode => Problem::new(StatusCode::FORBIDDEN, detail),
         VerificationError::NotAdded(AddContactError::Exists(contact)) => {
-            let detail = if contact.verified {
-                "the subject has this contact already, and it is verified"
-            } else {
-                "the subject has this contact already, and it waits for its verification: POST its `verification` to ask again"
+            let state = match contact.verified {
+                true => "it is verified",
+                false => "it waits for its verification: POST its `verification` to ask again",
             };
-            conflict(detail.to_owned()).member("contact", contact.id.as_str())
+            let detail = format!("the subject has this contact already, and {state}");
+            Problem::new(StatusCode::CONFLICT, detail).member("contact", contact.id.as_str())
         }
-        VerificationError::NotAdded(full @ AddContactError::Full) => {
-            conflict(format!("{full}: remove one to add another"))
-        }
-        VerificationError::AlreadyVerified => conflict(error.to_string()),
-        VerificationError::OperatorsOwn => {
-            conflict("the operator wrote this contact: only the operator can remove it".to_owned())
-        }
-        VerificationError::Unreadable => conflict(
-            "what is stored for the subject can't be read: the operator has to repair it (`quotabell subject show`)"
-                .to_owned(),
-        ),
-        VerificationError::WrongCode => Problem::new(
-            StatusCode::FORBIDDEN,
-            "the code is not the one that was sent last, has expired, or too many were tried: ask for another",
-        ),
+        VerificationError::NotAdded(AddContactError::Full)
+        | VerificationError::AlreadyVerified
+        | VerificationError::OperatorsOwn
+        | VerificationError::Unreadable => Problem::new(StatusCode::CONFLICT, detail),
         VerificationError::TooManyRequests { retry_after } => {
-            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
-            let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
-            Problem::quota_exceeded("a verification of this address was requested too often: see Retry-After")
-                .header(RETRY_AFTER, seconds)
+            let seconds = u64::try_from(retry_after.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX);
+            Problem::quota_exceeded(format!("{detail}: see Retry-After")).header(RETRY_AFTER, seconds.into())
         }
-        VerificationError::Contended => unavailable("others change the subject's contacts all the time: try again"),
-        VerificationError::Unreachable => unavailable("Redis does not answer: try again"),
-        VerificationError::Redis(error) => redis_problem(error_kind(&error), &error),
-        VerificationError::Outbox(error) => redis_problem(error.error_kind(), &error),
+        VerificationError::Contended => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+        VerificationError::Redis { source, .. } => {
+            tracing::warn!(error = &*source as &(dyn Error + 'static), "contacts: Redis failed");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
     }
-}
-
-fn redis_problem(kind: ErrorKind, error: &(dyn std::error::Error + 'static)) -> Problem {
-    tracing::warn!(error, "contacts: Redis failed");
-    let detail = match kind {
-        ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
-        ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
-        _ => "Redis does not answer: try again",
-    };
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

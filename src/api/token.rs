@@ -10,7 +10,7 @@ use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 
 use super::config::HttpConfig;
-use crate::types::secret::same_digest;
+use crate::types::secret::same_secret;
 
 /// The longest token. A header line of more would be refused by proxies on the way.
 const BYTES_MAX: usize = 1024;
@@ -128,7 +128,7 @@ impl Token {
     }
 
     fn is_in(&self, header: &[u8]) -> bool {
-        bearer(header).is_some_and(|token| same_digest(&digest(token), &self.digest))
+        bearer(header).is_some_and(|token| same_secret(&digest(token), &self.digest))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::ledger::CheckScript;
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::Keys;
-use crate::verification::{VerificationParts, VerificationService};
+use crate::verification::VerificationService;
 use crate::wire::{RedisClient, RedisEndpoint};
 
 /// The parts of one daemon.
@@ -54,13 +54,13 @@ impl<'a> Parts<'a> {
         // Clients connect when they are first used.
         let client = Arc::new(RedisClient::new(endpoint.client()?));
         let new_deliveries = Arc::new(Notify::new());
-        let verification = Arc::new(VerificationService::new(VerificationParts {
+        let verification = Arc::new(VerificationService {
             client: Arc::clone(&client),
             keys: keys.clone(),
             config: config.verification.clone(),
             public_url: config.http.confirm_links_below(),
             new_deliveries: Arc::clone(&new_deliveries),
-        })?);
+        });
         let check_changes = ChangeFeed::default();
         let checks = CheckService::new(
             config.check.clone(),

@@ -20,7 +20,7 @@ pub enum AddContactError {
     #[error("the contact is there already, as {}", .0.id)]
     Exists(Box<Contact>),
     /// The subject has [`CONTACTS_MAX`] contacts.
-    #[error("the subject has {CONTACTS_MAX} contacts")]
+    #[error("the subject has {CONTACTS_MAX} contacts: remove one to add another")]
     Full,
 }
 

@@ -5,9 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize, Serializer};
 use subtle::ConstantTimeEq;
 
-/// Whether two digests of secrets are equal, compared in constant time.
+/// Whether two secrets, or digests of secrets, are equal, compared in constant time.
 #[must_use]
-pub fn same_digest(one: &[u8; 32], other: &[u8; 32]) -> bool {
+pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 

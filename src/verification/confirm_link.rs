@@ -1,53 +1,27 @@
-//! Confirm links: a token in a URL, of which Redis holds only a digest.
-
-use std::time::Duration;
+//! Confirm links: a token in a URL, of which Redis holds only a digest. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use redis::RedisResult;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::code::lifetime_ms;
-use crate::types::{Keys, VerificationRequest};
-use crate::wire::RedisClient;
+use crate::types::Keys;
 
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
 
-/// Creates a link below `public_url` that answers this request.
-pub(super) async fn create(
-    client: &RedisClient,
-    keys: &Keys,
-    public_url: &Url,
-    request: &VerificationRequest,
-    lifetime: Duration,
-) -> RedisResult<String> {
-    let stored = serde_json::to_string(request).expect("strings and numbers are JSON");
-    let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
-    let mut command = redis::cmd("SET");
-    command.arg(key(keys, &token)).arg(stored).arg("PX").arg(lifetime_ms(lifetime));
-    let () = client.query(&command).await?;
-    Ok(url_of(public_url, &token))
+/// Draws a token.
+pub(super) fn draw() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>())
 }
 
 /// The URL of a token. The public URL may have a path, with a slash at its end or not.
-fn url_of(public_url: &Url, token: &str) -> String {
+pub(super) fn url_of(public_url: &Url, token: &str) -> String {
     format!("{}/confirm/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
-/// The request that a token answers; `None` for a token that was deleted, has expired or never existed.
-pub(super) async fn read(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<Option<VerificationRequest>> {
-    let stored: Option<Vec<u8>> = client.query(redis::cmd("GET").arg(key(keys, token))).await?;
-    Ok(stored.and_then(|stored| serde_json::from_slice(&stored).ok()))
-}
-
-/// Deletes a token that was used.
-pub(super) async fn delete(client: &RedisClient, keys: &Keys, token: &str) -> RedisResult<()> {
-    client.query(redis::cmd("UNLINK").arg(key(keys, token))).await
-}
-
-fn key(keys: &Keys, token: &str) -> String {
+/// Where the request stands that a token answers.
+pub(super) fn key(keys: &Keys, token: &str) -> String {
     let digest: String = Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     keys.verify_link(&digest)
 }

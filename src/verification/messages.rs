@@ -3,15 +3,11 @@
 
 use std::error::Error;
 
-use super::code::{self, Code, CodeHolder};
-use super::service::{VerificationParts, consent_to, record};
-use super::{VerificationEvent, VerificationService, confirm_link};
+use super::{VerificationError, VerificationEvent, VerificationService, code, confirm_link};
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
-use crate::contacts::store::{EditContactsError, read_contacts};
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
-use crate::types::VerificationRequest;
-use crate::wire::{ErrorKind, error_kind};
+use crate::types::{VerificationRequest, nonce};
 
 impl ConsentRequests for VerificationService {
     fn contact<'a>(
@@ -19,11 +15,10 @@ impl ConsentRequests for VerificationService {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>> {
         Box::pin(async move {
-            let contacts = match read_contacts(&self.parts().client, &self.parts().keys, &request.subject).await {
+            let contacts = match self.contacts(&request.subject).await {
                 Ok(contacts) => contacts.contacts(),
                 // Until the operator has repaired what is stored, the contact can't be verified, so it is not asked.
-                Err(EditContactsError::NotAnArray(_)) => return Ok(None),
-                Err(EditContactsError::Redis(error)) if error_kind(&error) == ErrorKind::WrongType => return Ok(None),
+                Err(VerificationError::Unreadable) => return Ok(None),
                 Err(error) => return Err(failed("read the contact", error)),
             };
             let asked = contacts.into_iter().find(|stored| stored.consent == request.consent);
@@ -33,25 +28,26 @@ impl ConsentRequests for VerificationService {
 
     fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         Box::pin(async move {
-            let VerificationParts { client, keys, config, public_url, .. } = self.parts();
-            let code = Code::draw();
-            let holder = CodeHolder::new(&request.subject, &request.consent);
-            let issued = code::issue(client, keys, &holder, &code, config.lifetime).await;
-            issued.map_err(|error| failed("store the code", error))?;
-            let link = match public_url {
-                Some(url) => {
-                    let created = confirm_link::create(client, keys, url, request, config.lifetime).await;
-                    Some(created.map_err(|error| failed("store the confirm link", error))?)
-                }
-                None => None,
-            };
-            Ok(CodeAndLink { code: code.reveal().to_owned(), link, lifetime: config.lifetime })
+            let code = code::draw();
+            let holder = code::holder(&request.subject, &request.consent);
+            let stored =
+                self.store(&self.keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code)).await;
+            stored.map_err(|error| failed("store the code", error))?;
+            let mut link = None;
+            if let Some(public_url) = &self.public_url {
+                let token = confirm_link::draw();
+                let request = serde_json::to_string(request).expect("strings and numbers are JSON");
+                let stored = self.store(&confirm_link::key(&self.keys, &token), &request).await;
+                stored.map_err(|error| failed("store the confirm link", error))?;
+                link = Some(confirm_link::url_of(public_url, &token));
+            }
+            Ok(CodeAndLink { code, link, lifetime: self.config.lifetime })
         })
     }
 
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
         Box::pin(async move {
-            let granted = consent_to(&self.parts().client, &self.parts().keys, request).await;
+            let granted = self.consent_to(&request.subject, &request.contact, &request.consent).await;
             granted.map(drop).map_err(|error| failed("store the consent", error))
         })
     }
@@ -62,7 +58,7 @@ impl ConsentRequests for VerificationService {
             // A receiver that took the challenge and did not echo it.
             Settlement::Dead(outcome) if outcome.status.is_some_and(|status| (200..300).contains(&status)) => {
                 VerificationEvent::Sent.count();
-                record(&request.subject, &request.contact, VerificationEvent::Rejected);
+                VerificationEvent::Rejected.record(&request.subject, &request.contact);
             }
             Settlement::Dead(_) | Settlement::Retry(..) => VerificationEvent::Failed.count(),
             Settlement::Throttled(_) => VerificationEvent::Throttled.count(),

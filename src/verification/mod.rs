@@ -2,13 +2,12 @@
 //!
 //! Such a contact is stored with `"verified": false` and gets nothing but a verification: a mail with a code and a confirm link, or a
 //! signed challenge that a webhook's receiver has to echo. It is a delivery of the outbox, which draws code and link for each attempt
-//! ([`messages`]). Owns codes and links, of which Redis holds only digests, and the limits on
-//! requests and guesses. Never learns who is calling: the API checks its token. Read next: [`service`], what can be asked for.
+//! ([`messages`]). Owns codes and links, of which Redis holds only digests, and the limits on requests and guesses. Never learns who is
+//! calling: the API checks its token. Read next: [`service`], what can be asked for.
 
 mod code;
 pub mod config;
 mod confirm_link;
-mod limits;
 mod messages;
 pub mod service;
 
@@ -16,16 +15,7 @@ use crate::types::{ContactId, Subject, meters};
 
 pub use code::CODE_DIGITS;
 pub use config::VerificationConfig;
-pub use service::{ConfirmOutcome, VerificationError, VerificationParts, VerificationService};
-
-/// A contact of a subject.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContactRef {
-    /// The subject.
-    pub subject: Subject,
-    /// The contact.
-    pub contact: ContactId,
-}
+pub use service::{ConfirmOutcome, VerificationError, VerificationService};
 
 /// What happened in the course of a verification, as it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,5 +50,14 @@ impl VerificationEvent {
 
     fn count(self) {
         metrics::counter!(meters::VERIFICATIONS, "outcome" => self.as_str()).increment(1);
+    }
+
+    /// Counts it, and logs it with its contact.
+    fn record(self, subject: &Subject, contact: &ContactId) {
+        self.count();
+        match self {
+            Self::Verified => tracing::info!(%subject, %contact, "contact is verified"),
+            _ => tracing::info!(%subject, %contact, "verification refused"),
+        }
     }
 }

@@ -4,38 +4,33 @@
 //! and what was sent for a contact that has been removed or changed verifies nothing. Read next: [`crate::contacts::edit`], what an
 //! edit may do.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::RedisError;
+use redis::{RedisError, RedisResult};
 use tokio::sync::Notify;
 use url::Url;
 
-use super::code::{self, CodeHolder};
-use super::limits::VerificationLimits;
-use super::{ContactRef, VerificationConfig, VerificationEvent, confirm_link};
+use super::{VerificationConfig, VerificationEvent, code, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDelivery, OutboxError, enqueue};
-use crate::throttle::{ExpiringSetDecision, TooManyMembers};
-use crate::types::{ContactId, Keys, Notification, Subject, VerificationRequest, nonce};
+use crate::throttle::{ExpiringSet, ExpiringSetDecision};
+use crate::types::alert::digest_of;
+use crate::types::{ConsentId, ContactId, Keys, Notification, Subject, VerificationRequest, nonce};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// A caller must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Guesses at one code: one in 200,000 is found so.
+const GUESSES_MAX: u32 = 5;
 
 /// Contacts that a subject's own side adds, and their verification.
 #[derive(Debug)]
 pub struct VerificationService {
-    parts: VerificationParts,
-    limits: VerificationLimits,
-}
-
-/// What the service needs.
-#[derive(Debug)]
-pub struct VerificationParts {
     /// Redis.
     pub client: Arc<RedisClient>,
     /// The partition.
@@ -48,20 +43,19 @@ pub struct VerificationParts {
     pub new_deliveries: Arc<Notify>,
 }
 
-/// Why something was not done. Nothing was changed, unless the variant says otherwise.
+/// Why something was not done, as the caller is told. Nothing was changed, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum VerificationError {
     /// Redis failed. A change may have been written; no message is sent.
-    #[error("redis")]
-    Redis(#[from] RedisError),
-    /// The delivery of the message could not be made.
-    #[error(transparent)]
-    Outbox(#[from] OutboxError),
-    /// Redis does not answer.
-    #[error("redis does not answer")]
-    Unreachable,
+    #[error("{}", what_to_do(*.kind))]
+    Redis {
+        /// How.
+        kind: ErrorKind,
+        /// What it or the connection said.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The address was asked as often as `verification.requests` allows.
-    #[error("asked too often")]
+    #[error("a verification of this address was requested too often")]
     TooManyRequests {
         /// When the next request is allowed.
         retry_after: Duration,
@@ -76,16 +70,16 @@ pub enum VerificationError {
     #[error("the contact is verified already")]
     AlreadyVerified,
     /// The contact was written by the operator.
-    #[error("the contact was written by the operator")]
+    #[error("the operator wrote this contact: only the operator can remove it")]
     OperatorsOwn,
-    /// The code is not the one that was sent last, has expired, or too many were tried.
-    #[error("the code is not valid")]
+    /// The code is not the right one.
+    #[error("the code is not the one that was sent last, has expired, or too many were tried: ask for another")]
     WrongCode,
     /// The subject's contacts can't be read, so they are not changed.
-    #[error("the subject's contacts can't be read")]
+    #[error("what is stored for the subject can't be read: the operator has to repair it (`quotabell subject show`)")]
     Unreadable,
     /// Others change the subject's contacts all the time.
-    #[error("others change the subject's contacts all the time")]
+    #[error("others change the subject's contacts all the time: try again")]
     Contended,
 }
 
@@ -101,28 +95,13 @@ pub enum ConfirmOutcome {
 }
 
 impl VerificationService {
-    /// Creates the service. Connects nowhere.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManyMembers`] for more requests than can be counted.
-    pub fn new(parts: VerificationParts) -> Result<Self, TooManyMembers> {
-        let limits = VerificationLimits::new(&parts.keys, &parts.config)?;
-        Ok(Self { parts, limits })
-    }
-
-    pub(super) const fn parts(&self) -> &VerificationParts {
-        &self.parts
-    }
-
     /// The contacts of a subject that can be read.
     ///
     /// # Errors
     ///
     /// [`VerificationError`]
     pub async fn list(&self, subject: &Subject) -> Result<Vec<StoredContact>, VerificationError> {
-        within_timeout(async { Ok(read_contacts(&self.parts.client, &self.parts.keys, subject).await?.contacts()) })
-            .await
+        within_timeout(async { Ok(self.contacts(subject).await?.contacts()) }).await
     }
 
     /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored under.
@@ -131,14 +110,12 @@ impl VerificationService {
     ///
     /// [`VerificationError`]. When Redis fails, the contact may be there, and nobody has been asked.
     pub async fn add(&self, subject: Subject, contact: &Contact) -> Result<ContactId, VerificationError> {
-        let VerificationParts { client, keys, .. } = &self.parts;
         within_timeout(async {
             let nonce = nonce();
             // Judged before the request is counted, and again with what is stored then.
-            read_contacts(client, keys, &subject).await?.add(contact, &nonce)?;
+            self.contacts(&subject).await?.add(contact, &nonce)?;
             self.count_request(contact).await?;
-            let add = |array: &mut ContactArray| Ok::<_, VerificationError>(array.add(contact, &nonce)?);
-            let added = edit_contacts(client, keys, &subject, add).await?;
+            let added = self.edit(&subject, |array| Ok(array.add(contact, &nonce)?)).await?;
             self.enqueue(subject, &added).await?;
             Ok(added.contact.id)
         })
@@ -151,14 +128,13 @@ impl VerificationService {
     /// # Errors
     ///
     /// [`VerificationError`]. When Redis fails, the contact may be gone.
-    pub async fn remove(&self, contact: &ContactRef) -> Result<(), VerificationError> {
-        let remove = |array: &mut ContactArray| match array.remove(&contact.contact, ContactOrigin::Subject) {
+    pub async fn remove(&self, subject: &Subject, contact: &ContactId) -> Result<(), VerificationError> {
+        let remove = |array: &mut ContactArray| match array.remove(contact, ContactOrigin::Subject) {
             RemoveOutcome::Removed(_) => Ok(()),
             RemoveOutcome::OperatorsOwn => Err(VerificationError::OperatorsOwn),
             RemoveOutcome::NotFound => Err(VerificationError::NotFound),
         };
-        within_timeout(edit_contacts(&self.parts.client, &self.parts.keys, &contact.subject, remove)).await?;
-        let ContactRef { subject, contact } = contact;
+        within_timeout(self.edit(subject, remove)).await?;
         tracing::info!(%subject, %contact, "contact is removed");
         Ok(())
     }
@@ -168,11 +144,11 @@ impl VerificationService {
     /// # Errors
     ///
     /// [`VerificationError`]
-    pub async fn request(&self, contact: ContactRef) -> Result<(), VerificationError> {
+    pub async fn request(&self, subject: Subject, contact: &ContactId) -> Result<(), VerificationError> {
         within_timeout(async {
-            let unverified = self.unverified(&contact).await?;
+            let unverified = self.unverified(&subject, contact).await?;
             self.count_request(&unverified.contact).await?;
-            self.enqueue(contact.subject, &unverified).await
+            self.enqueue(subject, &unverified).await
         })
         .await
     }
@@ -182,38 +158,23 @@ impl VerificationService {
     /// # Errors
     ///
     /// [`VerificationError`]. While the contacts can't be read or written, the code stays valid.
-    pub async fn verify(&self, contact: &ContactRef, guess: &str) -> Result<(), VerificationError> {
-        let verified = within_timeout(self.verify_by_code(contact, guess)).await;
-        let event = match &verified {
-            Ok(()) => VerificationEvent::Verified,
-            Err(VerificationError::WrongCode) => VerificationEvent::Rejected,
-            Err(_) => return verified,
-        };
-        record(&contact.subject, &contact.contact, event);
-        verified
-    }
-
-    async fn verify_by_code(&self, contact: &ContactRef, guess: &str) -> Result<(), VerificationError> {
-        let VerificationParts { client, keys, .. } = &self.parts;
-        let unverified = self.unverified(contact).await?;
-        let holder = CodeHolder::new(&contact.subject, &unverified.consent);
-        let code = code::read(client, keys, &holder).await?.ok_or(VerificationError::WrongCode)?;
-        let guesses = self.limits.count_guess(client, &code.nonce).await?;
-        if !matches!(guesses, ExpiringSetDecision::Added { .. }) || !code.matches(&holder, guess) {
-            return Err(VerificationError::WrongCode);
-        }
-        let consent = &unverified.consent;
-        let outcome =
-            edit_contacts(client, keys, &contact.subject, |array| Ok::<_, EditContactsError>(array.verify(consent)));
-        match outcome.await? {
-            VerifyOutcome::Verified => {}
-            VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
-            VerifyOutcome::Outdated => return Err(VerificationError::WrongCode),
-        }
-        if let Err(error) = code::delete(client, keys, &holder).await {
-            tracing::debug!(%error, "a code that was used stays until it expires");
-        }
-        Ok(())
+    pub async fn verify(&self, subject: &Subject, contact: &ContactId, guess: &str) -> Result<(), VerificationError> {
+        within_timeout(async {
+            let StoredContact { consent, .. } = self.unverified(subject, contact).await?;
+            let holder = code::holder(subject, &consent);
+            let key = self.keys.verify_code(&holder);
+            if !self.is_right(&key, &holder, guess).await? {
+                VerificationEvent::Rejected.record(subject, contact);
+                return Err(VerificationError::WrongCode);
+            }
+            match self.consent_to(subject, contact, &consent).await? {
+                VerifyOutcome::Verified => self.delete_used(&key).await,
+                VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
+                VerifyOutcome::Outdated => return Err(VerificationError::WrongCode),
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Verifies the contact of a confirm link.
@@ -222,37 +183,62 @@ impl VerificationService {
     ///
     /// [`VerificationError`]. The link stays valid.
     pub async fn confirm(&self, token: &str) -> Result<ConfirmOutcome, VerificationError> {
-        let VerificationParts { client, keys, .. } = &self.parts;
         within_timeout(async {
-            let Some(request) = confirm_link::read(client, keys, token).await? else {
+            let key = confirm_link::key(&self.keys, token);
+            let request = self.read(&key).await?.and_then(|stored| serde_json::from_str(&stored).ok());
+            let Some(VerificationRequest { subject, contact, consent, .. }) = request else {
                 VerificationEvent::Rejected.count();
                 return Ok(ConfirmOutcome::Invalid);
             };
-            let outcome = consent_to(client, keys, &request).await?;
-            if let Err(error) = confirm_link::delete(client, keys, token).await {
-                tracing::debug!(%error, "a confirm link that was used stays until it expires");
-            }
+            let outcome = self.consent_to(&subject, &contact, &consent).await?;
+            self.delete_used(&key).await;
             Ok(match outcome {
-                VerifyOutcome::Verified => ConfirmOutcome::Verified(request.subject),
-                VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(request.subject),
+                VerifyOutcome::Verified => ConfirmOutcome::Verified(subject),
+                VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(subject),
                 VerifyOutcome::Outdated => ConfirmOutcome::Invalid,
             })
         })
         .await
     }
 
-    async fn unverified(&self, contact: &ContactRef) -> Result<StoredContact, VerificationError> {
-        let contacts = read_contacts(&self.parts.client, &self.parts.keys, &contact.subject).await?;
-        let stored = contacts.find(&contact.contact).ok_or(VerificationError::NotFound)?;
+    /// Stores the consent that was asked for, and counts and logs what became of it. Repeatable.
+    pub(super) async fn consent_to(
+        &self,
+        subject: &Subject,
+        contact: &ContactId,
+        consent: &ConsentId,
+    ) -> Result<VerifyOutcome, VerificationError> {
+        let outcome = self.edit(subject, |array| Ok(array.verify(consent))).await?;
+        match outcome {
+            VerifyOutcome::Verified => VerificationEvent::Verified.record(subject, contact),
+            VerifyOutcome::AlreadyVerified => {}
+            VerifyOutcome::Outdated => VerificationEvent::Rejected.record(subject, contact),
+        }
+        Ok(outcome)
+    }
+
+    pub(super) async fn contacts(&self, subject: &Subject) -> Result<ContactArray, VerificationError> {
+        Ok(read_contacts(&self.client, &self.keys, subject).await?)
+    }
+
+    async fn edit<T>(
+        &self,
+        subject: &Subject,
+        edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,
+    ) -> Result<T, VerificationError> {
+        edit_contacts(&self.client, &self.keys, subject, edit).await
+    }
+
+    async fn unverified(&self, subject: &Subject, contact: &ContactId) -> Result<StoredContact, VerificationError> {
+        let stored = self.contacts(subject).await?.find(contact).ok_or(VerificationError::NotFound)?;
         if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }
     }
 
     /// Makes the delivery that asks the contact's address.
     async fn enqueue(&self, subject: Subject, unverified: &StoredContact) -> Result<(), VerificationError> {
-        let VerificationParts { client, keys, config, new_deliveries, .. } = &self.parts;
         let StoredContact { contact, consent, .. } = unverified;
-        let requested_at_ms = client.server_time().await?;
-        let lifetime_ms = i64::try_from(config.lifetime.as_millis()).unwrap_or(i64::MAX);
+        let requested_at_ms = self.client.server_time().await?;
+        let lifetime_ms = i64::try_from(self.config.lifetime.as_millis()).unwrap_or(i64::MAX);
         let notification = Notification::Verification(VerificationRequest {
             id: format!("verification_{}", nonce()),
             subject,
@@ -262,13 +248,17 @@ impl VerificationService {
             expires_at_ms: requested_at_ms.plus(lifetime_ms),
         });
         let delivery = NewDelivery { notification: &notification, channel: contact.channel(), contact: &contact.id };
-        enqueue(client, keys, delivery).await?;
-        new_deliveries.notify_one();
+        enqueue(&self.client, &self.keys, delivery).await?;
+        self.new_deliveries.notify_one();
         Ok(())
     }
 
+    /// Counts a request for a message to this contact's address, whichever subject asks.
     async fn count_request(&self, contact: &Contact) -> Result<(), VerificationError> {
-        match self.limits.count_request(&self.parts.client, contact).await? {
+        let address = digest_of(&[contact.channel().as_str(), &contact.counted_address()]);
+        let rate = self.config.requests;
+        let requests_max = u32::try_from(rate.limit().get()).unwrap_or(u32::MAX);
+        match self.count(requests_max, &self.keys.verify_requests(&address), rate.window()).await? {
             ExpiringSetDecision::Added { .. } => Ok(()),
             ExpiringSetDecision::Full { retry_after } => {
                 VerificationEvent::Throttled.count();
@@ -276,38 +266,66 @@ impl VerificationService {
             }
         }
     }
-}
 
-/// Stores the consent that a request asked for, and counts and logs what became of it. Repeatable.
-pub(super) async fn consent_to(
-    client: &RedisClient,
-    keys: &Keys,
-    request: &VerificationRequest,
-) -> Result<VerifyOutcome, EditContactsError> {
-    let outcome = edit_contacts(client, keys, &request.subject, |array| {
-        Ok::<_, EditContactsError>(array.verify(&request.consent))
-    });
-    let outcome = outcome.await?;
-    match outcome {
-        VerifyOutcome::Verified => record(&request.subject, &request.contact, VerificationEvent::Verified),
-        VerifyOutcome::AlreadyVerified => {}
-        VerifyOutcome::Outdated => record(&request.subject, &request.contact, VerificationEvent::Rejected),
+    /// Counts a guess at the holder's code, if one is alive and may be guessed, and says whether it is right.
+    async fn is_right(&self, key: &str, holder: &str, guess: &str) -> RedisResult<bool> {
+        let Some(stored) = self.read(key).await? else { return Ok(false) };
+        let Some(nonce) = code::nonce_of(&stored) else { return Ok(false) };
+        let guesses = self.count(GUESSES_MAX, &self.keys.verify_guesses(nonce), self.config.lifetime).await?;
+        Ok(matches!(guesses, ExpiringSetDecision::Added { .. }) && code::matches(&stored, holder, guess))
     }
-    Ok(outcome)
+
+    async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
+        let set = ExpiringSet::new(most).expect("the configuration allows no more than can be counted");
+        set.add(&self.client, key, &nonce(), window).await
+    }
+
+    /// Stores what a message shows, or a digest of it, as long as the message is good. Replaces what is there.
+    pub(super) async fn store(&self, key: &str, value: &str) -> RedisResult<()> {
+        // PX takes at least 1.
+        let lifetime_ms = u64::try_from(self.config.lifetime.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
+    }
+
+    async fn read(&self, key: &str) -> RedisResult<Option<String>> {
+        self.client.query(redis::cmd("GET").arg(key)).await
+    }
+
+    async fn delete_used(&self, key: &str) {
+        if let Err(error) = self.client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
+            tracing::debug!(%error, "a code or confirm link that was used stays until it expires");
+        }
+    }
 }
 
-pub(super) fn record(subject: &Subject, contact: &ContactId, event: VerificationEvent) {
-    event.count();
-    match event {
-        VerificationEvent::Verified => tracing::info!(%subject, %contact, "contact is verified"),
-        _ => tracing::info!(%subject, %contact, "verification refused"),
+/// What a caller can do about a failure of Redis.
+const fn what_to_do(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
+        ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
+        _ => "Redis does not answer: try again",
+    }
+}
+
+impl From<RedisError> for VerificationError {
+    fn from(error: RedisError) -> Self {
+        match error_kind(&error) {
+            ErrorKind::WrongType => Self::Unreadable,
+            kind => Self::Redis { kind, source: error.into() },
+        }
+    }
+}
+
+impl From<OutboxError> for VerificationError {
+    fn from(error: OutboxError) -> Self {
+        Self::Redis { kind: error.error_kind(), source: error.into() }
     }
 }
 
 impl From<EditContactsError> for VerificationError {
     fn from(error: EditContactsError) -> Self {
         match error {
-            EditContactsError::Redis(error) => Self::Redis(error),
+            EditContactsError::Redis(error) => error.into(),
             EditContactsError::NotAnArray(_) => Self::Unreadable,
             EditContactsError::Contended => Self::Contended,
         }
@@ -315,11 +333,9 @@ impl From<EditContactsError> for VerificationError {
 }
 
 async fn within_timeout<T>(call: impl Future<Output = Result<T, VerificationError>>) -> Result<T, VerificationError> {
-    match tokio::time::timeout(TIMEOUT, call).await {
-        Ok(Err(VerificationError::Redis(error))) if error_kind(&error) == ErrorKind::WrongType => {
-            Err(VerificationError::Unreadable)
-        }
-        Ok(answered) => answered,
-        Err(_) => Err(VerificationError::Unreachable),
-    }
+    let unreachable = |elapsed: tokio::time::error::Elapsed| VerificationError::Redis {
+        kind: ErrorKind::Unreachable,
+        source: elapsed.into(),
+    };
+    tokio::time::timeout(TIMEOUT, call).await.map_err(unreachable)?
 }

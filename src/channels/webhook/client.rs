@@ -13,7 +13,6 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
-use subtle::ConstantTimeEq;
 use tokio::time::timeout_at;
 
 use super::blocked_networks::{Blocked, CallRules, PlainHttp, PrivateNetworks};
@@ -24,6 +23,7 @@ use super::secret::SigningSecrets;
 use crate::channels::authorities;
 use crate::channels::connection_error::{self, ConnectionError};
 use crate::types::outcome::printable_reply;
+use crate::types::secret::same_secret;
 use crate::types::{Class, Outcome, Secret};
 
 /// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish writing before
@@ -160,7 +160,9 @@ impl WebhookClient {
             Ok(Answer { status, body, .. }) => {
                 let status = Some(status.as_u16());
                 match serde_json::from_slice::<Echo>(&body) {
-                    Ok(echo) if same(&echo.challenge, challenge) => Outcome { status, ..Outcome::delivered() },
+                    Ok(echo) if same_secret(echo.challenge.as_bytes(), challenge.as_bytes()) => {
+                        Outcome { status, ..Outcome::delivered() }
+                    }
                     _ => Outcome {
                         status,
                         reply: printable_reply(&body),
@@ -197,10 +199,6 @@ impl WebhookClient {
 fn peer(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
-}
-
-fn same(one: &str, other: &str) -> bool {
-    one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
 /// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond retrying.
