@@ -11,12 +11,14 @@ use metrics::counter;
 use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
 
-use super::contact_cap::ContactCap;
+use super::channel::CapKind;
+use super::channel::NotificationChannel;
+use super::registry::definition;
 use super::retry_spacing::{RefusedByCap, RetrySpacing, jitter_max};
 use super::set::Channels;
 use crate::contacts::Contact;
-use crate::throttle::{Admission, RateDecision};
-use crate::types::{Channel, Keys, LogLimiter, duration, meters};
+use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
+use crate::types::{Channel, Keys, LogLimiter, Rate, Units, duration, meters};
 use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -60,46 +62,72 @@ impl Caps {
     /// whatever becomes of it. Not repeatable: a second call counts another.
     pub async fn take(&self, channels: &Channels, contact: &Contact) -> CapDecision {
         let channel = contact.channel();
-        let cap = channels.get(channel).and_then(|channel| channel.cap(contact, &self.keys));
-        let Some(cap) = cap else { return CapDecision::Allowed };
-        let asked = cap.limiter.take(&self.client, &cap.key).await;
-        self.decide(channel, &cap, asked)
+        let rate = channels.get(channel).and_then(NotificationChannel::cap);
+        let Some((rate, definition)) = rate.zip(definition(channel)) else { return CapDecision::Allowed };
+        let destination = match definition.cap {
+            CapKind::Fixed => None,
+            CapKind::SlidingByDestination(of_address) => match of_address(contact.address()) {
+                Some(destination) => Some(destination),
+                // An attempt says what is wrong with such an address.
+                None => return CapDecision::Allowed,
+            },
+        };
+        let key = self.keys.cap(channel, destination.as_deref());
+        let shown_as = self.keys.cap(channel, destination.as_ref().map(|_| "*"));
+        let asked = match destination {
+            None => FixedWindow::new(rate).take(&self.client, &key, Units::ONE).await,
+            Some(_) => {
+                let limiter = SlidingWindow::new(rate).expect("the settings allow no more than can be counted");
+                limiter.take(&self.client, &key, Units::ONE).await
+            }
+        };
+        self.decide(&Cap { channel, rate, key: &key, shown_as: &shown_as }, asked)
     }
 
-    fn decide(&self, channel: Channel, cap: &ContactCap, asked: RedisResult<RateDecision>) -> CapDecision {
+    fn decide(&self, cap: &Cap<'_>, asked: RedisResult<RateDecision>) -> CapDecision {
         let now = Instant::now();
         let admission = match asked {
             Ok(decision) => decision.admission,
             Err(error) => {
-                self.log_error(channel, cap, &error, now);
+                self.log_error(cap, &error, now);
                 return CapDecision::Unknown { retry_after: BackoffPolicy::RECONNECT.max_interval };
             }
         };
         let Admission::Rejected { retry_after } = admission else { return CapDecision::Allowed };
         // One unit is never more than the limit, so the limiter always knows when.
-        let refused = RefusedByCap { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
+        let refused = RefusedByCap { key: cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
-        if self.log_limiter.admit(LogSubject::Exhausted(channel), now.into_std()).is_some() {
-            tracing::info!(channel = channel.as_str(), cap = %cap.rate, "a cap has no room: deliveries wait");
+        if self.log_limiter.admit(LogSubject::Exhausted(cap.channel), now.into_std()).is_some() {
+            tracing::info!(channel = cap.channel.as_str(), cap = %cap.rate, "a cap has no room: deliveries wait");
         }
         let jitter = jitter_max(cap.rate).mul_f64(rand::random());
         CapDecision::Exhausted { retry_after: duration::whole_ms(wait + jitter) }
     }
 
     /// Never the key itself, which may hold the destination: the deliveries that wait lead to their contact.
-    fn log_error(&self, channel: Channel, cap: &ContactCap, error: &RedisError, now: Instant) {
+    fn log_error(&self, cap: &Cap<'_>, error: &RedisError, now: Instant) {
         counter!(meters::REDIS_ERRORS, "operation" => "throttle").increment(1);
         let kind = error_kind(error);
-        if self.log_limiter.admit(LogSubject::Error(channel, kind), now.into_std()).is_none() {
+        if self.log_limiter.admit(LogSubject::Error(cap.channel, kind), now.into_std()).is_none() {
             return;
         }
-        let (channel, error_kind) = (channel.as_str(), kind.as_str());
+        let (channel, error_kind) = (cap.channel.as_str(), kind.as_str());
         if kind == ErrorKind::WrongType {
             tracing::error!(channel, keys = cap.shown_as, %error, "the key of a cap holds something else: its deliveries wait until it is mended");
         } else {
             tracing::error!(channel, error_kind, %error, "redis does not answer whether a cap has room: nothing is sent under it; trying again");
         }
     }
+}
+
+/// The cap that holds for messages to one contact.
+struct Cap<'a> {
+    channel: Channel,
+    rate: Rate,
+    /// Where they are counted.
+    key: &'a str,
+    /// The key as a log may show it: without the destination.
+    shown_as: &'a str,
 }
 
 /// What is logged, at most once for each channel and kind of error.

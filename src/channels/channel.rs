@@ -5,12 +5,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use super::contact_cap::ContactCap;
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
 use crate::contacts::Contact;
 use crate::types::duration::HumanDuration;
-use crate::types::{Alert, Channel, DeliveryId, Keys, Outcome, Secret, Subject, UnixMs};
+use crate::types::{Alert, Channel, Class, DeliveryId, Outcome, Rate, Secret, Subject, UnixMs};
 
 /// The sections of the configuration that belong to channels. Each channel picks its own by its type.
 #[derive(Debug, Clone)]
@@ -50,8 +49,8 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
     /// A question that is answered by the receiver itself ([`ConsentMethod::Challenge`]) is delivered only when the answer was right.
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome>;
 
-    /// The cap that holds for messages to this contact; `None` where nothing is capped.
-    fn cap(&self, contact: &Contact, keys: &Keys) -> Option<ContactCap>;
+    /// How many messages may leave, counted as [`ChannelDefinition::cap`] says; `None` where nothing is capped.
+    fn cap(&self) -> Option<Rate>;
 
     /// What an operator should know about settings that are allowed but unwise.
     fn warnings(&self) -> &[String];
@@ -168,12 +167,12 @@ pub struct FileSetting {
 }
 
 /// How messages are counted against a cap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum CapKind {
     /// All together, from the first message of a window to its end.
     Fixed,
-    /// Those to each destination, in any window.
-    SlidingByDestination,
+    /// Those to each destination, in any window. The destination follows from the address; without one there is no cap.
+    SlidingByDestination(fn(&str) -> Option<String>),
 }
 
 /// A setting whose value breaks a rule.
@@ -193,6 +192,11 @@ pub(super) fn check_timeout(timeout: Duration, max: Duration) -> Result<(), Inva
         _ => return Ok(()),
     };
     Err(InvalidSetting { key: "timeout", problem })
+}
+
+/// How an attempt ended whose deadline came first.
+pub(super) fn deadline_passed(timeout: Duration) -> Outcome {
+    Outcome::failed(Class::Transient, format!("deadline of {} passed", humantime::format_duration(timeout)))
 }
 
 /// One text that `preview` can print.
@@ -244,10 +248,8 @@ pub struct Message<'a> {
 /// What a message says.
 #[derive(Debug, Clone, Copy)]
 pub enum Content<'a> {
-    /// A threshold was reached.
-    Alert(&'a Alert),
-    /// The same about an alert that does not exist: an operator tries a contact out.
-    Test(&'a Alert),
+    /// An alert, and why it is told.
+    Alert(&'a Alert, AlertPurpose),
     /// A question whether alerts are wanted.
     Verification(Question<'a>),
 }
@@ -257,7 +259,7 @@ pub enum Content<'a> {
 pub enum AlertPurpose {
     /// A threshold was reached.
     Alert,
-    /// An operator tries a contact out.
+    /// An operator tries a contact out: the alert does not exist.
     Test,
 }
 
@@ -266,7 +268,7 @@ impl Content<'_> {
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
-            Self::Alert(alert) | Self::Test(alert) => alert.id.as_str(),
+            Self::Alert(alert, _) => alert.id.as_str(),
             Self::Verification(question) => question.id,
         }
     }

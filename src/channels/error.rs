@@ -1,39 +1,38 @@
 //! Why a channel can't be set up.
 
 use std::error::Error;
-use std::fmt;
+use std::fmt::Display;
 
-/// A channel refuses its settings. Retrying does not mend it. The texts are those of the channel's own error.
-#[derive(Debug)]
+/// A channel refuses its settings. Retrying does not mend it. Shows no password.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
 pub struct ChannelError {
     /// The setting that is wrong, as `email.templates`; `None` where the machine is at fault.
     pub setting: Option<&'static str>,
-    /// What to do about it, where the error does not say it.
+    /// What to do about it, where the problem does not say it.
     pub hint: Option<&'static str>,
-    error: Box<dyn Error + Send + Sync>,
+    problem: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl ChannelError {
-    /// An error about this setting.
-    pub(super) fn new(setting: Option<&'static str>, error: impl Error + Send + Sync + 'static) -> Self {
-        Self { setting, hint: None, error: Box::new(error) }
+    /// This setting is wrong.
+    pub(super) fn of_setting(setting: &'static str, problem: impl Display) -> Self {
+        Self { setting: Some(setting), hint: None, problem: format!("{setting}: {problem}"), source: None }
+    }
+
+    /// Something does not work that no setting is about.
+    pub(super) fn of_machine(problem: &str, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { setting: None, hint: None, problem: problem.to_owned(), source: Some(Box::new(source)) }
     }
 
     /// The same with what to do about it.
-    pub(super) fn with_hint(self, hint: Option<&'static str>) -> Self {
-        Self { hint, ..self }
+    pub(super) fn with_hint(self, hint: &'static str) -> Self {
+        Self { hint: Some(hint), ..self }
     }
-}
 
-impl fmt::Display for ChannelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl Error for ChannelError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The display is the inner error's own, so the chain goes on below it.
-        self.error.source()
+    /// The same with its cause.
+    pub(super) fn caused_by(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Box::new(source)), ..self }
     }
 }

@@ -9,7 +9,6 @@ mod authorities;
 pub mod caps;
 pub mod channel;
 mod connection_error;
-mod contact_cap;
 pub mod email;
 mod error;
 pub mod invalid_contact;
@@ -19,14 +18,12 @@ pub mod sample;
 mod set;
 pub mod webhook;
 
-pub use authorities::CaFileError;
 pub use caps::{CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     Content, FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
     SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
-pub use contact_cap::{CapLimiter, ContactCap};
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;
 pub use registry::{REGISTRY, check_contact, consent_method, definition};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::channel::{ChannelSettings, Content, Message, NotificationChannel, PreviewPart, ServerProbe};
+use super::channel::{AlertPurpose, ChannelSettings, Content, Message, NotificationChannel, PreviewPart, ServerProbe};
 use super::error::ChannelError;
 use super::registry::REGISTRY;
 use super::sample::Sample;
@@ -70,7 +70,7 @@ impl Channels {
         let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
         let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
         let delivery = &DeliveryId::of(&alert.id, &contact.id);
-        self.send(Message { delivery, contact, content: Content::Test(&alert), now }).await
+        self.send(Message { delivery, contact, content: Content::Alert(&alert, AlertPurpose::Test), now }).await
     }
 
     /// What an operator should know about settings that are allowed but unwise.

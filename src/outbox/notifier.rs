@@ -13,7 +13,7 @@ use super::consent::{ConsentRequestError, ConsentRequests};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
-    CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, consent_method,
+    AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, consent_method,
 };
 use crate::contacts::Contact;
 use crate::types::{Channel, Class, DeliveryId, Notification, Outcome, UnixMs, VerificationRequest, nonce};
@@ -83,9 +83,10 @@ impl ChannelNotifier {
     async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
         let AttemptRequest { delivery, contact, now, .. } = *request;
         match request.notification {
-            Notification::Alert(alert) => {
-                Ok(self.channels.send(Message { delivery, contact, content: Content::Alert(alert), now }).await)
-            }
+            Notification::Alert(alert) => Ok(self
+                .channels
+                .send(Message { delivery, contact, content: Content::Alert(alert, AlertPurpose::Alert), now })
+                .await),
             Notification::Verification(asked) => self.ask(request, asked).await,
         }
     }

@@ -34,7 +34,7 @@ fn now_s() -> i64 {
 async fn send_signed(config: &WebhookConfig, url: &str, secret: &str) -> Outcome {
     let secret = Secret::new(secret.to_owned());
     let body = r#"{"type":"quota.threshold_reached","data":{"subject":"ålice"}}"#;
-    let request = WebhookRequest { id: "alert_0123", now_s: now_s(), url, secret: &secret, body };
+    let request = WebhookRequest { id: "alert_0123", now_s: now_s(), url, secret: &secret, body, challenge: None };
     WebhookClient::new(config).expect("a client").send(request).await
 }
 

@@ -10,7 +10,6 @@ use lettre::message::{Mailbox, MultiPart, SinglePart};
 use lettre::{Address, Message};
 
 use super::address::with_ascii_domain;
-use super::error::EmailError;
 
 /// One mail to send.
 #[derive(Debug, Clone, Copy)]
@@ -38,17 +37,10 @@ pub(super) struct Author {
 }
 
 impl Author {
-    /// Reads `email.from`: `local@domain` or `Name <local@domain>`.
-    ///
-    /// # Errors
-    ///
-    /// [`EmailError::From`].
-    pub(super) fn parse(from: &str) -> Result<Self, EmailError> {
-        let parsed = parse_mailbox(&one_line(from)).and_then(|mailbox| {
-            let email = with_ascii_domain(&mailbox.email)?;
-            Some(Mailbox::new(mailbox.name, email))
-        });
-        parsed.map(|mailbox| Self { mailbox }).ok_or_else(|| EmailError::From(from.to_owned()))
+    /// Reads `email.from`: `local@domain` or `Name <local@domain>`. `None` where it is neither.
+    pub(super) fn parse(from: &str) -> Option<Self> {
+        let Mailbox { name, email } = parse_mailbox(&one_line(from))?;
+        Some(Self { mailbox: Mailbox::new(name, with_ascii_domain(&email)?) })
     }
 
     /// The address of the envelope.
@@ -140,33 +132,6 @@ mod tests {
         let recipient = address::read(mail.to).expect("an address");
         let bytes = Author::parse(from).expect("a mailbox").write(&recipient, mail).expect("a mail");
         String::from_utf8(bytes).expect("UTF-8")
-    }
-
-    /// Mail software shows one mail for one Message-ID; answers by robots must not come back to us.
-    #[test]
-    fn the_headers_are_those_of_an_automatic_mail() {
-        let text = written("quotabell <alerts@example.com>", &mail("hello", "text"));
-        for header in [
-            "From: quotabell <alerts@example.com>\r\n",
-            "To: bob@example.com\r\n",
-            "Subject: hello\r\n",
-            "Date: Sat, 21 Nov 2026 08:33:20 +0000\r\n",
-            "Message-ID: <delivery_1@example.com>\r\n",
-            "Auto-Submitted: auto-generated\r\n",
-            "X-Quotabell-Alert: alert_1\r\n",
-            "Content-Type: multipart/alternative;",
-        ] {
-            assert!(text.contains(header), "{header} in {text}");
-        }
-    }
-
-    /// A line break in a name made lettre panic; in a subject line it would forge a header.
-    #[test]
-    fn line_breaks_in_names_and_subject_lines_forge_no_header() {
-        let evil = "hello\r\nBcc: eve@example.com\0\n\n<html>";
-        let text = written("quota\r\nBcc: eve <alerts@example.com>", &mail(evil, "text"));
-        let (head, _) = text.split_once("\r\n\r\n").expect("a body");
-        assert!(!head.lines().any(|line| line.to_ascii_lowercase().starts_with("bcc")), "{head}");
     }
 
     /// A long line is refused by servers, a bare LF by some.

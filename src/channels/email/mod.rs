@@ -6,19 +6,16 @@
 use std::time::Duration;
 
 use super::channel::{
-    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
-    FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
-    SettingText, SharedServer, check_timeout,
+    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
+    Content, FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
+    ServerProbe, SettingText, SharedServer, check_timeout,
 };
-use super::contact_cap::{CapLimiter, ContactCap};
 use super::error::ChannelError;
 use crate::contacts::Contact;
-use crate::throttle::FixedWindow;
-use crate::types::{Alert, Channel, Class, Keys, Outcome, Rate};
+use crate::types::{Alert, Channel, Class, Outcome, Rate};
 
 pub mod address;
 pub mod config;
-mod error;
 pub mod mailer;
 mod message;
 mod smtp;
@@ -26,11 +23,10 @@ mod smtp_url;
 pub mod templates;
 
 pub use config::EmailConfig;
-pub use error::EmailError;
 pub use mailer::Mailer;
 pub use message::Mail;
-pub use smtp_url::SmtpUrlError;
 
+use message::Author;
 use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
 /// The longest deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
@@ -105,39 +101,48 @@ struct EmailChannel {
     /// Used where the operator's fail on an alert that no sample resembled: a plain mail beats none.
     embedded: Templates,
     timeout: Duration,
-    per_minute: Option<(Rate, FixedWindow)>,
+    per_minute: Option<Rate>,
+    /// Where the mail server is, and the file that names it, if one does.
+    location: String,
 }
 
 impl EmailChannel {
-    fn new(config: &EmailConfig) -> Result<Self, EmailError> {
-        let per_minute = config.per_minute.map(|units| {
-            let rate = Rate::new(units, MINUTE).expect("a minute is a legal window");
-            (rate, FixedWindow::new(rate))
-        });
+    fn new(config: &EmailConfig) -> Result<Self, ChannelError> {
+        let mailer = Mailer::new(config)?;
+        let file = config.smtp_url_file.as_ref().map(|path| format!(", named in {}", path.display()));
         Ok(Self {
-            mailer: Mailer::new(config)?,
             templates: Templates::load(config.templates.as_deref())?,
             embedded: Templates::embedded(),
             timeout: config.timeout,
-            per_minute,
+            per_minute: config.per_minute.map(|units| Rate::new(units, MINUTE).expect("a minute is a legal window")),
+            location: format!("{}{}", mailer.location(), file.unwrap_or_default()),
+            mailer,
         })
     }
 
-    /// Renders with the operator's templates, or with ours where those fail.
-    fn render(&self, content: Content<'_>) -> Result<Rendered, &'static str> {
-        let with = |templates: &Templates| match content {
-            Content::Alert(alert) => templates.render(alert, AlertPurpose::Alert),
-            Content::Test(alert) => templates.render(alert, AlertPurpose::Test),
-            Content::Verification(question) => templates.render_verification(variables(question)),
-        };
-        if let Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) = content {
-            return Err("a mail asks for a code, not for a challenge");
-        }
-        Ok(with(&self.templates).unwrap_or_else(|error| {
+    /// Renders with the operator's templates, or with ours where those fail. `None` for what no mail can ask.
+    fn render(&self, content: Content<'_>) -> Option<Rendered> {
+        let rendered = render_with(&self.templates, content)?;
+        Some(rendered.unwrap_or_else(|error| {
             let id = content.id();
             tracing::error!(notification = id, error = %error, "template failed, the embedded one is used instead");
-            with(&self.embedded).expect("the embedded templates render every notification")
+            let embedded = render_with(&self.embedded, content).and_then(Result::ok);
+            embedded.expect("the embedded templates render every notification")
         }))
+    }
+}
+
+/// A mail asks for a code, and for no challenge.
+fn render_with(templates: &Templates, content: Content<'_>) -> Option<Result<Rendered, ChannelError>> {
+    match content {
+        Content::Alert(alert, purpose) => Some(templates.render(alert, purpose)),
+        Content::Verification(Question { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
+            let CodeAndLink { code, link, lifetime } = secrets;
+            let minutes = (lifetime.as_secs() / 60).max(1);
+            let variables = VerifyVariables { subject: subject.as_str(), code, link: link.as_deref(), minutes };
+            Some(templates.render_verification(variables))
+        }
+        Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) => None,
     }
 }
 
@@ -149,12 +154,11 @@ impl NotificationChannel for EmailChannel {
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let Message { delivery, contact, content, now } = message;
-            let Rendered { subject_line, text, html } = match self.render(content) {
-                Ok(rendered) => rendered,
-                Err(why) => return Outcome::failed(Class::Permanent, why),
+            let Some(Rendered { subject_line, text, html }) = self.render(content) else {
+                return Outcome::failed(Class::Permanent, "a mail asks for a code, not for a challenge");
             };
             let (message_id, alert_id) = match content {
-                Content::Alert(alert) | Content::Test(alert) => (delivery.as_str(), Some(alert.id.as_str())),
+                Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
                 Content::Verification(question) => (question.id, None),
             };
             let mail = Mail {
@@ -170,10 +174,8 @@ impl NotificationChannel for EmailChannel {
         })
     }
 
-    fn cap(&self, _: &Contact, keys: &Keys) -> Option<ContactCap> {
-        let (rate, limiter) = self.per_minute?;
-        let key = keys.cap(Channel::Email, None);
-        Some(ContactCap { rate, limiter: CapLimiter::Fixed(limiter), shown_as: key.clone(), key })
+    fn cap(&self) -> Option<Rate> {
+        self.per_minute
     }
 
     fn warnings(&self) -> &[String] {
@@ -184,7 +186,7 @@ impl NotificationChannel for EmailChannel {
         Box::pin(async move {
             Some(ServerProbe {
                 server: "mail server",
-                location: self.mailer.named_location(),
+                location: self.location.clone(),
                 outcome: self.mailer.check(contact.map(Contact::address)).await,
                 works: "takes mail",
                 hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
@@ -197,34 +199,16 @@ impl NotificationChannel for EmailChannel {
     }
 }
 
-/// What the templates see of a question that a person answers; a challenge is refused before.
-fn variables(question: Question<'_>) -> VerifyVariables<'_> {
-    match question.proof {
-        ConsentProof::CodeAndLink(secrets) => VerifyVariables {
-            subject: question.subject.as_str(),
-            code: &secrets.code,
-            link: secrets.link.as_deref(),
-            minutes: (secrets.lifetime.as_secs() / 60).max(1),
-        },
-        ConsentProof::Challenge(_) => VerifyVariables { subject: question.subject.as_str(), ..SAMPLE_VERIFICATION },
-    }
-}
-
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
     let EmailConfig { timeout, from, .. } = settings.section::<EmailConfig>();
     check_timeout(*timeout, TIMEOUT_MAX)?;
-    match from.parse::<lettre::message::Mailbox>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(InvalidSetting { key: "from", problem: format!("{from:?} is not a mailbox") }),
-    }
+    let no_mailbox = || InvalidSetting { key: "from", problem: format!("{from:?} is not a mailbox") };
+    Author::parse(from).map(drop).ok_or_else(no_mailbox)
 }
 
 fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
-    let templates =
-        Templates::load(settings.section::<EmailConfig>().templates.as_deref()).map_err(EmailError::from)?;
-    let asked = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
-    let told = templates.render(alert, AlertPurpose::Alert).map_err(EmailError::from)?;
-    let asking = templates.render_verification(asked).map_err(EmailError::from)?;
-    let texts = |mail: Rendered| [mail.subject_line, mail.text, mail.html];
-    Ok(texts(told).into_iter().chain(texts(asking)).collect())
+    let templates = Templates::load(settings.section::<EmailConfig>().templates.as_deref())?;
+    let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
+    let mails = [templates.render(alert, AlertPurpose::Alert)?, templates.render_verification(question)?];
+    Ok(mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]).collect())
 }

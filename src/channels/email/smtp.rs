@@ -3,6 +3,7 @@
 //! lettre's own `send` hides the step, and a 535 that answers AUTH must not kill a mail as a 550 that answers RCPT does. Owns the
 //! connections, idle ones included. Knows no deadline: [`super::mailer`] sets one for all of it.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use lettre::Address;
@@ -14,11 +15,11 @@ use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter,
 use lettre::transport::smtp::response::{Response, Severity};
 use tokio::sync::Mutex;
 
-use super::error::EmailError;
 use super::smtp_url::{Protection, SmtpServer};
-use crate::channels::connection_error::{self, ConnectionError};
-use crate::types::Class;
+use crate::channels::connection_error;
+use crate::channels::error::ChannelError;
 use crate::types::outcome::printable_reply;
+use crate::types::{Class, Outcome};
 
 /// The most connections that are kept for the next mail.
 const IDLE_MAX: usize = 8;
@@ -65,13 +66,9 @@ impl Step {
 /// Why a mail was not taken.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    pub(super) class: Class,
-    pub(super) status: Option<u16>,
-    pub(super) error: String,
-    /// What the operator can do about it.
-    pub(super) hint: Option<&'static str>,
-    /// What the server said.
-    pub(super) reply: Option<String>,
+    /// How the attempt ended.
+    pub(super) outcome: Outcome,
+    step: Step,
     /// Whether the connection is still good for another mail.
     connection: Connection,
 }
@@ -80,9 +77,10 @@ impl Refusal {
     /// Whether the server knows no mailbox of this address, which says nothing of other addresses: a refusal of RCPT that is not about
     /// a policy (RFC 3463, 5.7) and does not speak of relaying.
     pub(super) fn is_of_an_unknown_mailbox(&self) -> bool {
-        let policy =
-            self.error.contains(" 5.7.") || self.reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
-        matches!(self.status, Some(550 | 551 | 553)) && self.error.ends_with(Step::Rcpt.as_str()) && !policy
+        let Outcome { status, error, reply, .. } = &self.outcome;
+        let policy = error.iter().any(|error| error.contains(" 5.7."))
+            || reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
+        self.step == Step::Rcpt && matches!(status, Some(550 | 551 | 553)) && !policy
     }
 }
 
@@ -119,14 +117,15 @@ impl SmtpClient {
     ///
     /// # Errors
     ///
-    /// [`EmailError::Tls`].
-    pub(super) fn new(server: SmtpServer, authorities: Vec<Certificate>) -> Result<Self, EmailError> {
+    /// TLS does not start.
+    pub(super) fn new(server: SmtpServer, authorities: Vec<Certificate>) -> Result<Self, ChannelError> {
         let tls = match server.protection {
             Protection::Plain => None,
             Protection::Opportunistic | Protection::StartTls | Protection::Tls => {
                 let builder = TlsParameters::builder(server.host.clone());
                 let builder = authorities.into_iter().fold(builder, |all, one| all.add_root_certificate(one));
-                Some(builder.build_rustls().map_err(EmailError::Tls)?)
+                let failed = |error| ChannelError::of_machine("build TLS for the mail server", error);
+                Some(builder.build_rustls().map_err(failed)?)
             }
         };
         let hello = server.hello_name.clone().map_or_else(ClientId::default, ClientId::Domain);
@@ -142,7 +141,7 @@ impl SmtpClient {
         if let Some(mut connection) = self.alive_idle().await {
             match converse(&mut connection, envelope, bytes).await {
                 // It died under the first command: nothing was sent, so a new connection may try in its place.
-                Err((Step::Mail, refusal)) if refusal.connection == Connection::Broken => {}
+                Err(Refusal { step: Step::Mail, connection: Connection::Broken, .. }) => {}
                 other => return self.finish(connection, other).await,
             }
         }
@@ -158,13 +157,13 @@ impl SmtpClient {
     /// [`Refusal`].
     pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), Refusal> {
         let mut connection = self.connect().await?;
-        let announced = announce(&mut connection, envelope, ContentKind::Ascii).await;
+        let announced = announce(&mut connection, envelope, &[]).await;
         let closing = async {
             let _ = connection.command(Rset).await;
             connection.quit().await
         };
         let _ = tokio::time::timeout(QUIT_WITHIN, closing).await;
-        announced.map_err(|(_, refusal)| refusal)
+        announced
     }
 
     /// Closes the idle connections.
@@ -176,19 +175,15 @@ impl SmtpClient {
     }
 
     /// Keeps the connection for the next mail if it is sound.
-    async fn finish(
-        &self,
-        connection: AsyncSmtpConnection,
-        ended: Result<u16, (Step, Refusal)>,
-    ) -> Result<u16, Refusal> {
-        let sound = !ended.as_ref().is_err_and(|(_, refusal)| refusal.connection == Connection::Broken);
+    async fn finish(&self, connection: AsyncSmtpConnection, ended: Result<u16, Refusal>) -> Result<u16, Refusal> {
+        let sound = !ended.as_ref().is_err_and(|refusal| refusal.connection == Connection::Broken);
         if sound && !connection.has_broken() {
             let mut idle = self.idle.lock().await;
             if idle.len() < IDLE_MAX {
                 idle.push(Idle { connection, since: Instant::now() });
             }
         }
-        ended.map_err(|(_, refusal)| refusal)
+        ended
     }
 
     /// An idle connection that answers. RSET rather than NOOP asks it, as Postfix does: it also clears what a refused mail left.
@@ -211,7 +206,14 @@ impl SmtpClient {
         let address = (host.as_str(), *port);
         let connected = AsyncSmtpConnection::connect_tokio1(address, None, &self.hello, from_the_start, None).await;
         let mut connection = connected.map_err(|error| refusal(Step::Connect, &error))?;
-        if let Some(tls) = self.start_tls_with(&connection)? {
+        let is_upgraded = match protection {
+            Protection::Plain | Protection::Tls => false,
+            Protection::StartTls if !connection.can_starttls() => {
+                return Err(transient(Step::StartTls, "STARTTLS is required, the mail server does not offer it"));
+            }
+            Protection::Opportunistic | Protection::StartTls => connection.can_starttls(),
+        };
+        if let Some(tls) = self.tls.clone().filter(|_| is_upgraded) {
             let upgraded = connection.starttls(tls, &self.hello).await;
             upgraded.map_err(|error| refusal(Step::StartTls, &error))?;
         }
@@ -220,16 +222,6 @@ impl SmtpClient {
             known.map_err(|error| refusal(Step::Auth, &error))?;
         }
         Ok(connection)
-    }
-
-    /// What STARTTLS is to be done with; `None` where the conversation goes on as it is.
-    fn start_tls_with(&self, connection: &AsyncSmtpConnection) -> Result<Option<TlsParameters>, Refusal> {
-        match self.server.protection {
-            Protection::Plain | Protection::Tls => Ok(None),
-            Protection::Opportunistic => Ok(self.tls.clone().filter(|_| connection.can_starttls())),
-            Protection::StartTls if connection.can_starttls() => Ok(self.tls.clone()),
-            Protection::StartTls => Err(transient("STARTTLS is required, the mail server does not offer it")),
-        }
     }
 }
 
@@ -240,80 +232,61 @@ impl std::fmt::Debug for SmtpClient {
 }
 
 /// MAIL, RCPT, DATA, content, dot.
-async fn converse(
-    connection: &mut AsyncSmtpConnection,
-    envelope: Envelope<'_>,
-    bytes: &[u8],
-) -> Result<u16, (Step, Refusal)> {
-    let at = |step: Step| move |error: Error| (step, refusal(step, &error));
-    let kind = if bytes.is_ascii() { ContentKind::Ascii } else { ContentKind::EightBit };
-    announce(connection, envelope, kind).await?;
-    let answer = connection.command(Data).await.map_err(at(Step::Data))?;
-    expect(Step::Data, Severity::PositiveIntermediate, &answer)?;
-    let answer = connection.message(bytes).await.map_err(at(Step::Data))?;
-    expect(Step::Data, Severity::PositiveCompletion, &answer)
+async fn converse(connection: &mut AsyncSmtpConnection, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, Refusal> {
+    announce(connection, envelope, bytes).await?;
+    command(connection, Step::Data, Data, Severity::PositiveIntermediate).await?;
+    let answer = connection.message(bytes).await.map_err(|error| refusal(Step::Data, &error))?;
+    let code = u16::from(answer.code());
+    unexpected(Step::Data, Severity::PositiveCompletion, &answer).map_or(Ok(code), Err)
 }
 
-/// MAIL and RCPT.
-async fn announce(
-    connection: &mut AsyncSmtpConnection,
-    envelope: Envelope<'_>,
-    kind: ContentKind,
-) -> Result<(), (Step, Refusal)> {
-    let at = |step: Step| move |error: Error| (step, refusal(step, &error));
-    let parameters = parameters(connection, envelope, kind).map_err(|refusal| (Step::Mail, refusal))?;
-    let mail = Mail::new(Some(envelope.from.clone()), parameters);
-    let answer = connection.command(mail).await.map_err(at(Step::Mail))?;
-    expect(Step::Mail, Severity::PositiveCompletion, &answer)?;
-    let answer = connection.command(Rcpt::new(envelope.to.clone(), Vec::new())).await.map_err(at(Step::Rcpt))?;
-    expect(Step::Rcpt, Severity::PositiveCompletion, &answer).map(drop)
-}
-
-/// Whether the content needs 8BITMIME.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ContentKind {
-    Ascii,
-    EightBit,
-}
-
-/// What MAIL must announce about the envelope and the content.
-fn parameters(
-    connection: &AsyncSmtpConnection,
-    envelope: Envelope<'_>,
-    kind: ContentKind,
-) -> Result<Vec<MailParameter>, Refusal> {
+/// MAIL and RCPT for a mail of these bytes.
+async fn announce(connection: &mut AsyncSmtpConnection, envelope: Envelope<'_>, bytes: &[u8]) -> Result<(), Refusal> {
+    let Envelope { from, to } = envelope;
+    let supports = |feature| connection.server_info().supports_feature(feature);
     let mut parameters = Vec::new();
-    let ascii = |address: &Address| AsRef::<str>::as_ref(address).is_ascii();
-    if !ascii(envelope.from) || !ascii(envelope.to) {
-        if !connection.server_info().supports_feature(Extension::SmtpUtfEight) {
-            let mut refusal = transient("the mail server takes no addresses beyond ASCII (SMTPUTF8)");
-            refusal.connection = Connection::Sound;
-            return Err(refusal);
+    if ![from, to].into_iter().all(|address| AsRef::<str>::as_ref(address).is_ascii()) {
+        if !supports(Extension::SmtpUtfEight) {
+            let refusal = transient(Step::Mail, "the mail server takes no addresses beyond ASCII (SMTPUTF8)");
+            return Err(Refusal { connection: Connection::Sound, ..refusal });
         }
         parameters.push(MailParameter::SmtpUtfEight);
     }
-    if kind == ContentKind::EightBit && connection.server_info().supports_feature(Extension::EightBitMime) {
+    if !bytes.is_ascii() && supports(Extension::EightBitMime) {
         parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
     }
-    Ok(parameters)
+    let mail = Mail::new(Some(from.clone()), parameters);
+    command(connection, Step::Mail, mail, Severity::PositiveCompletion).await?;
+    let rcpt = Rcpt::new(to.clone(), Vec::new());
+    command(connection, Step::Rcpt, rcpt, Severity::PositiveCompletion).await
+}
+
+async fn command(
+    connection: &mut AsyncSmtpConnection,
+    step: Step,
+    command: impl Display,
+    yes: Severity,
+) -> Result<(), Refusal> {
+    let answer = connection.command(command).await.map_err(|error| refusal(step, &error))?;
+    unexpected(step, yes, &answer).map_or(Ok(()), Err)
 }
 
 /// lettre takes any 2xx or 3xx for a yes. DATA answered by 250 would make the content commands, and a 354 to the final dot would
 /// pass for delivered: each step has one kind of yes.
-fn expect(step: Step, kind: Severity, answer: &Response) -> Result<u16, (Step, Refusal)> {
-    let code = u16::from(answer.code());
-    if answer.code().severity == kind {
-        return Ok(code);
+fn unexpected(step: Step, yes: Severity, answer: &Response) -> Option<Refusal> {
+    if answer.code().severity == yes {
+        return None;
     }
+    let code = u16::from(answer.code());
     let said: Vec<&str> = answer.message().collect();
-    let refusal = transient(&format!("SMTP {code} to {}", step.as_str()));
-    Err((step, Refusal { status: Some(code), reply: printable_reply(said.join(" ").as_bytes()), ..refusal }))
+    let Refusal { outcome, connection, .. } = transient(step, format!("SMTP {code} to {}", step.as_str()));
+    let reply = printable_reply(said.join(" ").as_bytes());
+    Some(Refusal { outcome: Outcome { status: Some(code), reply, ..outcome }, step, connection })
 }
 
 /// A refusal that may pass. What the server says next is unknown.
-fn transient(error: &str) -> Refusal {
-    let error = error.to_owned();
-    Refusal { class: Class::Transient, status: None, error, hint: None, reply: None, connection: Connection::Broken }
+fn transient(step: Step, error: impl Into<String>) -> Refusal {
+    Refusal { outcome: Outcome::failed(Class::Transient, error), step, connection: Connection::Broken }
 }
 
 /// The class of a refusal: by step, then by code.
@@ -323,8 +296,9 @@ fn transient(error: &str) -> Refusal {
 fn refusal(step: Step, error: &Error) -> Refusal {
     let Some(code) = error.status().map(u16::from) else {
         let found = connection_error::find(error, step_failed(step, error));
-        let hint = (found == ConnectionError::Untrusted).then_some(UNTRUSTED);
-        return Refusal { hint, ..transient(&found.to_string()) };
+        let Refusal { outcome, connection, .. } = transient(step, found);
+        let hint = (found == connection_error::UNTRUSTED).then_some(UNTRUSTED);
+        return Refusal { outcome: Outcome { hint, ..outcome }, step, connection };
     };
     let about_this_mail = matches!(step, Step::Mail | Step::Rcpt | Step::Data);
     let about_us = matches!(code, 530 | 534 | 535 | 538);
@@ -335,8 +309,9 @@ fn refusal(step: Step, error: &Error) -> Refusal {
     let connection = if about_this_mail && code != 421 { Connection::Sound } else { Connection::Broken };
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let detail = enhanced_status(&said).map(|status| format!(" {status}")).unwrap_or_default();
-    let error = format!("SMTP {code}{detail} to {}", step.as_str());
-    Refusal { class, status: Some(code), error, hint: None, reply: printable_reply(said.as_bytes()), connection }
+    let failed = Outcome::failed(class, format!("SMTP {code}{detail} to {}", step.as_str()));
+    let outcome = Outcome { status: Some(code), reply: printable_reply(said.as_bytes()), ..failed };
+    Refusal { outcome, step, connection }
 }
 
 fn step_failed(step: Step, error: &Error) -> &'static str {

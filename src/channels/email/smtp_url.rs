@@ -3,10 +3,12 @@
 //! Pure. The forms are lettre's, read here because lettre keeps what it read to itself, and because two things must be judged
 //! that it lets pass: credentials that would travel unprotected, and a misspelt `tls=`, which would silently mean none.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::{SMTP_PORT, SUBMISSION_PORT, SUBMISSIONS_PORT};
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// How the conversation is protected.
@@ -34,73 +36,65 @@ pub(super) struct SmtpServer {
     pub(super) hello_name: Option<String>,
 }
 
-/// Why a URL does not name a mail server. Shows no part of it that could be a password.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SmtpUrlError {
-    /// Not a URL with a host.
-    #[error(
-        "not a URL, allowed are \"smtp://host:25\", \"smtp://user:pass@host:587?tls=required\" and \"smtps://user:pass@host:465\""
-    )]
-    Malformed,
-    /// Another scheme.
-    #[error("scheme {0:?} is not allowed, allowed are \"smtp\" and \"smtps\"")]
-    Scheme(String),
-    /// `tls=` with another value.
-    #[error("tls={0} is not allowed, allowed are \"required\" and \"opportunistic\"; without it smtp:// is plain text")]
-    Tls(String),
-    /// A parameter that means nothing; probably a misspelt `tls`.
-    #[error("parameter {0:?} is unknown, the only one is \"tls\"")]
-    Parameter(String),
-    /// A user without a password, or the other way round.
-    #[error("user and password belong together, as in \"smtps://user:pass@host:465\"")]
-    HalfCredentials,
-    /// `%` without two hex digits, bytes that are not UTF-8, or a character that ends the password too early.
-    #[error(
-        "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %"
-    )]
-    Encoding,
-    /// A control character in user, password, host or greeting.
-    #[error("holds a control character")]
-    Control,
-    /// The password would be readable on the way.
-    #[error("credentials without TLS to another host than localhost: use smtps:// or ?tls=required")]
-    CredentialsInPlainText,
-}
+/// Why a text names no mail server. Shows no part of it that could be a password.
+type UrlProblem = Cow<'static, str>;
+
+const MALFORMED: UrlProblem = Cow::Borrowed(
+    "not a URL, allowed are \"smtp://host:25\", \"smtp://user:pass@host:587?tls=required\" and \"smtps://user:pass@host:465\"",
+);
+const ENCODING: UrlProblem = Cow::Borrowed(
+    "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %",
+);
+const PLAIN_TEXT: UrlProblem =
+    Cow::Borrowed("credentials without TLS to another host than localhost: use smtps:// or ?tls=required");
 
 impl SmtpServer {
     /// Reads a URL.
     ///
     /// # Errors
     ///
-    /// [`SmtpUrlError`].
-    pub(super) fn parse(text: &str) -> Result<Self, SmtpUrlError> {
-        let url = Url::parse(text.trim()).map_err(|_| SmtpUrlError::Malformed)?;
+    /// What is wrong and what is allowed.
+    pub(super) fn parse(text: &str) -> Result<Self, UrlProblem> {
+        let url = Url::parse(text.trim()).map_err(|_| MALFORMED)?;
         // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be shown.
         let behind = [Some(url.path()), url.query(), url.fragment()];
         if url.has_host() && behind.into_iter().flatten().any(|part| part.contains('@')) {
-            return Err(SmtpUrlError::Encoding);
+            return Err(ENCODING);
         }
-        let tls = tls_parameter(&url)?;
+        if let Some((name, _)) = url.query_pairs().find(|(name, _)| name != "tls") {
+            return Err(format!("parameter {name:?} is unknown, the only one is \"tls\"").into());
+        }
+        let tls = url.query_pairs().last().map(|(_, value)| value);
         let (protection, default_port) = match (url.scheme(), tls.as_deref()) {
             ("smtp", None) => (Protection::Plain, SMTP_PORT),
             ("smtp", Some("required")) => (Protection::StartTls, SUBMISSION_PORT),
             ("smtp", Some("opportunistic")) => (Protection::Opportunistic, SUBMISSION_PORT),
             ("smtps", None | Some("required")) => (Protection::Tls, SUBMISSIONS_PORT),
-            ("smtp" | "smtps", Some(other)) => return Err(SmtpUrlError::Tls(other.to_owned())),
-            (other, _) => return Err(SmtpUrlError::Scheme(other.to_owned())),
+            ("smtp" | "smtps", Some(other)) => {
+                let allowed = "allowed are \"required\" and \"opportunistic\"; without it smtp:// is plain text";
+                return Err(format!("tls={other} is not allowed, {allowed}").into());
+            }
+            (other, _) => {
+                return Err(format!("scheme {other:?} is not allowed, allowed are \"smtp\" and \"smtps\"").into());
+            }
         };
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(SmtpUrlError::Malformed)?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(MALFORMED)?;
         let greeting = decode(url.path().trim_matches('/'))?;
+        let credentials = match (url.username(), url.password()) {
+            ("", None) => None,
+            (user, Some(password)) if !user.is_empty() => Some(Credentials::new(decode(user)?, decode(password)?)),
+            _ => return Err("user and password belong together, as in \"smtps://user:pass@host:465\"".into()),
+        };
         let server = Self {
             host: decode(host.trim_start_matches('[').trim_end_matches(']'))?,
             port: url.port().unwrap_or(default_port),
             protection,
-            credentials: credentials(&url)?,
+            credentials,
             hello_name: Some(greeting).filter(|name| !name.is_empty()),
         };
         let protected = matches!(server.protection, Protection::StartTls | Protection::Tls);
         if server.credentials.is_some() && !protected && !server.is_local() {
-            return Err(SmtpUrlError::CredentialsInPlainText);
+            return Err(PLAIN_TEXT);
         }
         Ok(server)
     }
@@ -132,40 +126,16 @@ impl SmtpServer {
     }
 }
 
-fn tls_parameter(url: &Url) -> Result<Option<String>, SmtpUrlError> {
-    let mut tls = None;
-    for (name, value) in url.query_pairs() {
-        if name != "tls" {
-            return Err(SmtpUrlError::Parameter(name.into_owned()));
-        }
-        tls = Some(value.into_owned());
-    }
-    Ok(tls)
-}
-
-fn credentials(url: &Url) -> Result<Option<Credentials>, SmtpUrlError> {
-    match (url.username(), url.password()) {
-        ("", None) => Ok(None),
-        (user, Some(password)) if !user.is_empty() => Ok(Some(Credentials::new(decode(user)?, decode(password)?))),
-        _ => Err(SmtpUrlError::HalfCredentials),
-    }
-}
-
 /// Undoes percent-encoding. Control characters are refused: they could end an SMTP command and begin another.
-fn decode(text: &str) -> Result<String, SmtpUrlError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(SmtpUrlError::Encoding);
-        let value = digit()? * 16 + digit()?;
-        bytes.push(u8::try_from(value).expect("two hex digits fit into a byte"));
+fn decode(text: &str) -> Result<String, UrlProblem> {
+    let begins_with_hex =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    let decoded = percent_decode_str(text).decode_utf8().ok();
+    match decoded.filter(|_| text.split('%').skip(1).all(begins_with_hex)) {
+        None => Err(ENCODING),
+        Some(decoded) if decoded.chars().any(char::is_control) => Err("holds a control character".into()),
+        Some(decoded) => Ok(decoded.into_owned()),
     }
-    let decoded = String::from_utf8(bytes).map_err(|_| SmtpUrlError::Encoding)?;
-    if decoded.chars().any(char::is_control) { Err(SmtpUrlError::Control) } else { Ok(decoded) }
 }
 
 #[cfg(test)]
@@ -173,7 +143,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parse(url: &str) -> Result<SmtpServer, SmtpUrlError> {
+    fn parse(url: &str) -> Result<SmtpServer, UrlProblem> {
         SmtpServer::parse(url)
     }
 
@@ -201,7 +171,7 @@ mod tests {
     #[test]
     fn credentials_need_tls_unless_the_server_is_local() {
         for open in ["smtp://u:p@mail.test", "smtp://u:p@mail.test:587?tls=opportunistic", "smtp://u:p@10.0.0.1"] {
-            assert_eq!(parse(open), Err(SmtpUrlError::CredentialsInPlainText), "{open}");
+            assert_eq!(parse(open), Err(PLAIN_TEXT), "{open}");
         }
         for fine in
             ["smtp://u:p@localhost", "smtp://u:p@127.0.0.1", "smtp://u:p@[::1]", "smtp://u:p@mail.test?tls=required"]

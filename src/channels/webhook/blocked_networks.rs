@@ -4,36 +4,19 @@
 //! [`CallRules::judge`] for every address it found, because reqwest never asks a resolver about addresses written into the URL, and
 //! [`CallRules::judge_url`] sees only those.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+use std::sync::LazyLock;
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use url::{Host, Url};
 
 /// Which addresses and schemes may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallRules {
-    /// Whether `http://` may be called beside `https://`.
-    pub plain_http: PlainHttp,
-    /// Whether the inside of a network may be called.
-    pub private_networks: PrivateNetworks,
-}
-
-/// `webhook.allow_http`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlainHttp {
-    /// Only `https://`.
-    Refused,
-    /// `http://` too.
-    Allowed,
-}
-
-/// `webhook.allow_private_networks`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PrivateNetworks {
-    /// Only the public internet.
-    Refused,
-    /// Loopback, private and link-local addresses too.
-    Allowed,
+    /// `webhook.allow_http`: whether `http://` may be called beside `https://`.
+    pub allow_http: bool,
+    /// `webhook.allow_private_networks`: whether loopback, private and link-local addresses may be called.
+    pub allow_private_networks: bool,
 }
 
 /// An address that must not be called, and what it is. The text is what the attempt log shows.
@@ -42,29 +25,6 @@ pub enum PrivateNetworks {
 pub struct Blocked {
     /// What the range is for, in two or three words.
     pub kind: &'static str,
-}
-
-/// Why a URL must not be called. Trying again cannot help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// Not an absolute URL with a host.
-    #[error("malformed URL")]
-    Malformed,
-    /// A scheme that may not be called.
-    #[error("URL scheme not allowed, allowed is https{}", match .0 { PlainHttp::Allowed => " or http", PlainHttp::Refused => "" })]
-    Scheme(PlainHttp),
-    /// A user name or password in the URL; it would end up in logs.
-    #[error("URL with user information")]
-    UserInformation,
-    /// A zone id, as in `[fe80::1%25eth0]`.
-    #[error("URL with a zone id")]
-    ZoneId,
-    /// A port that no server can listen on.
-    #[error("URL with port 0")]
-    PortZero,
-    /// The host is an address that must not be called.
-    #[error(transparent)]
-    Blocked(#[from] Blocked),
 }
 
 /// What lifts the block of a range.
@@ -78,77 +38,63 @@ enum Lifted {
 
 use Lifted::{ForPrivateNetworks, Never};
 
-struct V4Range {
-    net: Ipv4Net,
+/// A range and what it is for.
+struct Range {
+    net: IpNet,
     kind: &'static str,
     lifted: Lifted,
 }
 
-struct V6Range {
-    net: Ipv6Net,
-    kind: &'static str,
-    lifted: Lifted,
-}
-
-const fn v4(net: [u8; 4], bits: u8, kind: &'static str, lifted: Lifted) -> V4Range {
-    let net = Ipv4Addr::new(net[0], net[1], net[2], net[3]);
-    V4Range { net: Ipv4Net::new_assert(net, bits), kind, lifted }
-}
-
-const fn v6(net: [u16; 8], bits: u8, kind: &'static str, lifted: Lifted) -> V6Range {
-    let net = Ipv6Addr::new(net[0], net[1], net[2], net[3], net[4], net[5], net[6], net[7]);
-    V6Range { net: Ipv6Net::new_assert(net, bits), kind, lifted }
-}
-
-/// Source: the IANA IPv4 special-purpose registry, 6to4 relays (RFC 7526), and where clouds answer every guest with credentials of
-/// the machine: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS), 100.100.100.200 (Alibaba), 168.63.129.16 (Azure).
-/// Those are no receivers even where private networks are allowed. The first match is the reason.
-const V4_RANGES: &[V4Range] = &[
-    v4([0, 0, 0, 0], 8, "this network", Never),
-    v4([10, 0, 0, 0], 8, "private network", ForPrivateNetworks),
-    v4([100, 100, 100, 200], 32, "cloud platform", Never),
-    v4([100, 64, 0, 0], 10, "shared network", ForPrivateNetworks),
-    v4([127, 0, 0, 0], 8, "loopback", ForPrivateNetworks),
-    v4([168, 63, 129, 16], 32, "cloud platform", Never),
-    v4([169, 254, 169, 254], 32, "cloud platform", Never),
-    v4([169, 254, 170, 2], 32, "cloud platform", Never),
-    v4([169, 254, 0, 0], 16, "link-local", ForPrivateNetworks),
-    v4([172, 16, 0, 0], 12, "private network", ForPrivateNetworks),
-    v4([192, 0, 0, 0], 24, "protocol assignments", Never),
-    v4([192, 0, 2, 0], 24, "documentation", Never),
-    v4([192, 88, 99, 0], 24, "6to4 relay", Never),
-    v4([192, 168, 0, 0], 16, "private network", ForPrivateNetworks),
-    v4([198, 18, 0, 0], 15, "benchmarking", Never),
-    v4([198, 51, 100, 0], 24, "documentation", Never),
-    v4([203, 0, 113, 0], 24, "documentation", Never),
-    v4([224, 0, 0, 0], 4, "multicast", Never),
-    v4([240, 0, 0, 0], 4, "reserved", Never),
-];
-
-/// Source: the IANA IPv6 special-purpose registry, and fd00:ec2::254, where AWS answers every guest. Whatever lies outside
-/// 2000::/3 is not the public internet, so the last three rows block all of it; the rows before give the better-known parts their names. Ranges that carry an IPv4 address (::/96,
-/// NAT64, Teredo, 6to4) are blocked whole: behind a translator they reach any v4 address, the blocked ones too.
-const V6_RANGES: &[V6Range] = &[
-    v6([0, 0, 0, 0, 0, 0, 0, 1], 128, "loopback", ForPrivateNetworks),
-    v6([0; 8], 96, "IPv4 in IPv6", Never),
-    v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96, "IPv4 in IPv6", Never),
-    v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, "IPv4 in IPv6", Never),
-    v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64, "discard", Never),
-    v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, "IPv4 in IPv6", Never),
-    v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "protocol assignments", Never),
-    v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32, "documentation", Never),
-    v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, "IPv4 in IPv6", Never),
-    v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "documentation", Never),
-    v6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16, "segment routing", Never),
-    v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128, "cloud platform", Never),
-    v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "private network", ForPrivateNetworks),
-    v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "link-local", ForPrivateNetworks),
-    v6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "private network", ForPrivateNetworks),
-    v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "multicast", Never),
-    v6([0; 8], 3, "reserved", Never),
-    v6([0x4000, 0, 0, 0, 0, 0, 0, 0], 2, "reserved", Never),
-    v6([0x8000, 0, 0, 0, 0, 0, 0, 0], 1, "reserved", Never),
-];
+/// Every range that is not called. The first that holds an address is the reason.
+///
+/// Source: the IANA special-purpose registries, 6to4 relays (RFC 7526), and where clouds answer every guest with credentials of the
+/// machine: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS), 100.100.100.200 (Alibaba), 168.63.129.16 (Azure),
+/// fd00:ec2::254 (AWS). Those are no receivers even where private networks are allowed. Whatever lies outside 2000::/3 is not the public
+/// internet, so the last three rows block all of it; the rows before give the better-known parts their names. Ranges that carry an IPv4
+/// address (::/96, NAT64, Teredo, 6to4) are blocked whole: behind a translator they reach any v4 address, the blocked ones too.
+static RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| {
+    let rows = [
+        ("0.0.0.0/8", "this network", Never),
+        ("10.0.0.0/8", "private network", ForPrivateNetworks),
+        ("100.100.100.200/32", "cloud platform", Never),
+        ("100.64.0.0/10", "shared network", ForPrivateNetworks),
+        ("127.0.0.0/8", "loopback", ForPrivateNetworks),
+        ("168.63.129.16/32", "cloud platform", Never),
+        ("169.254.169.254/32", "cloud platform", Never),
+        ("169.254.170.2/32", "cloud platform", Never),
+        ("169.254.0.0/16", "link-local", ForPrivateNetworks),
+        ("172.16.0.0/12", "private network", ForPrivateNetworks),
+        ("192.0.0.0/24", "protocol assignments", Never),
+        ("192.0.2.0/24", "documentation", Never),
+        ("192.88.99.0/24", "6to4 relay", Never),
+        ("192.168.0.0/16", "private network", ForPrivateNetworks),
+        ("198.18.0.0/15", "benchmarking", Never),
+        ("198.51.100.0/24", "documentation", Never),
+        ("203.0.113.0/24", "documentation", Never),
+        ("224.0.0.0/4", "multicast", Never),
+        ("240.0.0.0/4", "reserved", Never),
+        ("::1/128", "loopback", ForPrivateNetworks),
+        ("::/96", "IPv4 in IPv6", Never),
+        ("64:ff9b::/96", "IPv4 in IPv6", Never),
+        ("64:ff9b:1::/48", "IPv4 in IPv6", Never),
+        ("100::/64", "discard", Never),
+        ("2001::/32", "IPv4 in IPv6", Never),
+        ("2001::/23", "protocol assignments", Never),
+        ("2001:db8::/32", "documentation", Never),
+        ("2002::/16", "IPv4 in IPv6", Never),
+        ("3fff::/20", "documentation", Never),
+        ("5f00::/16", "segment routing", Never),
+        ("fd00:ec2::254/128", "cloud platform", Never),
+        ("fc00::/7", "private network", ForPrivateNetworks),
+        ("fe80::/10", "link-local", ForPrivateNetworks),
+        ("fec0::/10", "private network", ForPrivateNetworks),
+        ("ff00::/8", "multicast", Never),
+        ("::/3", "reserved", Never),
+        ("4000::/2", "reserved", Never),
+        ("8000::/1", "reserved", Never),
+    ];
+    rows.map(|(net, kind, lifted)| Range { net: net.parse().expect("a test reads every row"), kind, lifted }).into()
+});
 
 impl CallRules {
     /// Judges one address, whether it was written in the URL or found by a resolver.
@@ -157,18 +103,12 @@ impl CallRules {
     ///
     /// [`Blocked`] with what the address is.
     pub fn judge(self, address: IpAddr) -> Result<(), Blocked> {
-        let blocked = match address {
-            IpAddr::V4(address) => find_v4(address),
-            // ::ffff:a.b.c.d connects to a.b.c.d, so that is what is judged.
-            IpAddr::V6(address) => match address.to_ipv4_mapped() {
-                Some(inside) => find_v4(inside),
-                None => find_v6(address),
-            },
-        };
-        match blocked {
+        // ::ffff:a.b.c.d connects to a.b.c.d, so that is what is judged.
+        let address = address.to_canonical();
+        match RANGES.iter().find(|range| range.net.contains(&address)) {
+            Some(Range { lifted: ForPrivateNetworks, .. }) if self.allow_private_networks => Ok(()),
+            Some(Range { kind, .. }) => Err(Blocked { kind }),
             None => Ok(()),
-            Some((_, ForPrivateNetworks)) if self.private_networks == PrivateNetworks::Allowed => Ok(()),
-            Some((kind, _)) => Err(Blocked { kind }),
         }
     }
 
@@ -189,26 +129,30 @@ impl CallRules {
     ///
     /// # Errors
     ///
-    /// The first [`UrlError`], in the order scheme, user information, host, port.
-    pub fn judge_url(self, text: &str) -> Result<Url, UrlError> {
+    /// Why the URL must not be called, in the order scheme, user information, host, port. Trying again cannot help.
+    pub fn judge_url(self, text: &str) -> Result<Url, String> {
         let url =
-            Url::parse(text).map_err(|_| if has_zone_id(text) { UrlError::ZoneId } else { UrlError::Malformed })?;
-        match (url.scheme(), self.plain_http) {
-            ("https", _) | ("http", PlainHttp::Allowed) => {}
-            _ => return Err(UrlError::Scheme(self.plain_http)),
+            Url::parse(text).map_err(|_| if has_zone_id(text) { "URL with a zone id" } else { "malformed URL" })?;
+        match url.scheme() {
+            "https" => {}
+            "http" if self.allow_http => {}
+            _ if self.allow_http => return Err("URL scheme not allowed, allowed is https or http".to_owned()),
+            _ => return Err("URL scheme not allowed, allowed is https".to_owned()),
         }
+        // It would end up in logs.
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(UrlError::UserInformation);
+            return Err("URL with user information".to_owned());
         }
-        match url.host() {
-            None => return Err(UrlError::Malformed),
-            Some(Host::Ipv4(address)) => self.judge(address.into())?,
-            Some(Host::Ipv6(address)) => self.judge(address.into())?,
+        let judged = match url.host() {
+            None => return Err("malformed URL".to_owned()),
+            Some(Host::Ipv4(address)) => self.judge(address.into()),
+            Some(Host::Ipv6(address)) => self.judge(address.into()),
             // A name says nothing yet: the resolver judges what it stands for.
-            Some(Host::Domain(_)) => {}
-        }
+            Some(Host::Domain(_)) => Ok(()),
+        };
+        judged.map_err(|blocked| blocked.to_string())?;
         if url.port() == Some(0) {
-            return Err(UrlError::PortZero);
+            return Err("URL with port 0".to_owned());
         }
         Ok(url)
     }
@@ -219,67 +163,36 @@ fn has_zone_id(text: &str) -> bool {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).is_some_and(|(inside, _)| inside.contains('%'))
 }
 
-fn find_v4(address: Ipv4Addr) -> Option<(&'static str, Lifted)> {
-    V4_RANGES.iter().find(|range| range.net.contains(&address)).map(|range| (range.kind, range.lifted))
-}
-
-fn find_v6(address: Ipv6Addr) -> Option<(&'static str, Lifted)> {
-    V6_RANGES.iter().find(|range| range.net.contains(&address)).map(|range| (range.kind, range.lifted))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
     use proptest::prelude::*;
 
-    const STRICT: CallRules = CallRules { plain_http: PlainHttp::Refused, private_networks: PrivateNetworks::Refused };
-    const HTTP: CallRules = CallRules { plain_http: PlainHttp::Allowed, private_networks: PrivateNetworks::Refused };
-    const INSIDE: CallRules = CallRules { plain_http: PlainHttp::Allowed, private_networks: PrivateNetworks::Allowed };
+    const STRICT: CallRules = CallRules { allow_http: false, allow_private_networks: false };
+    const HTTP: CallRules = CallRules { allow_http: true, allow_private_networks: false };
+    const INSIDE: CallRules = CallRules { allow_http: true, allow_private_networks: true };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
     }
 
     /// First and last address of every blocked range: a boundary off by one would open the network.
-    const BLOCKED: &[(&str, &str)] = &[
-        ("0.0.0.0", "0.255.255.255"),
-        ("10.0.0.0", "10.255.255.255"),
-        ("100.64.0.0", "100.127.255.255"),
-        ("127.0.0.0", "127.255.255.255"),
-        ("168.63.129.16", "168.63.129.16"),
-        ("169.254.0.0", "169.254.255.255"),
-        ("172.16.0.0", "172.31.255.255"),
-        ("192.0.0.0", "192.0.0.255"),
-        ("192.0.2.0", "192.0.2.255"),
-        ("192.88.99.0", "192.88.99.255"),
-        ("192.168.0.0", "192.168.255.255"),
-        ("198.18.0.0", "198.19.255.255"),
-        ("198.51.100.0", "198.51.100.255"),
-        ("203.0.113.0", "203.0.113.255"),
-        ("224.0.0.0", "239.255.255.255"),
-        ("240.0.0.0", "255.255.255.255"),
-        ("::", "::ffff:ffff"),
-        ("::ffff:10.0.0.0", "::ffff:10.255.255.255"),
-        ("64:ff9b::", "64:ff9b::ffff:ffff"),
-        ("64:ff9b:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff"),
-        ("100::", "100::ffff:ffff:ffff:ffff"),
-        ("2001::", "2001:0:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ("2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ("5f00::", "5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ("fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ("fe80::", "febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ("fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-        ("ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-    ];
-
-    /// Every range of the list is blocked from its first address to its last.
     #[test]
     fn every_listed_range_is_blocked_to_its_edges() {
-        for (first, last) in BLOCKED {
-            for edge in [first, last] {
-                assert!(STRICT.judge(ip(edge)).is_err(), "{edge}");
-            }
+        let edges = "0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.127.255.255 127.0.0.0 127.255.255.255 \
+                     168.63.129.16 169.254.0.0 169.254.255.255 172.16.0.0 172.31.255.255 192.0.0.0 192.0.0.255 192.0.2.0 \
+                     192.0.2.255 192.88.99.0 192.88.99.255 192.168.0.0 192.168.255.255 198.18.0.0 198.19.255.255 \
+                     198.51.100.0 198.51.100.255 203.0.113.0 203.0.113.255 224.0.0.0 239.255.255.255 240.0.0.0 \
+                     255.255.255.255 :: ::ffff:ffff ::ffff:10.0.0.0 ::ffff:10.255.255.255 64:ff9b:: 64:ff9b::ffff:ffff \
+                     64:ff9b:1:: 64:ff9b:1:ffff:ffff:ffff:ffff:ffff 100:: 100::ffff:ffff:ffff:ffff 2001:: \
+                     2001:0:ffff:ffff:ffff:ffff:ffff:ffff 2001:db8:: 2001:db8:ffff:ffff:ffff:ffff:ffff:ffff 2002:: \
+                     2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff 5f00:: 5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff fc00:: \
+                     fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff fe80:: febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff fec0:: \
+                     feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ff00:: ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        for edge in edges.split_whitespace() {
+            assert!(STRICT.judge(ip(edge)).is_err(), "{edge}");
         }
     }
 
@@ -325,18 +238,15 @@ mod tests {
                      [::ffff:127.0.0.1] [::ffff:7f00:1] [::1] [0:0:0:0:0:0:0:1] １２７.0.0.1 127。0。0。1";
         for host in hosts.split_whitespace() {
             let judged = HTTP.judge_url(&format!("http://{host}:8080/hook"));
-            assert_eq!(judged, Err(UrlError::Blocked(Blocked { kind: "loopback" })), "{host}");
+            assert_eq!(judged, Err("blocked address (loopback)".to_owned()), "{host}");
         }
-        assert_eq!(
-            STRICT.judge_url("https://[::127.0.0.1]/").map_err(|e| e.to_string()),
-            Err("blocked address (IPv4 in IPv6)".into())
-        );
+        assert_eq!(STRICT.judge_url("https://[::127.0.0.1]/"), Err("blocked address (IPv4 in IPv6)".to_owned()));
     }
 
     /// Each part of a URL that could lead elsewhere, or leak, is refused with its own words.
     #[test]
     fn urls_are_refused_for_what_is_wrong_with_them() {
-        let text = |rules: CallRules, url: &str| rules.judge_url(url).expect_err(url).to_string();
+        let text = |rules: CallRules, url: &str| rules.judge_url(url).expect_err(url);
         assert_eq!(text(STRICT, "http://example.com/"), "URL scheme not allowed, allowed is https");
         assert_eq!(text(HTTP, "ftp://example.com/"), "URL scheme not allowed, allowed is https or http");
         assert_eq!(text(STRICT, "https://user@example.com/"), "URL with user information");
@@ -348,33 +258,19 @@ mod tests {
         {
             assert_eq!(text(STRICT, malformed), "malformed URL", "{malformed}");
         }
-    }
-
-    /// A public name passes as it is written.
-    #[test]
-    fn a_public_url_passes() {
-        let url = STRICT.judge_url("https://hooks.example.com:8443/a?b=c").expect("public");
-        assert_eq!(url.as_str(), "https://hooks.example.com:8443/a?b=c");
+        let public = "https://hooks.example.com:8443/a?b=c";
+        assert_eq!(STRICT.judge_url(public).expect("public").as_str(), public);
     }
 
     proptest! {
-        /// A v4 address and the same one mapped into v6 lead to the same machine.
-        #[test]
-        fn mapped_addresses_are_judged_like_the_address_inside(bits in any::<u32>()) {
-            let inside = Ipv4Addr::from(bits);
-            for rules in [STRICT, INSIDE] {
-                prop_assert_eq!(rules.judge(inside.into()), rules.judge(inside.to_ipv6_mapped().into()));
-            }
-        }
-
         /// However a v4 literal is spelled, the URL is judged like the address.
         #[test]
         fn spelling_does_not_change_the_judgement(bits in any::<u32>()) {
             let address = Ipv4Addr::from(bits);
-            let expected = HTTP.judge(address.into()).map_err(UrlError::Blocked);
+            let expected = HTTP.judge(address.into()).map_err(|blocked| blocked.to_string());
             for host in [bits.to_string(), format!("0x{bits:x}"), format!("0{bits:o}"), address.to_string(), format!("[::ffff:{address}]")] {
                 let judged = HTTP.judge_url(&format!("http://{host}/")).map(|_| ());
-                prop_assert_eq!(judged, expected, "{}", host);
+                prop_assert_eq!(&judged, &expected, "{}", host);
             }
         }
 

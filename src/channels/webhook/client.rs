@@ -4,7 +4,7 @@
 //! redirect, never uses a proxy, and hands on what the receiver answered only as the short reply of an outcome.
 //! Read next: [`super::blocked_networks`] for what may be called.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 use tokio::time::timeout_at;
 
-use super::blocked_networks::{Blocked, CallRules, PlainHttp, PrivateNetworks};
+use super::blocked_networks::{Blocked, CallRules};
 use super::config::WebhookConfig;
-use super::error::WebhookError;
 use super::retry_after;
 use super::secret::SigningSecrets;
-use crate::channels::authorities;
-use crate::channels::connection_error::{self, ConnectionError};
+use crate::channels::channel::deadline_passed;
+use crate::channels::error::ChannelError;
+use crate::channels::{authorities, connection_error};
 use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
 use crate::types::{Class, Outcome, Secret};
@@ -51,6 +51,8 @@ pub struct WebhookRequest<'a> {
     pub secret: &'a Secret,
     /// The JSON.
     pub body: &'a str,
+    /// What the receiver has to send back, as `{"challenge": ...}`, if it is asked something.
+    pub challenge: Option<&'a str>,
 }
 
 /// Sends webhooks.
@@ -67,21 +69,6 @@ struct Echo {
     challenge: String,
 }
 
-/// What a receiver answered.
-struct Answer {
-    status: StatusCode,
-    /// How the attempt ended, if this is no 2xx.
-    refused: Option<Outcome>,
-    /// The beginning of its body.
-    body: Vec<u8>,
-}
-
-/// Why a request can't be made.
-struct Unsendable {
-    class: Class,
-    error: String,
-}
-
 impl WebhookClient {
     /// Builds the client. Connects nowhere.
     ///
@@ -89,15 +76,10 @@ impl WebhookClient {
     ///
     /// # Errors
     ///
-    /// [`WebhookError`], when `webhook.ca_file` or the TLS set-up is broken.
-    pub fn new(config: &WebhookConfig) -> Result<Self, WebhookError> {
-        let rules = CallRules {
-            plain_http: if config.allow_http { PlainHttp::Allowed } else { PlainHttp::Refused },
-            private_networks: match config.allow_private_networks {
-                true => PrivateNetworks::Allowed,
-                false => PrivateNetworks::Refused,
-            },
-        };
+    /// [`ChannelError`], when `webhook.ca_file` or the TLS set-up is broken.
+    pub fn new(config: &WebhookConfig) -> Result<Self, ChannelError> {
+        let WebhookConfig { allow_http, allow_private_networks, .. } = *config;
+        let rules = CallRules { allow_http, allow_private_networks };
         let client = Client::builder()
             .tls_backend_preconfigured(tls(config)?)
             .dns_resolver(CheckedResolver { rules })
@@ -108,23 +90,19 @@ impl WebhookClient {
             .pool_max_idle_per_host(0)
             .user_agent(USER_AGENT)
             .build()
-            .map_err(WebhookError::HttpClient)?;
+            .map_err(|error| ChannelError::of_machine("build the webhook client", error))?;
         Ok(Self { client, rules, timeout: config.timeout })
     }
 
     /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
     ///
     /// The deadline covers all of it: name, connection, TLS, request and answer. The status line decides: a receiver that said
-    /// 2xx has the alert, so an error in the rest of its answer does not make us send it twice.
+    /// 2xx has the alert, so an error in the rest of its answer does not make us send it twice. Where it was challenged, the first
+    /// 16 KiB of its answer decide too: delivered says that whoever runs it wants what we send, and another answer is a permanent
+    /// failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
-        let outcome = match self.exchange(request).await {
-            Ok(Answer { refused: None, status, .. }) => {
-                Outcome { status: Some(status.as_u16()), ..Outcome::delivered() }
-            }
-            Ok(Answer { refused: Some(refused), .. }) => refused,
-            Err(failed) => failed,
-        };
+        let outcome = self.attempt(request).await.unwrap_or_else(|failed| failed);
         Outcome { took: started.elapsed(), peer: peer(request.url), ..outcome }
     }
 
@@ -132,67 +110,55 @@ impl WebhookClient {
     pub async fn check(&self, url: &str) -> Outcome {
         let started = Instant::now();
         let outcome = match tokio::time::timeout(self.timeout, self.judge(url)).await {
-            Ok(Ok(())) => Outcome::delivered(),
-            Ok(Err((class, error))) => Outcome::failed(class, error),
+            Ok(judged) => judged.map_or_else(|failed| failed, |()| Outcome::delivered()),
             Err(_) => Outcome::failed(Class::Transient, "the name of its host is not resolved in time"),
         };
         Outcome { took: started.elapsed(), peer: peer(url), ..outcome }
     }
 
-    async fn judge(&self, url: &str) -> Result<(), (Class, String)> {
-        let permanent = |error: String| (Class::Permanent, error);
-        let url = self.rules.judge_url(url).map_err(|error| permanent(error.to_string()))?;
+    async fn judge(&self, url: &str) -> Result<(), Outcome> {
+        let url = self.rules.judge_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let found = tokio::net::lookup_host((host, 0)).await;
-        let found = found.map_err(|_| (Class::Transient, "the name of its host is not resolved".to_owned()))?;
-        self.rules.judge_all(found.map(|address| address.ip())).map_err(|blocked| permanent(blocked.to_string()))
+        let unresolved = |_| Outcome::failed(Class::Transient, "the name of its host is not resolved");
+        let found = tokio::net::lookup_host((host, 0)).await.map_err(unresolved)?;
+        let judged = self.rules.judge_all(found.map(|address| address.ip()));
+        judged.map_err(|blocked| permanent(blocked.to_string()))
     }
 
-    /// Sends one webhook whose answer must be 2xx with `{"challenge": ...}`, the text that the body challenged it with. Leaves the
-    /// machine. The deadline covers the answer too, and only its first 16 KiB are looked at.
-    ///
-    /// Delivered: the receiver sent the challenge back, so whoever runs it wants what we send. A receiver that answered 2xx with
-    /// something else is a permanent failure with that status.
-    pub async fn challenge(&self, request: WebhookRequest<'_>, challenge: &str) -> Outcome {
-        let started = Instant::now();
-        let outcome = match self.exchange(request).await {
-            Err(failed) | Ok(Answer { refused: Some(failed), .. }) => failed,
-            Ok(Answer { status, body, .. }) => {
-                let status = Some(status.as_u16());
-                match serde_json::from_slice::<Echo>(&body) {
-                    Ok(echo) if same_secret(echo.challenge.as_bytes(), challenge.as_bytes()) => {
-                        Outcome { status, ..Outcome::delivered() }
-                    }
-                    _ => Outcome {
-                        status,
-                        reply: printable_reply(&body),
-                        ..Outcome::failed(Class::Permanent, NOT_ECHOED)
-                    },
-                }
-            }
-        };
-        Outcome { took: started.elapsed(), peer: peer(request.url), ..outcome }
-    }
-
-    /// One request and its answer.
-    async fn exchange(&self, request: WebhookRequest<'_>) -> Result<Answer, Outcome> {
-        let permanent = |error: String| Outcome::failed(Class::Permanent, error);
-        let url = self.rules.judge_url(request.url).map_err(|error| permanent(error.to_string()))?;
-        let headers = headers(&request).map_err(|Unsendable { class, error }| Outcome::failed(class, error))?;
+    async fn attempt(&self, request: WebhookRequest<'_>) -> Result<Outcome, Outcome> {
+        let url = self.rules.judge_url(request.url).map_err(permanent)?;
+        // The contact is read anew at each attempt, so a secret that cannot sign may be mended.
+        let unsigned = |error: String| Outcome::failed(Class::Transient, error);
+        let secrets = SigningSecrets::parse(request.secret).map_err(unsigned)?;
+        let unfit = || permanent("id does not fit into a header".to_owned());
+        let headers = headers(&request, &secrets).ok_or_else(unfit)?;
         let deadline = tokio::time::Instant::now() + self.timeout;
         let sending = self.client.post(url).headers(headers).body(request.body.to_owned()).send();
-        let Ok(sent) = timeout_at(deadline, sending).await else {
-            let error = format!("deadline of {} passed", humantime::format_duration(self.timeout));
-            return Err(Outcome::failed(Class::Transient, error));
-        };
+        let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(self.timeout))?;
         let response = sent.map_err(|error| failure(&error))?;
-        let (status, refused) = (response.status(), refusal(&response, request.now_s));
+        let outcome = outcome_of(&response, request.now_s);
         let mut body = Vec::new();
         // The deadline or the receiver may cut it short.
         let _ = timeout_at(deadline, read(response, &mut body)).await;
-        let refused = refused.map(|refused| Outcome { reply: printable_reply(&body), ..refused });
-        Ok(Answer { status, refused, body })
+        let Outcome { class, status, .. } = outcome;
+        Ok(match request.challenge {
+            Some(challenge) if class == Class::Delivered && !echoes(&body, challenge) => {
+                Outcome { status, reply: printable_reply(&body), ..permanent(NOT_ECHOED.to_owned()) }
+            }
+            _ if class == Class::Delivered => outcome,
+            _ => Outcome { reply: printable_reply(&body), ..outcome },
+        })
     }
+}
+
+fn permanent(error: String) -> Outcome {
+    Outcome::failed(Class::Permanent, error)
+}
+
+/// Whether the body is JSON with the challenge in it.
+fn echoes(body: &[u8], challenge: &str) -> bool {
+    let echo = serde_json::from_slice::<Echo>(body);
+    echo.is_ok_and(|echo| same_secret(echo.challenge.as_bytes(), challenge.as_bytes()))
 }
 
 /// Host and port of a receiver.
@@ -204,30 +170,30 @@ fn peer(url: &str) -> Option<String> {
 /// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond retrying.
 fn failure(error: &reqwest::Error) -> Outcome {
     if let Some(blocked) = connection_error::chain(error).find_map(|error| error.downcast_ref::<Blocked>()) {
-        return Outcome::failed(Class::Permanent, blocked.to_string());
+        return permanent(blocked.to_string());
     }
     if error.is_builder() {
-        return Outcome::failed(Class::Permanent, "malformed URL");
+        return permanent("malformed URL".to_owned());
     }
     let found = connection_error::find(error, "request failed");
-    let hint = (found == ConnectionError::Untrusted).then_some(UNTRUSTED);
-    Outcome { hint, ..Outcome::failed(Class::Transient, found.to_string()) }
+    let hint = (found == connection_error::UNTRUSTED).then_some(UNTRUSTED);
+    Outcome { hint, ..Outcome::failed(Class::Transient, found) }
 }
 
-/// How an attempt ended that got this answer, by its status alone; `None` where it was taken.
-fn refusal(response: &Response, now_s: i64) -> Option<Outcome> {
+/// How an attempt ended that got this answer, by its status alone.
+fn outcome_of(response: &Response, now_s: i64) -> Outcome {
     let status = response.status();
-    if status.is_success() {
-        return None;
-    }
     let text = format!("HTTP {}", status.as_u16());
-    let failed = match status {
-        StatusCode::GONE => Outcome { hint: Some(GONE), ..Outcome::failed(Class::Permanent, text) },
-        _ => Outcome::failed(Class::Transient, text),
+    let outcome = match status {
+        _ if status.is_success() => Outcome::delivered(),
+        StatusCode::GONE => Outcome { hint: Some(GONE), ..permanent(text) },
+        _ => {
+            let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let retry_after = asked.and_then(|value| retry_after::parse(value, now_s));
+            Outcome { retry_after, ..Outcome::failed(Class::Transient, text) }
+        }
     };
-    let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = asked.and_then(|value| retry_after::parse(value, now_s));
-    Some(Outcome { status: Some(status.as_u16()), retry_after, ..failed })
+    Outcome { status: Some(status.as_u16()), ..outcome }
 }
 
 /// Reads the body as far as it comes, at most [`ANSWER_BYTES_MAX`].
@@ -240,30 +206,24 @@ async fn read(mut response: Response, body: &mut Vec<u8>) {
     }
 }
 
-/// The headers of the standard. A secret that cannot sign may be mended: the contact is read anew at each attempt.
-fn headers(request: &WebhookRequest<'_>) -> Result<HeaderMap, Unsendable> {
-    let secrets = SigningSecrets::parse(request.secret)
-        .map_err(|error| Unsendable { class: Class::Transient, error: error.to_string() })?;
+/// The headers of the standard. `None` where the id does not fit into one.
+fn headers(request: &WebhookRequest<'_>, secrets: &SigningSecrets) -> Option<HeaderMap> {
     let signature = secrets.sign(request.id, request.now_s, request.body);
-    let value = |text: &str| {
-        let unsendable = |_| Unsendable { class: Class::Permanent, error: "id does not fit into a header".to_owned() };
-        HeaderValue::from_str(text).map_err(unsendable)
-    };
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert("webhook-id", value(request.id)?);
+    headers.insert("webhook-id", HeaderValue::from_str(request.id).ok()?);
     headers.insert("webhook-timestamp", HeaderValue::from(request.now_s));
-    headers.insert("webhook-signature", value(&signature)?);
-    Ok(headers)
+    headers.insert("webhook-signature", HeaderValue::from_str(&signature).ok()?);
+    Some(headers)
 }
 
 /// TLS with ring, the system's authorities and `ca_file`. Built here rather than by reqwest, which fails without any authority
 /// on the system even where only plain HTTP is called.
-fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, WebhookError> {
+fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
     let roots = authorities::roots("webhook.ca_file", config.ca_file.as_deref())?;
     let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(WebhookError::Tls)?
+        .map_err(|error| ChannelError::of_machine("build TLS for webhooks", error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -282,7 +242,7 @@ impl Resolve for CheckedResolver {
         Box::pin(async move {
             // The port is a placeholder: reqwest puts the URL's own in its place.
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            rules.judge_all(found.iter().map(|address: &SocketAddr| -> IpAddr { address.ip() }))?;
+            rules.judge_all(found.iter().map(SocketAddr::ip))?;
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }

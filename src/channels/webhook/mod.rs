@@ -7,18 +7,16 @@ use std::time::Duration;
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
-    FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, SecretDefinition, ServerProbe,
+    FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition, ServerProbe,
     SettingText, check_timeout,
 };
-use super::contact_cap::{CapLimiter, ContactCap};
 use crate::contacts::Contact;
-use crate::throttle::{MEMBERS_MAX, SlidingWindow};
-use crate::types::{Channel, Class, Keys, Outcome, Rate};
+use crate::throttle::MEMBERS_MAX;
+use crate::types::{Channel, Class, Outcome, Rate};
 
 pub mod blocked_networks;
 pub mod client;
 pub mod config;
-mod error;
 pub mod payload;
 mod retry_after;
 pub mod secret;
@@ -26,7 +24,6 @@ pub mod url;
 
 pub use client::{WebhookClient, WebhookRequest};
 pub use config::WebhookConfig;
-pub use error::WebhookError;
 
 /// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -65,8 +62,12 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     ],
     file_settings: &[],
     server: None,
-    cap: CapKind::SlidingByDestination,
-    build: |settings| Ok(Box::new(WebhookChannel::new(settings.section())?)),
+    cap: CapKind::SlidingByDestination(url::origin),
+    build: |settings| {
+        let WebhookConfig { timeout, per_destination, .. } = *settings.section();
+        let client = WebhookClient::new(settings.section())?;
+        Ok(Box::new(WebhookChannel { client, timeout, per_destination }))
+    },
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
     preview: |_, alert| Ok(vec![payload::alert(alert, AlertPurpose::Alert)]),
     hints: FailureHints {
@@ -81,18 +82,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
 struct WebhookChannel {
     client: WebhookClient,
     timeout: Duration,
-    per_destination: Option<(Rate, SlidingWindow)>,
-}
-
-impl WebhookChannel {
-    fn new(config: &WebhookConfig) -> Result<Self, WebhookError> {
-        let sliding = |rate| SlidingWindow::new(rate).map(|limiter| (rate, limiter)).map_err(WebhookError::Cap);
-        Ok(Self {
-            client: WebhookClient::new(config)?,
-            timeout: config.timeout,
-            per_destination: config.per_destination.map(sliding).transpose()?,
-        })
-    }
+    per_destination: Option<Rate>,
 }
 
 impl NotificationChannel for WebhookChannel {
@@ -103,43 +93,25 @@ impl NotificationChannel for WebhookChannel {
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let Message { contact, content, now, .. } = message;
-            let (url, now_s) = (contact.address(), now.0.div_euclid(1000));
             let Some(secret) = contact.secret() else {
                 return Outcome::failed(Class::Permanent, "the contact has no secret");
             };
-            let request = |id, body| WebhookRequest { id, now_s, url, secret, body };
-            match content {
-                Content::Alert(alert) => {
-                    let body = payload::alert(alert, AlertPurpose::Alert);
-                    self.client.send(request(alert.id.as_str(), &body)).await
+            let (body, challenge) = match content {
+                Content::Alert(alert, purpose) => (payload::alert(alert, purpose), None),
+                Content::Verification(Question { subject, proof: ConsentProof::Challenge(challenge), .. }) => {
+                    (payload::challenge(subject, challenge, now), Some(challenge.as_str()))
                 }
-                Content::Test(alert) => {
-                    let body = payload::alert(alert, AlertPurpose::Test);
-                    self.client.send(request(alert.id.as_str(), &body)).await
+                Content::Verification(Question { proof: ConsentProof::CodeAndLink(_), .. }) => {
+                    return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
                 }
-                Content::Verification(question) => match question.proof {
-                    ConsentProof::Challenge(challenge) => {
-                        let body = payload::challenge(question.subject, challenge, now);
-                        self.client.challenge(request(question.id, &body), challenge).await
-                    }
-                    ConsentProof::CodeAndLink(_) => {
-                        Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code")
-                    }
-                },
-            }
+            };
+            let (id, url, now_s) = (content.id(), contact.address(), now.0.div_euclid(1000));
+            self.client.send(WebhookRequest { id, now_s, url, secret, body: &body, challenge }).await
         })
     }
 
-    fn cap(&self, contact: &Contact, keys: &Keys) -> Option<ContactCap> {
-        let (rate, limiter) = self.per_destination?;
-        // An attempt says what is wrong with a URL that has no origin.
-        let origin = url::origin(contact.address())?;
-        Some(ContactCap {
-            rate,
-            limiter: CapLimiter::Sliding(limiter),
-            key: keys.cap(Channel::Webhook, Some(&origin)),
-            shown_as: keys.cap(Channel::Webhook, Some("*")),
-        })
+    fn cap(&self) -> Option<Rate> {
+        self.per_destination
     }
 
     fn warnings(&self) -> &[String] {

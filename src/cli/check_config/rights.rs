@@ -221,7 +221,9 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let of_caps = REGISTRY.into_iter().map(|definition| -> (String, &'static [&'static str]) {
         match definition.cap {
             CapKind::Fixed => (keys.cap(definition.channel, None), &FIXED_CAP),
-            CapKind::SlidingByDestination => (keys.cap(definition.channel, Some("https://example.com")), &SLIDING_CAP),
+            CapKind::SlidingByDestination(_) => {
+                (keys.cap(definition.channel, Some("https://example.com")), &SLIDING_CAP)
+            }
         }
     });
     let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
