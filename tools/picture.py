@@ -19,7 +19,7 @@ CHAR_WIDTH, LINE_HEIGHT, MARGIN = 8.4, 19, 20
 FONT_SIZE = 14
 BACKGROUND, FOREGROUND = "#0d1117", "#e6edf3"
 # SGR code -> fill, as the demo uses them.
-COLOURS = {"1": "#ffffff", "2": "#8b949e", "32": "#3fb950", "33": "#d29922", "36": "#39c5cf", "1;31": "#ff7b72"}
+COLOURS = {"1": "#ffffff", "31": "#ff7b72", "32": "#3fb950", "33": "#d29922", "90": "#8b949e"}
 # Sections of the final table that the picture shows; the others are named in one line.
 SECTIONS = ("units counted", "alerts and deliveries")
 FOLDER = re.compile(r"/\S*/quotabell-demo-[0-9a-f]{8}")
@@ -73,7 +73,7 @@ def shortened(lines):
             continue
         text = plain(section[0]) if section else ""
         if text.startswith("all "):
-            kept += [f"\x1b[2m... and {left_out} more numbers\x1b[0m", "", *section]
+            kept += [f"\x1b[90m... and {left_out} more numbers\x1b[0m", "", *section]
             return kept
         if text.startswith(SECTIONS):
             kept += [*section, ""]
@@ -128,7 +128,7 @@ def svg(lines):
 def main():
     program, output = sys.argv[1:]
     lines = replaced(demo(program))
-    command = "\x1b[2m$\x1b[0m quotabell demo --fast"
+    command = "\x1b[90m$\x1b[0m quotabell demo --fast"
     with open(output, "w", encoding="utf-8") as file:
         file.write("\n".join(svg([command, *shortened(lines)])) + "\n")
 

@@ -2,23 +2,19 @@
 //!
 //! It has a process group of its own, so that Ctrl-C in a terminal reaches only the demonstration, which then ends it.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{interval, timeout};
 
-use super::scenario::{FALLBACK_ADDRESS, FREE_LIMIT, PLAN_THRESHOLDS, PRO_LIMIT};
+use super::scenario::FALLBACK_ADDRESS;
 use crate::terminal::hint;
 
 /// How long it may take until it is ready.
@@ -29,81 +25,45 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(20);
 /// How many lines of its log an error shows.
 const LAST_LINES: usize = 3;
+/// The configuration in the folder.
+const CONFIGURATION: &str = "demo.toml";
 
-/// Where the parts are that the daemon is told about.
-#[derive(Debug)]
-pub(super) struct DaemonEndpoints<'a> {
-    /// The embedded server's port.
-    pub(super) redis_port: u16,
-    /// The catcher of mail.
-    pub(super) smtp_url: &'a str,
-}
-
-/// Writes the configuration and tells where it is.
-pub(super) fn configure(folder: &Path, endpoints: &DaemonEndpoints<'_>) -> anyhow::Result<PathBuf> {
-    let path = folder.join("demo.toml");
-    fs::write(&path, configuration(endpoints)).with_context(|| format!("write {}", path.display()))?;
-    Ok(path)
-}
-
-/// Deadlines are short, because a delivery whose daemon was killed waits until its lease (deadline + 5 s) has run out.
-fn configuration(DaemonEndpoints { redis_port, smtp_url }: &DaemonEndpoints<'_>) -> String {
-    let thresholds = PLAN_THRESHOLDS;
-    format!(
+/// Writes the configuration into the folder. Deadlines are short, because a delivery whose daemon was killed waits until its lease
+/// (deadline + 5 s) has run out.
+pub(super) fn configure(folder: &Path, redis_port: u16, smtp_url: &str) -> anyhow::Result<()> {
+    let text = format!(
         r#"default_plan = "free"
-
-[redis]
-url = "redis://127.0.0.1:{redis_port}"
-
-[plans.free]
-limits = {{ requests = {FREE_LIMIT} }}
-thresholds = {thresholds:?}
-
-[plans.pro]
-limits = {{ requests = {PRO_LIMIT} }}
-thresholds = {thresholds:?}
-
-[fallback]
-contacts = [{{ channel = "email", address = "{FALLBACK_ADDRESS}" }}]
-
-[retry]
-first = "400ms"
-factor = 2.0
-
-[webhook]
-timeout = "5s"
-allow_http = true
-allow_private_networks = true
-
-[email]
-smtp_url = "{smtp_url}"
-timeout = "5s"
-
-[http]
-listen = "127.0.0.1:0"
-
-[log]
-format = "json"
+redis.url = "redis://127.0.0.1:{redis_port}"
+plans.free = {{ limits.requests = 5000, thresholds = [80, 100] }}
+plans.pro = {{ limits.requests = 20000, thresholds = [80, 100] }}
+fallback.contacts = [{{ channel = "email", address = "{FALLBACK_ADDRESS}" }}]
+retry = {{ first = "400ms", factor = 2.0 }}
+webhook = {{ timeout = "5s", allow_http = true, allow_private_networks = true }}
+email = {{ timeout = "5s", smtp_url = "{smtp_url}" }}
+http.listen = "127.0.0.1:0"
+log.format = "json"
 "#
-    )
+    );
+    let path = folder.join(CONFIGURATION);
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// A running daemon. Killed when dropped.
-#[derive(Debug)]
 pub(super) struct Daemon {
     child: Child,
-    pid: u32,
+    pub(super) pid: u32,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// Starts `quotabell run` of this very binary; its log goes to `log`. One that follows another listens where that one did, which
-    /// is how it knows that it need not wait for its lease to run out.
-    pub(super) fn start(configuration: &Path, log: PathBuf, follows: Option<SocketAddr>) -> anyhow::Result<Self> {
+    /// Starts `quotabell run` of this very binary; its log goes to `log` in the folder. One that follows another listens where that
+    /// one did, which is how it knows that it need not wait for its lease to run out.
+    pub(super) fn start(folder: &Path, log: &str, follows: Option<SocketAddr>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
+        let log = folder.join(log);
         let file = File::create(&log).with_context(|| format!("write {}", log.display()))?;
         let mut command = Command::new(&program);
-        command.arg("run").arg("--config").arg(configuration);
+        command.arg("run").arg("--config").arg(folder.join(CONFIGURATION));
         // Variables of the user's own daemon would change this one, and its supervisor must not hear of it.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("QUOTABELL") || name == "NOTIFY_SOCKET" {
@@ -119,41 +79,30 @@ impl Daemon {
         Ok(Self { child, pid, log })
     }
 
-    /// Its process id.
-    pub(super) const fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    /// Waits until `/readyz` says 200; where it serves.
+    /// Waits until it says that it is ready; where it serves.
     pub(super) async fn ready(&mut self) -> anyhow::Result<SocketAddr> {
         let waiting = async {
             let mut looks = interval(POLL_EVERY);
             loop {
                 looks.tick().await;
-                if let Some(status) = self.child.try_wait().context("look at the daemon")? {
-                    return Err(self.ended_with(status));
-                }
-                if let Some(address) = served_at(&self.log)
-                    && is_ready(address).await.unwrap_or(false)
-                {
-                    return Ok(address);
+                self.check_running()?;
+                if self.logged("quotabell is ready").is_some() {
+                    let listens = self.logged("http listens").context("the daemon's address is not in its log")?;
+                    return listens["address"].as_str().unwrap_or_default().parse().context("the daemon's address");
                 }
             }
         };
         match timeout(READY_MAX, waiting).await {
             Ok(ready) => ready,
-            Err(_) => Err(hint::failed(
-                format_args!("the daemon was not ready within {} s{}", READY_MAX.as_secs(), log_tail(&self.log)),
-                HINT,
-            )),
+            Err(_) => Err(self.failed(&format!("was not ready within {} s", READY_MAX.as_secs()))),
         }
     }
 
-    /// Waits until it ends by itself, which it must not; the error says how.
-    pub(super) async fn failed(&mut self) -> anyhow::Error {
-        match self.child.wait().await {
-            Ok(status) => self.ended_with(status),
-            Err(error) => anyhow::Error::new(error).context("wait for the daemon"),
+    /// An error where it ended by itself, which it must not.
+    pub(super) fn check_running(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait().context("look at the daemon")? {
+            None => Ok(()),
+            Some(status) => Err(self.failed(&format!("ended by itself ({status})"))),
         }
     }
 
@@ -162,73 +111,38 @@ impl Daemon {
         self.child.kill().await.with_context(|| format!("kill the daemon (pid {})", self.pid))
     }
 
-    /// Asks it to end and waits until it has; kills it when it takes too long. How it ended.
-    pub(super) async fn drain(&mut self) -> anyhow::Result<ExitStatus> {
+    /// Asks it to end and waits until it has; kills it when it takes too long. How it ended, in a few words.
+    pub(super) async fn drain(&mut self) -> anyhow::Result<String> {
         // A child that was not waited for keeps its process id, so this reaches nobody else.
         if self.child.try_wait().context("look at the daemon")?.is_none()
             && let Ok(pid) = i32::try_from(self.pid)
         {
             signal::kill(Pid::from_raw(pid), Signal::SIGTERM).context("ask the daemon to end")?;
         }
-        match timeout(DRAIN_MAX, self.child.wait()).await {
-            Ok(status) => status.context("wait for the daemon"),
-            Err(_) => {
-                self.kill().await?;
-                self.child.wait().await.context("wait for the daemon")
-            }
+        if timeout(DRAIN_MAX, self.child.wait()).await.is_err() {
+            self.kill().await?;
         }
+        let status = self.child.wait().await.context("wait for the daemon")?;
+        Ok(status.code().map_or_else(|| status.to_string(), |code| format!("exit {code}")))
     }
 
-    fn ended_with(&self, status: ExitStatus) -> anyhow::Error {
-        hint::failed(format_args!("the daemon ended by itself ({status}){}", log_tail(&self.log)), HINT)
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
-}
 
-const HINT: &str = "`quotabell demo --keep` keeps the folder with the daemon's log";
-
-/// Where it serves, as its log says; `None` while it has not said so.
-fn served_at(log: &Path) -> Option<SocketAddr> {
-    let text = fs::read_to_string(log).ok()?;
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut said = lines.filter(|line| line["message"] == "http listens");
-    said.find_map(|line| line["address"].as_str()?.parse().ok())
-}
-
-async fn is_ready(address: SocketAddr) -> io::Result<bool> {
-    let asking = async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer.split_whitespace().nth(1) == Some("200"))
-    };
-    timeout(Duration::from_secs(2), asking).await.unwrap_or(Ok(false))
-}
-
-/// The end of its log, for an error.
-fn log_tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    let mut words = String::new();
-    for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
-        let _ = write!(words, "\n  {line}");
+    /// The first entry of its log with this message.
+    fn logged(&self, message: &str) -> Option<serde_json::Value> {
+        let log = self.log();
+        let mut entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        entries.find(|entry| entry["message"] == message)
     }
-    if words.is_empty() { words } else { format!("; its log ends with{words}") }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-
-    /// A setting that was renamed would make the demonstration fail at its start.
-    #[test]
-    fn the_configuration_is_one() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let endpoints = DaemonEndpoints { redis_port: 6399, smtp_url: "smtp://127.0.0.1:2525" };
-        let path = configure(folder.path(), &endpoints).expect("written");
-        let config = Config::load(Some(&path), []).expect("valid");
-        assert_eq!(config.plans["pro"].limits.len(), 1);
-        assert_eq!(config.fallback.contacts.len(), 1);
+    /// The error about it, with the end of its log.
+    fn failed(&self, what: &str) -> anyhow::Error {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n  ");
+        let hint = "`quotabell demo --keep` keeps the folder with the daemon's log";
+        hint::failed(format_args!("the daemon {what}; its log ends with\n  {tail}"), hint)
     }
 }

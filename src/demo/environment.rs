@@ -1,15 +1,15 @@
 //! What the demonstration starts, and how all of it is stopped: the folder, Redis, the daemon.
 
+use std::fs::{self, DirBuilder};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
-use tokio::signal::unix::{self, SignalKind};
 
 use super::daemon::Daemon;
-use super::temp_folder::{FolderCleanup, TempFolder};
 use crate::terminal::hint::with_hint;
 use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 
@@ -17,31 +17,36 @@ use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 const PORTS_MAX: usize = 10;
 
 /// Everything that was started.
-#[derive(Debug)]
 pub(super) struct DemoEnvironment {
-    /// Where everything is written.
     pub(super) folder: TempFolder,
-    /// The server.
     pub(super) redis: EmbeddedServer,
     /// The daemon that runs now.
     pub(super) daemon: Option<Daemon>,
 }
 
+/// Where everything is written, for its owner only. Removed when dropped, so that no error leaves it behind, unless it is to be kept.
+pub(super) struct TempFolder {
+    pub(super) path: PathBuf,
+    /// It stays, to be looked at.
+    pub(super) keep: bool,
+}
+
 impl DemoEnvironment {
     /// Makes the folder and starts Redis in it, on a free port.
-    pub(super) async fn start(cleanup: FolderCleanup) -> anyhow::Result<Self> {
-        let folder = TempFolder::make(cleanup)?;
-        let redis = start_redis(folder.path().join("redis")).await?;
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("quotabell-demo-{:08x}", rand::random::<u32>()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        let made = made.with_context(|| format!("make the folder {}", path.display()));
+        with_hint(made, "TMPDIR names the place for temporary files")?;
+        let folder = TempFolder { path, keep: false };
+        let redis = start_redis(folder.path.join("redis")).await?;
         Ok(Self { folder, redis, daemon: None })
     }
 
     /// Stops whatever still runs and removes the folder, unless it is to be kept.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         let Self { folder, redis, daemon } = self;
-        let killed = match daemon {
-            Some(mut daemon) => daemon.kill().await,
-            None => Ok(()),
-        };
+        let killed = if let Some(mut daemon) = daemon { daemon.kill().await } else { Ok(()) };
         let pid = redis.pid();
         let stopped = redis.stop().await;
         if stopped.is_err()
@@ -56,57 +61,30 @@ impl DemoEnvironment {
     }
 }
 
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        if !self.keep {
+            // What can't be removed is left to the system, which cleans its place for temporary files.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
 async fn start_redis(data_dir: PathBuf) -> anyhow::Result<EmbeddedServer> {
     let mut tried = 0;
     loop {
         tried += 1;
-        let config = RedisConfig {
-            url: "embedded".to_owned(),
-            url_file: None,
-            data_dir: data_dir.clone(),
-            embedded_port: free_port()?,
-            ca_file: None,
-        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("look for a free port")?;
+        let embedded_port = listener.local_addr().context("look for a free port")?.port();
+        drop(listener);
+        let url = "embedded".to_owned();
+        let config = RedisConfig { url, url_file: None, data_dir: data_dir.clone(), embedded_port, ca_file: None };
         match EmbeddedServer::ensure(&config).await {
             Err(EmbeddedError::Foreign { .. } | EmbeddedError::Ended { .. }) if tried < PORTS_MAX => {}
             started => {
                 let hint = "the demo starts a server of its own; on Debian `make demo` installs one first";
                 return with_hint(started, hint);
             }
-        }
-    }
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("look for a free port")?;
-    Ok(listener.local_addr().context("look for a free port")?.port())
-}
-
-/// The signals that end the demonstration early.
-#[derive(Debug)]
-pub(super) struct Interrupts {
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
-    hangup: unix::Signal,
-}
-
-impl Interrupts {
-    /// Listens from now on; the default, to die at once and leave everything running, is off.
-    pub(super) fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| unix::signal(kind).context("listen to signals");
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for one of them.
-    pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
         }
     }
 }

@@ -1,260 +1,215 @@
-//! Who uses the API in the demonstration: subjects, their limits, zones and contacts, and how much each will use.
+//! What happens in the demonstration, read from `scenario.toml`: who uses how much, and what must be refused.
 //!
-//! Pure. What is expected of the daemon is computed from here and from the planned traffic alone, never read back from it.
+//! What is expected of the daemon is computed from here alone, never read back from it. Sending is a plain client's XADD.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
 use chrono_tz::Tz;
+use serde::Deserialize;
+use tokio::time::{Instant, interval};
 
 use crate::channels::webhook::secret;
 use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
-use crate::subjects::record::{LIMIT_PREFIX, PLAN, THRESHOLDS, TIMEZONE};
-use crate::terminal::hint;
-use crate::types::{AlertId, Day, DaySpan, Metric, Percent, Subject, Units, UnixMs};
+use crate::subjects::record::TIMEZONE;
+use crate::types::{AlertId, Day, DaySpan, Keys, Metric, Percent, Subject, UnixMs};
+use crate::wire::RedisClient;
 
-/// The plan of subjects that name none, units of `requests` a day.
-pub(super) const FREE_LIMIT: u64 = 5_000;
-/// The larger plan.
-pub(super) const PRO_LIMIT: u64 = 20_000;
+/// Everything below; {steady} and {flaky} stand for the URLs of receivers.
+pub(super) const FILE: &str = include_str!("scenario.toml");
 /// The fallback contact: it gets the alerts of subjects without contacts.
 pub(super) const FALLBACK_ADDRESS: &str = "ops@example.com";
-/// What a plan alerts at.
-pub(super) const PLAN_THRESHOLDS: [u16; 2] = [80, 100];
-/// The largest number of units that a counter holds.
-const COUNTER_MAX: u64 = crate::types::units::UNITS_MAX;
+/// Between two writes of events.
+const TICK: Duration = Duration::from_millis(40);
+/// How far behind its first sending an event is sent again, as a share of the traffic.
+const REPEAT_AFTER: f64 = 0.005;
 
-/// One subject and the use that it will make.
-#[derive(Debug, Clone)]
-pub(super) struct SimulatedSubject {
-    /// The subject.
+#[derive(Deserialize)]
+struct File {
+    subjects: Vec<SubjectUse>,
+    refused: Vec<BadEvent>,
+}
+
+/// What a subject is and uses, as the file says it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubjectUse {
     pub(super) subject: Subject,
-    /// What it uses.
+    #[serde(default)]
     pub(super) metric: Metric,
-    /// Units a day; `None`: counted, never alerted.
-    pub(super) limit: Option<Units>,
-    /// Where alerts are due.
-    pub(super) thresholds: Vec<Percent>,
+    /// The thresholds that its use reaches, ascending.
+    #[serde(default)]
+    pub(super) reaches: Vec<Percent>,
+    /// The fields of its hash; empty: Redis does not know it.
+    #[serde(default)]
+    fields: BTreeMap<String, String>,
+    /// E-mail addresses and URLs.
+    #[serde(default)]
+    contacts: Vec<String>,
+    pub(super) events: u32,
+    units: Vec<u64>,
+    repeat_every: Option<u32>,
+}
+
+/// An event that must be refused.
+#[derive(Deserialize)]
+struct BadEvent {
+    reason: String,
+    /// Names and values in turn.
+    fields: Vec<String>,
+}
+
+/// A subject of this demonstration.
+pub(super) struct SimulatedSubject {
+    pub(super) uses: SubjectUse,
     /// The day in its zone to which the traffic belongs.
     pub(super) day: Day,
     /// Whom its alerts reach; the fallback contact where it has none of its own.
     pub(super) contacts: Vec<Contact>,
-    /// The fields of its hash, as a platform writes them; empty: Redis does not know it.
-    pub(super) fields: Vec<HashField>,
-    /// How many events.
-    pub(super) events: u32,
-    /// Units of each event.
-    pub(super) units: UnitsPerEvent,
-    /// Whether its events bear ids, and every so many is sent twice.
-    pub(super) repeat_every: Option<u32>,
 }
 
-/// One field of a subject's hash.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HashField {
-    /// Its name.
-    pub(super) name: String,
-    /// Its value.
-    pub(super) value: String,
-}
-
-/// How many units an event uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UnitsPerEvent {
-    /// Always as many.
-    Always(u64),
-    /// From the first number on, a little more from event to event, as calls to a language model do.
-    Varying(u64),
-}
-
-impl UnitsPerEvent {
-    /// Units of the `number`th event.
-    pub(super) const fn of(self, number: u32) -> u64 {
-        match self {
-            Self::Always(units) => units,
-            Self::Varying(least) => least + (number as u64 * 37) % 101,
-        }
-    }
+/// Everybody, and everything that will be sent.
+pub(super) struct Scenario {
+    pub(super) subjects: Vec<SimulatedSubject>,
+    /// How many events must be refused, by reason.
+    pub(super) refused: BTreeMap<String, u64>,
+    /// How many events bear an id that was sent before.
+    pub(super) repeated: u64,
+    /// The fields of every event, name and value in turn, in the order of sending.
+    events: Vec<Vec<Vec<u8>>>,
 }
 
 impl SimulatedSubject {
     /// Everything that it will use.
     pub(super) fn total_units(&self) -> u64 {
-        (0..self.events).map(|number| self.units.of(number)).sum()
-    }
-
-    /// The thresholds that this use reaches, ascending.
-    pub(super) fn reached(&self) -> Vec<Percent> {
-        let Some(limit) = self.limit else { return Vec::new() };
-        let total = u128::from(self.total_units());
-        self.thresholds.iter().copied().filter(|percent| percent.threshold_units(limit) <= total).collect()
+        self.uses.units.iter().cycle().take(self.uses.events as usize).sum()
     }
 
     /// The id of its one alert at this threshold.
     pub(super) fn alert_id(&self, percent: Percent) -> AlertId {
-        AlertId::of(&self.subject, &self.metric, percent, self.day)
+        AlertId::of(&self.uses.subject, &self.uses.metric, percent, self.day)
     }
 }
 
-/// Where the demonstration's own webhooks listen.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReceiverUrls<'a> {
-    /// Takes everything: `http://127.0.0.1:<port>`.
-    pub(super) steady: &'a str,
-    /// Fails twice before it takes something.
-    pub(super) flaky: &'a str,
-}
-
-/// Everybody. `now` is the time that all traffic bears, so that a midnight during the demonstration changes no count.
-pub(super) fn subjects(now: UnixMs, receivers: ReceiverUrls<'_>) -> anyhow::Result<Vec<SimulatedSubject>> {
-    let steady = |name: &str| Contact::webhook(&format!("{}/{name}", receivers.steady), secret::generate());
-    let flaky = |name: &str| Contact::webhook(&format!("{}/{name}", receivers.flaky), secret::generate());
-    let mail = |name: &str| Contact::email(&format!("{name}@example.com"));
-
-    let alice = SubjectBuilder::new("alice").plan("free", FREE_LIMIT).contacts(vec![mail("alice")]);
-    let bob =
-        SubjectBuilder::new("bob").plan("pro", PRO_LIMIT).zone(Tz::Asia__Ho_Chi_Minh).contacts(vec![steady("bob")]);
-    let carol = SubjectBuilder::new("carol").limit("requests", 3_000).zone(Tz::America__New_York);
-    let carol = carol.contacts(vec![mail("carol"), steady("carol")]);
-    let dave = SubjectBuilder::new("dave").limit("requests", 8_000).contacts(vec![mail("dave")]);
-    let erin = SubjectBuilder::new("erin").plan("free", FREE_LIMIT);
-    let frank = SubjectBuilder::new("frank").limit("requests", 2_000).thresholds(&[75]).contacts(vec![flaky("frank")]);
-    let grace = SubjectBuilder::new("grace").limit("tokens", 1_000_000).zone(Tz::Europe__Berlin);
-    let grace = grace.contacts(vec![steady("grace")]);
-    let mallory = SubjectBuilder::new("mallory").metric("bytes");
-
-    [
-        alice.uses(8_000, UnitsPerEvent::Always(1)).repeats(20),
-        bob.uses(5_000, UnitsPerEvent::Always(5)).repeats(25),
-        // Crosses both before the daemon is killed, so that the next one could raise them again.
-        carol.uses(7_200, UnitsPerEvent::Always(1)),
-        dave.uses(4_960, UnitsPerEvent::Always(1)),
-        erin.uses(4_600, UnitsPerEvent::Always(1)),
-        frank.uses(2_600, UnitsPerEvent::Always(1)),
-        grace.uses(2_150, UnitsPerEvent::Varying(400)).repeats(50),
-        // Fills its counter to the brim with one event, so that a later one must be refused.
-        mallory.uses(1, UnitsPerEvent::Always(COUNTER_MAX)),
-    ]
-    .into_iter()
-    .map(|builder| builder.finish(now))
-    .collect()
-}
-
-/// An simulated while it is being described.
-#[derive(Debug)]
-struct SubjectBuilder {
-    name: &'static str,
-    metric: &'static str,
-    limit: Option<u64>,
-    thresholds: Vec<u16>,
-    zone: Tz,
-    contacts: Vec<Contact>,
-    fields: Vec<HashField>,
-    events: u32,
-    units: UnitsPerEvent,
-    repeat_every: Option<u32>,
-}
-
-impl SubjectBuilder {
-    fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            metric: "requests",
-            limit: None,
-            thresholds: PLAN_THRESHOLDS.to_vec(),
-            zone: Tz::UTC,
-            contacts: vec![Contact::email(FALLBACK_ADDRESS)],
-            fields: Vec::new(),
-            events: 0,
-            units: UnitsPerEvent::Always(1),
-            repeat_every: None,
+impl Scenario {
+    /// Reads the scenario and spreads everybody's events evenly from beginning to end, so that all counts grow at once. All events
+    /// bear the time `now`, so that a midnight during the demonstration changes no count. Pure.
+    pub(super) fn parse(file: &str, now: UnixMs) -> anyhow::Result<Self> {
+        let hours = |hours: i64| now.plus(hours * 3_600_000).0.to_string();
+        let file = file.replace("{3 days ago}", &hours(-72)).replace("{in 2 hours}", &hours(2));
+        let File { subjects, refused: bad } = toml::from_str(&file)?;
+        let subjects = subjects.into_iter().map(|uses| uses.at(now)).collect::<anyhow::Result<Vec<_>>>()?;
+        let (mut placed, mut repeated, mut refused) = (Vec::new(), 0, BTreeMap::new());
+        for SimulatedSubject { uses, .. } in &subjects {
+            for number in 0..uses.events {
+                let place = (f64::from(number) + 0.5) / f64::from(uses.events);
+                if uses.repeat_every.is_some_and(|every| number % every == 0) {
+                    repeated += 1;
+                    placed.push((place + REPEAT_AFTER, uses.event(number, now)));
+                }
+                placed.push((place, uses.event(number, now)));
+            }
         }
+        for (index, event) in bad.iter().enumerate() {
+            let latin1 = |text: &String| text.chars().map(|letter| letter as u8).collect();
+            let place = (index + 1) as f64 / (bad.len() + 1) as f64;
+            placed.push((place, event.fields.iter().map(latin1).collect::<Vec<Vec<u8>>>()));
+            *refused.entry(event.reason.clone()).or_default() += 1;
+        }
+        placed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        Ok(Self { subjects, refused, repeated, events: placed.into_iter().map(|(_, event)| event).collect() })
     }
 
-    fn metric(mut self, metric: &'static str) -> Self {
-        self.metric = metric;
-        self
+    /// How many events will be sent.
+    pub(super) fn events(&self) -> u64 {
+        self.events.len() as u64
     }
 
-    fn plan(mut self, plan: &str, limit: u64) -> Self {
-        self.limit = Some(limit);
-        self.field(PLAN.to_owned(), plan.to_owned())
+    /// Writes the subjects' hashes with plain HSET, as a platform does. How many there are.
+    pub(super) async fn write_subjects(&self, client: &RedisClient, keys: &Keys) -> anyhow::Result<usize> {
+        let mut pipeline = redis::pipe();
+        for SimulatedSubject { uses, .. } in self.subjects.iter().filter(|simulated| !simulated.uses.fields.is_empty())
+        {
+            pipeline.cmd("HSET").arg(keys.subject(&uses.subject)).arg(&uses.fields);
+        }
+        let replies: Vec<u64> = client.pipe(&pipeline).await.context("write the subjects")?;
+        Ok(replies.len())
     }
 
-    fn limit(mut self, metric: &'static str, limit: u64) -> Self {
-        self.metric = metric;
-        self.limit = Some(limit);
-        self.field(format!("{LIMIT_PREFIX}{metric}"), limit.to_string())
+    /// Sends everything, evenly over `duration`, and tells `sent` how far it is.
+    pub(super) async fn send(
+        &self,
+        client: &RedisClient,
+        keys: &Keys,
+        duration: Duration,
+        sent: &Cell<u64>,
+    ) -> anyhow::Result<()> {
+        let (started, mut ticks, all) = (Instant::now(), interval(TICK), self.events.len());
+        while sent.get() < self.events() {
+            ticks.tick().await;
+            let share = started.elapsed().as_secs_f64() / duration.as_secs_f64();
+            let done = sent.get() as usize;
+            let due = ((all as f64 * share) as usize).clamp(done + 1, all);
+            let mut pipeline = redis::pipe();
+            for event in &self.events[done..due] {
+                pipeline.cmd("XADD").arg(keys.stream()).arg("*").arg(event);
+            }
+            client.pipe::<()>(&pipeline).await.with_context(|| format!("append events to {}", keys.stream()))?;
+            sent.set(due as u64);
+        }
+        Ok(())
+    }
+}
+
+impl SubjectUse {
+    fn at(mut self, now: UnixMs) -> anyhow::Result<SimulatedSubject> {
+        let contact = |address: &String| match address.contains('@') {
+            true => Contact::email(address),
+            false => Contact::webhook(address, secret::generate()),
+        };
+        let mut contacts: Vec<Contact> = self.contacts.iter().map(contact).collect();
+        if contacts.is_empty() {
+            contacts.push(Contact::email(FALLBACK_ADDRESS));
+        } else {
+            self.fields.insert(CONTACTS.to_owned(), serde_json::to_string(&contacts)?);
+        }
+        let zone: Tz = self.fields.get(TIMEZONE).map_or(Ok(Tz::UTC), |zone| zone.parse())?;
+        let span =
+            DaySpan::containing(zone, now).with_context(|| format!("the clock says {now}, which is in no day"))?;
+        Ok(SimulatedSubject { uses: self, day: span.day, contacts })
     }
 
-    fn thresholds(mut self, percents: &[u16]) -> Self {
-        self.thresholds = percents.to_vec();
-        let written: Vec<String> = percents.iter().map(ToString::to_string).collect();
-        self.field(THRESHOLDS.to_owned(), written.join(","))
-    }
-
-    fn zone(mut self, zone: Tz) -> Self {
-        self.zone = zone;
-        self.field(TIMEZONE.to_owned(), zone.name().to_owned())
-    }
-
-    fn contacts(mut self, contacts: Vec<Contact>) -> Self {
-        let json = serde_json::to_string(&contacts).expect("contacts are plain strings");
-        self.contacts = contacts;
-        self.field(CONTACTS.to_owned(), json)
-    }
-
-    fn field(mut self, name: String, value: String) -> Self {
-        self.fields.push(HashField { name, value });
-        self
-    }
-
-    fn uses(mut self, events: u32, units: UnitsPerEvent) -> Self {
-        self.events = events;
-        self.units = units;
-        self
-    }
-
-    fn repeats(mut self, every: u32) -> Self {
-        self.repeat_every = Some(every);
-        self
-    }
-
-    fn finish(self, now: UnixMs) -> anyhow::Result<SimulatedSubject> {
-        let span = DaySpan::containing(self.zone, now).ok_or_else(|| {
-            hint::failed(format_args!("the clock of this machine says {now}, which no calendar holds"), "set the clock")
-        })?;
-        Ok(SimulatedSubject {
-            subject: Subject::parse(self.name.as_bytes())?,
-            metric: Metric::parse(self.metric.as_bytes())?,
-            limit: self.limit.and_then(Units::new),
-            thresholds: self.thresholds.into_iter().filter_map(Percent::new).collect(),
-            day: span.day,
-            contacts: self.contacts,
-            fields: self.fields,
-            events: self.events,
-            units: self.units,
-            repeat_every: self.repeat_every,
-        })
+    fn event(&self, number: u32, now: UnixMs) -> Vec<Vec<u8>> {
+        let Self { subject, metric, units, repeat_every, .. } = self;
+        let units = units[number as usize % units.len()];
+        let mut fields = format!("subject {subject} metric {metric} units {units} ts {}", now.0);
+        if repeat_every.is_some() {
+            fields += &format!(" id {subject}-{number}");
+        }
+        fields.split(' ').map(|word| word.as_bytes().to_vec()).collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    /// The demonstration promises that several cross both thresholds, one crosses one, and one stays below.
+    /// The scenario at a fixed time.
+    pub(crate) fn sample() -> Scenario {
+        Scenario::parse(FILE, UnixMs(1_795_250_000_000)).expect("a scenario")
+    }
+
+    /// An event that is not sent, or an overflow that comes before its counter is full, would make the expected sums wrong.
     #[test]
-    fn some_cross_their_thresholds_and_one_does_not() {
-        let receivers = ReceiverUrls { steady: "http://127.0.0.1:1", flaky: "http://127.0.0.1:2" };
-        let subjects = subjects(UnixMs(1_795_250_000_000), receivers).expect("a scenario");
-        let reached = |name: &str| -> Vec<u16> {
-            let simulated =
-                subjects.iter().find(|simulated| simulated.subject.as_str() == name).expect("in the scenario");
-            simulated.reached().into_iter().map(Percent::get).collect()
-        };
-        for name in ["alice", "bob", "carol"] {
-            assert_eq!(reached(name), [80, 100], "{name}");
-        }
-        assert_eq!((reached("erin"), reached("grace"), reached("frank")), (vec![80], vec![80], vec![75]));
-        assert!(reached("dave").is_empty() && reached("mallory").is_empty());
+    fn every_event_is_sent_and_the_counter_is_full_before_it_overflows() {
+        let scenario = sample();
+        let once: u64 = scenario.subjects.iter().map(|simulated| u64::from(simulated.uses.events)).sum();
+        assert!(scenario.repeated > 100);
+        assert_eq!(scenario.events(), once + scenario.repeated + scenario.refused.values().sum::<u64>());
+        let of_mallory = scenario.events.iter().filter(|event| event.contains(&b"mallory".to_vec()));
+        assert_eq!(of_mallory.map(Vec::len).collect::<Vec<_>>(), [8, 6], "the good one, which has a time, comes first");
     }
 }

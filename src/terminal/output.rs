@@ -46,15 +46,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Stdout of this process. Bold headings and colours only on a terminal that has not been told otherwise (no-color.org).
+    /// Stdout of this process.
     #[must_use]
     pub fn stdout() -> Self {
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let terminal = io::stdout().is_terminal();
-        let styling = if terminal && !no_color && !dumb { Styling::Ansi } else { Styling::Plain };
+        let styling = Styling::of(&io::stdout());
         let columns = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-        let width = terminal.then(|| columns().unwrap_or(TERMINAL_COLUMNS));
+        let width = io::stdout().is_terminal().then(|| columns().unwrap_or(TERMINAL_COLUMNS));
         Self { to: BufWriter::new(io::stdout().lock()), styling, width }
     }
 

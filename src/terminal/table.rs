@@ -1,5 +1,8 @@
 //! Columns of a list: how wide each one is, which ones are cut on a narrow terminal, which one is coloured. Pure.
 
+use std::fmt;
+use std::io::IsTerminal;
+
 use crate::types::text::printable;
 
 /// The space between two columns.
@@ -18,9 +21,30 @@ pub enum Styling {
     Plain,
 }
 
-/// The colour of a cell.
+impl Styling {
+    /// What a stream is to get: only a terminal is asked, and only one that was not told otherwise (no-color.org).
+    #[must_use]
+    pub fn of(stream: &impl IsTerminal) -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if stream.is_terminal() && !no_color && !dumb { Self::Ansi } else { Self::Plain }
+    }
+
+    /// The text in a colour, where there are colours.
+    #[must_use]
+    pub fn paint(self, color: Color, text: impl fmt::Display) -> String {
+        match self {
+            Self::Ansi => format!("\x1b[{}m{text}\x1b[0m", color.sgr()),
+            Self::Plain => text.to_string(),
+        }
+    }
+}
+
+/// The colour of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Color {
+    /// A heading.
+    Bold,
     /// What went well.
     Green,
     /// What is under way.
@@ -34,6 +58,7 @@ pub enum Color {
 impl Color {
     const fn sgr(self) -> &'static str {
         match self {
+            Self::Bold => "1",
             Self::Green => "32",
             Self::Yellow => "33",
             Self::Red => "31",
@@ -99,17 +124,13 @@ impl Table {
         if self.heading_due {
             self.heading_due = false;
             let heading = aligned(&self.heading, &widths, |_, cell| cell);
-            lines.push(match styling {
-                Styling::Ansi => format!("\x1b[1m{heading}\x1b[0m"),
-                Styling::Plain => heading,
-            });
+            lines.push(styling.paint(Color::Bold, heading));
         }
-        let color = self.color.filter(|_| styling == Styling::Ansi);
-        let styled = |column: usize, cell: String| match color.filter(|color| color.column == column) {
-            Some(ColumnColor { of, .. }) => match of(&cell) {
-                Some(color) => format!("\x1b[{}m{cell}\x1b[0m", color.sgr()),
-                None => cell,
-            },
+        let color_of = |column: usize, cell: &str| {
+            self.color.filter(|color| color.column == column).and_then(|ColumnColor { of, .. }| of(cell))
+        };
+        let styled = |column: usize, cell: String| match color_of(column, &cell) {
+            Some(color) => styling.paint(color, cell),
             None => cell,
         };
         lines.extend(rows.iter().map(|row| aligned(row, &widths, styled)));

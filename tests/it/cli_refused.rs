@@ -5,13 +5,12 @@ use crate::support::redis_server::RedisServer;
 use quotabell::types::UnixMs;
 use serde_json::json;
 
-fn refuse(server: &RedisServer, fields: &[&[u8]]) {
+/// Puts an event with these fields, names and values in turn, among the refused ones.
+fn refuse(server: &RedisServer, detail: &str, fields: &[&[u8]]) {
     let mut connection = server.sync_client().get_connection().expect("it runs");
     let mut command = redis::cmd("XADD");
-    command.arg("quota_refused:{usage}").arg("*");
-    for field in fields {
-        command.arg(*field);
-    }
+    command.arg("quota_refused:{usage}").arg("*").arg(&["entry", "1-1", "reason", "bad_subject", "detail", detail]);
+    command.arg(fields);
     let _: String = command.query(&mut connection).expect("appended");
 }
 
@@ -19,25 +18,8 @@ fn refuse(server: &RedisServer, fields: &[&[u8]]) {
 #[test]
 fn every_field_is_shown_as_it_was_sent() {
     let server = RedisServer::start();
-    refuse(
-        &server,
-        &[
-            b"entry",
-            b"1-1",
-            b"reason",
-            b"bad_subject",
-            b"detail",
-            b"subject is not UTF-8",
-            b"subject",
-            b"a\xff\xfe",
-            b"reason",
-            b"mine",
-            b"x\xc3",
-            b"1",
-            b"subject",
-            b"second",
-        ],
-    );
+    let fields: [&[u8]; 8] = [b"subject", b"a\xff\xfe", b"reason", b"mine", b"x\xc3", b"1", b"subject", b"second"];
+    refuse(&server, "subject is not UTF-8", &fields);
     let printed = quotabell(["refused", "list", "--json"]).redis(&server.url()).run().expect_json();
     let fields = json!({"subject": "a\\xff\\xfe", "reason": "mine", "x\\xc3": "1"});
     let (at, at_ms) = (&printed[0]["refused_at"], &printed[0]["refused_at_ms"]);
@@ -53,19 +35,7 @@ fn every_field_is_shown_as_it_was_sent() {
 #[test]
 fn the_table_shows_control_characters_and_does_not_obey_them() {
     let server = RedisServer::start();
-    refuse(
-        &server,
-        &[
-            b"entry",
-            b"1-1",
-            b"reason",
-            b"bad_subject",
-            b"detail",
-            b"subject holds a control character",
-            b"subject",
-            b"a\x1b[2J\nb",
-        ],
-    );
+    refuse(&server, "subject holds a control character", &[b"subject", b"a\x1b[2J\nb"]);
     let printed = quotabell(["refused", "list"]).redis(&server.url()).run().expect_done();
     insta::assert_snapshot!(printed, @r"
     ENTRY  REASON       DETAIL                             FIELDS

@@ -17,6 +17,11 @@ fn subject(server: &RedisServer, arguments: &[&str]) -> Finished {
     quotabell(["subject"].iter().chain(arguments).copied()).redis(&server.url()).run()
 }
 
+/// `subject set` with these options, separated by spaces.
+fn set(server: &RedisServer, name: &str, options: &str) -> Finished {
+    subject(server, &["set", name].into_iter().chain(options.split_whitespace()).collect::<Vec<_>>())
+}
+
 fn hash(server: &RedisServer, subject: &str) -> BTreeMap<String, String> {
     let mut connection = server.sync_client().get_connection().expect("it runs");
     redis::cmd("HGETALL").arg(format!("quota_subject:{subject}")).query(&mut connection).expect("a hash")
@@ -46,21 +51,9 @@ fn by_address(hash: &BTreeMap<String, String>, address: &str) -> Value {
 #[test]
 fn set_writes_the_documented_fields() {
     let server = RedisServer::start();
-    let options =
-        ["--plan", "free", "--timezone", "Asia/Ho_Chi_Minh", "--limit", "requests=5000", "--limit", "tokens=7"];
-    let more = [
-        "--threshold",
-        "90",
-        "--threshold",
-        "50",
-        "--email",
-        "a@b.test",
-        "--webhook",
-        "https://x.test/h",
-        "--webhook-secret",
-        SECRET,
-    ];
-    subject(&server, &[&["set", "a:{b}"], &options[..], &more[..]].concat()).expect_done();
+    let options = "--plan free --timezone Asia/Ho_Chi_Minh --limit requests=5000 --limit tokens=7 --threshold 90 --threshold 50 \
+        --email a@b.test --webhook https://x.test/h --webhook-secret";
+    set(&server, "a:{b}", &format!("{options} {SECRET}")).expect_done();
     let hash = hash(&server, "a:{b}");
     assert_eq!(hash["plan"], "free");
     assert_eq!(hash["timezone"], "Asia/Ho_Chi_Minh");
@@ -366,21 +359,9 @@ fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() 
 #[test]
 fn show_prints_the_documented_fields_without_secrets() {
     let server = RedisServer::start();
-    let options = [
-        "--plan",
-        "free",
-        "--limit",
-        "requests=5",
-        "--threshold",
-        "50",
-        "--email",
-        "a@b.test",
-        "--webhook",
-        "https://x.test/h",
-        "--webhook-secret",
-        SECRET,
-    ];
-    subject(&server, &[&["set", "alice"], &options[..]].concat()).expect_done();
+    let options =
+        "--plan free --limit requests=5 --threshold 50 --email a@b.test --webhook https://x.test/h --webhook-secret";
+    set(&server, "alice", &format!("{options} {SECRET}")).expect_done();
     let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
     let expected = json!({
         "subject": "alice", "plan": "free", "timezone": null, "limits": {"requests": 5}, "thresholds": [50],

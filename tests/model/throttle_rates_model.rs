@@ -153,6 +153,24 @@ trait Model: Default {
     ) -> redis::RedisResult<RateDecision>;
 }
 
+/// [`Model::ask_real`] of the limiter that the closure makes.
+macro_rules! ask_real {
+    ($limiter:expr) => {
+        async fn ask_real(
+            client: &RedisClient,
+            key: &str,
+            rate: Rate,
+            units: Option<Units>,
+        ) -> redis::RedisResult<RateDecision> {
+            let limiter = $limiter(rate);
+            match units {
+                Some(units) => limiter.take(client, key, units).await,
+                None => limiter.ask(client, key).await,
+            }
+        }
+    };
+}
+
 fn window_us(rate: Rate) -> u64 {
     u64::try_from(rate.window().as_micros()).expect("a month at most")
 }
@@ -194,18 +212,7 @@ impl Model for FixedModel {
         decision(rate, admission, limit.saturating_sub(used), reset)
     }
 
-    async fn ask_real(
-        client: &RedisClient,
-        key: &str,
-        rate: Rate,
-        units: Option<Units>,
-    ) -> redis::RedisResult<RateDecision> {
-        let limiter = FixedWindow::new(rate);
-        match units {
-            Some(units) => limiter.take(client, key, units).await,
-            None => limiter.ask(client, key).await,
-        }
-    }
+    ask_real!(FixedWindow::new);
 }
 
 /// A call that was admitted.
@@ -265,18 +272,7 @@ impl Model for SlidingModel {
         decision(rate, admission, limit.saturating_sub(self.used()), reset)
     }
 
-    async fn ask_real(
-        client: &RedisClient,
-        key: &str,
-        rate: Rate,
-        units: Option<Units>,
-    ) -> redis::RedisResult<RateDecision> {
-        let limiter = SlidingWindow::new(rate).expect("few enough members");
-        match units {
-            Some(units) => limiter.take(client, key, units).await,
-            None => limiter.ask(client, key).await,
-        }
-    }
+    ask_real!(|rate| SlidingWindow::new(rate).expect("few enough members"));
 }
 
 /// When the bucket is empty, in parts of 1/limit us: exact.
@@ -327,18 +323,7 @@ impl Model for GcraModel {
         decision(rate, admission, remaining, whole_us(empty - now))
     }
 
-    async fn ask_real(
-        client: &RedisClient,
-        key: &str,
-        rate: Rate,
-        units: Option<Units>,
-    ) -> redis::RedisResult<RateDecision> {
-        let limiter = Gcra::new(rate);
-        match units {
-            Some(units) => limiter.take(client, key, units).await,
-            None => limiter.ask(client, key).await,
-        }
-    }
+    ask_real!(Gcra::new);
 }
 
 /// The limiter and the model, through one schedule.

@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod binary;
+pub mod books;
 pub mod certificates;
 pub mod clockwork;
 pub mod contacts_api;

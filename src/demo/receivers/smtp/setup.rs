@@ -1,10 +1,8 @@
 //! What the mail server is told: how it protects itself, what it answers, and what it keeps of a mail.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 /// One mail as it arrived.
@@ -43,30 +41,19 @@ pub enum Security {
     Tls,
 }
 
-/// A phase of the conversation whose reply can be programmed.
+/// A phase of the conversation whose reply can be programmed: what the client has just done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named like the commands of SMTP; a message ends with its final dot")]
 pub enum Phase {
-    /// After the connection.
     Greeting,
-    /// EHLO or HELO.
     Ehlo,
-    /// STARTTLS.
     StartTls,
-    /// AUTH.
     Auth,
-    /// MAIL FROM.
     Mail,
-    /// RCPT TO.
     Rcpt,
-    /// DATA.
     Data,
-    /// The final dot.
     Message,
-    /// RSET.
     Rset,
-    /// NOOP.
-    Noop,
-    /// QUIT.
     Quit,
 }
 
@@ -106,44 +93,26 @@ pub struct SmtpSetup {
     pub start_tls: Option<TlsAcceptor>,
     /// Speaks TLS from the first byte with this certificate.
     pub tls: Option<TlsAcceptor>,
-    /// Offers AUTH (PLAIN and LOGIN) and takes mail only from this user.
+    /// Offers AUTH PLAIN and takes mail only from this user.
     pub user: Option<User>,
     /// Further lines of the answer to EHLO, as `SMTPUTF8`.
     pub extensions: Vec<&'static str>,
 }
 
-impl std::fmt::Debug for SmtpSetup {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SmtpSetup").field("extensions", &self.extensions).finish_non_exhaustive()
-    }
+/// What the server is told to say, and how many connections it has seen.
+#[derive(Debug, Default)]
+pub struct SmtpProgram {
+    pub(super) replies: VecDeque<(Phase, Reply, Times)>,
+    pub(super) connections: u64,
 }
 
-/// The programmed replies, in the order in which they were programmed.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ReplyScript(pub(super) Arc<Mutex<VecDeque<Programmed>>>);
-
-#[derive(Debug, Clone)]
-pub(super) struct Programmed {
-    pub(super) phase: Phase,
-    pub(super) reply: Reply,
-    pub(super) times: Times,
-}
-
-impl ReplyScript {
-    /// What was programmed for this phase; uses up a reply that is given once.
-    pub(super) fn take(&self, phase: Phase) -> Option<Reply> {
-        let mut replies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = replies.iter().position(|programmed| programmed.phase == phase)?;
-        match replies[at].times {
-            Times::Always => Some(replies[at].reply.clone()),
-            Times::Once => replies.remove(at).map(|programmed| programmed.reply),
+impl SmtpProgram {
+    /// The reply of this phase; one that is given once is used up.
+    pub(super) fn reply(&mut self, phase: Phase) -> Option<Reply> {
+        let at = self.replies.iter().position(|(programmed, ..)| *programmed == phase)?;
+        match &self.replies[at] {
+            (_, reply, Times::Always) => Some(reply.clone()),
+            (_, _, Times::Once) => self.replies.remove(at).map(|(_, reply, _)| reply),
         }
     }
-}
-
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) setup: SmtpSetup,
-    pub(super) script: ReplyScript,
-    pub(super) caught: mpsc::Sender<CaughtMail>,
 }

@@ -1,0 +1,193 @@
+//! What happens in a demonstration: traffic, a kill in the middle of it, alerts that arrive, refused events, a drain.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use indicatif::HumanCount;
+use tokio::time::{interval, timeout};
+
+use super::compare::{Comparison, ObservedRun, compare};
+use super::daemon::{self, Daemon};
+use super::environment::DemoEnvironment;
+use super::received::{AlertNumbers, FAILURES, LocalReceivers, ReceivedAttempt};
+use super::scenario::{self, Scenario, SimulatedSubject};
+use super::screen::Screen;
+use crate::ledger::query;
+use crate::outbox::totals;
+use crate::terminal::table::Color;
+use crate::types::keys::{self, SUBJECT_PREFIX_DEFAULT};
+use crate::types::{Alert, Keys};
+use crate::views::refused::{self, RefusedCursor};
+use crate::wire::{RedisClient, RedisEndpoint};
+
+/// The stream's name, as in the defaults.
+const STREAM: &str = "usage";
+/// How long everything may take until the summary; the daemon needs some seconds more when it does not drain.
+const WITHIN: Duration = Duration::from_secs(50);
+/// The share of the traffic after which the daemon is killed, in percent.
+const KILL_AT_PERCENT: u64 = 45;
+/// Between two looks at the counts.
+const LOOK_EVERY: Duration = Duration::from_millis(120);
+
+/// Sends the traffic over `duration`, kills the daemon in the middle of it, and compares what was expected with what was seen.
+pub(super) async fn run(
+    environment: &mut DemoEnvironment,
+    screen: &Screen,
+    duration: Duration,
+) -> anyhow::Result<Vec<Comparison>> {
+    let receivers = LocalReceivers::start().await.context("start the receivers of mail and webhooks")?;
+    let (folder, redis) = (environment.folder.path.as_path(), &environment.redis);
+    let (client, keys) = (RedisClient::new(RedisEndpoint::local(redis.port()).client()?), Keys::new(STREAM));
+    let now = client.server_time().await.context("ask for the time")?;
+    let (steady, flaky) = (receivers.steady.url(""), receivers.flaky.url(""));
+    let file = scenario::FILE.replace("{steady}", &steady).replace("{flaky}", &flaky);
+    let scenario = Scenario::parse(&file, now)?;
+    let written = scenario.write_subjects(&client, &keys).await?;
+    daemon::configure(folder, redis.port(), &receivers.mail.url())?;
+
+    screen.set_up("folder", folder.display())?;
+    let (version, port, pid) = (&redis.info().version, redis.port(), redis.pid());
+    screen.set_up("redis", format_args!("{version} on 127.0.0.1:{port} (pid {pid})"))?;
+    screen.set_up("mail", format_args!("{} takes mail", receivers.mail.url()))?;
+    screen.set_up("webhooks", format_args!("{steady} checks signatures"))?;
+    screen.set_up("", format_args!("{flaky}/frank fails {FAILURES} times first"))?;
+    let hset = format!("HSET {SUBJECT_PREFIX_DEFAULT}alice plan free ...");
+    screen.set_up("subjects", format_args!("{written} by {hset}, one without contacts"))?;
+    let daemon = environment.daemon.insert(Daemon::start(folder, "daemon-1.log", None)?);
+    let address = daemon.ready().await?;
+    screen.set_up("daemon", format_args!("quotabell run (pid {}), http://{address}/metrics", daemon.pid))?;
+    let (events, seconds) = (HumanCount(scenario.events()), duration.as_secs());
+    screen.set_up("traffic", format_args!("{events} usage events in {seconds} s: XADD usage * subject alice ...\n"))?;
+
+    let (sent, seen) = (Cell::new(0), ObservedRun::default());
+    let (scenario, client, keys) = (&scenario, &client, &keys);
+    let mut run = Run { screen, folder, scenario, client, keys, address, receivers, sent: &sent, seen };
+    let all = async { tokio::try_join!(scenario.send(client, keys, duration, &sent), run.follow(daemon)) };
+    match timeout(WITHIN.saturating_sub(screen.elapsed()), all).await {
+        Ok(done) => drop(done?),
+        // What is missing shows in the summary.
+        Err(_) => screen.say(Color::Red, "failed", "not everything was done in time")?,
+    }
+    run.seen.ended = daemon.drain().await?;
+    while let Ok(arrival) = timeout(Duration::ZERO, run.receivers.next(&scenario.subjects)).await {
+        run.take(arrival)?;
+    }
+    screen.say(Color::Gray, "daemon", format_args!("drained after SIGTERM, {}", run.seen.ended))?;
+    run.look().await?;
+    for day in scenario.subjects.iter().map(|simulated| simulated.day).collect::<BTreeSet<_>>() {
+        let alerts = query::alerts(client, keys, day).await.context("read the alerts")?;
+        run.seen.raised.extend(alerts.into_iter().map(|Alert { id, threshold_percent, used, limit, .. }| {
+            (id, AlertNumbers { percent: threshold_percent.get(), used, limit })
+        }));
+    }
+    Ok(compare(scenario, &run.seen))
+}
+
+/// One demonstration while it runs.
+struct Run<'a> {
+    screen: &'a Screen,
+    folder: &'a Path,
+    scenario: &'a Scenario,
+    client: &'a RedisClient,
+    keys: &'a Keys,
+    /// Where the first daemon listened.
+    address: SocketAddr,
+    receivers: LocalReceivers,
+    /// How many events were sent.
+    sent: &'a Cell<u64>,
+    seen: ObservedRun,
+}
+
+impl Run<'_> {
+    /// Tells what happens, kills the daemon and starts another in the middle of the traffic, and ends when everything was sent, read,
+    /// counted and delivered. The caller bounds it.
+    async fn follow(&mut self, daemon: &mut Daemon) -> anyhow::Result<()> {
+        let kill_after = self.scenario.events() * KILL_AT_PERCENT / 100;
+        let mut looks = interval(LOOK_EVERY);
+        loop {
+            tokio::select! {
+                arrival = self.receivers.next(&self.scenario.subjects) => self.take(arrival)?,
+                _ = looks.tick() => {
+                    daemon.check_running()?;
+                    if self.seen.taken_over.is_none() && self.sent.get() >= kill_after {
+                        self.replace(daemon).await?;
+                    }
+                    let all_sent = self.sent.get() == self.scenario.events();
+                    self.look().await?;
+                    let ObservedRun { unread, totals, taken_over, .. } = &self.seen;
+                    if all_sent && taken_over.is_some() && *unread == 0 && totals.outbox == 0 && totals.pending == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Kills the daemon and starts another.
+    async fn replace(&mut self, daemon: &mut Daemon) -> anyhow::Result<()> {
+        let pid = daemon.pid;
+        daemon.kill().await?;
+        let sent = HumanCount(self.sent.get());
+        self.screen.say(Color::Red, "kill -9", format_args!("the daemon (pid {pid}) is dead after {sent} events"))?;
+        *daemon = Daemon::start(self.folder, "daemon-2.log", Some(self.address))?;
+        let unread = HumanCount(query::lag(self.client, self.keys).await.context("read the lag")?);
+        daemon.ready().await?;
+        self.seen.taken_over = Some(Instant::now());
+        let pid = daemon.pid;
+        let what = format_args!("another (pid {pid}) continues with what is in Redis, {unread} unread");
+        self.screen.say(Color::Gray, "daemon", what)
+    }
+
+    /// Reads what the daemon wrote, and tells what is new of it.
+    async fn look(&mut self) -> anyhow::Result<()> {
+        let Self { client, keys, screen, seen, .. } = self;
+        // In this order: an event that was sent is unread or counted, and what was counted has its alert in the outbox or as a
+        // delivery. Read the other way round, something could slip through between two reads.
+        seen.unread = query::lag(client, keys).await.context("read the lag")?;
+        let mut pipeline = redis::pipe();
+        for SimulatedSubject { uses, day, .. } in &self.scenario.subjects {
+            let subject = uses.subject.as_str();
+            pipeline.hget(keys.usage(&uses.metric, *day, keys::bucket(subject)), subject);
+        }
+        let counts: Vec<Option<u64>> = client.pipe(&pipeline).await.context("read the counts")?;
+        seen.counts = counts.into_iter().map(Option::unwrap_or_default).collect();
+        // The few refused events of a demonstration fit into one read.
+        let refused = refused::list(client, keys, &RefusedCursor::oldest()).await.context("read the refused events")?;
+        for event in refused.events.iter().skip(seen.refused.len()) {
+            let fields: Vec<String> = event.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let what = format_args!("{:16}  {}: {}", event.reason, fields.join(" "), event.detail);
+            screen.say(Color::Yellow, "refused", what)?;
+        }
+        seen.refused = refused.events.into_iter().map(|event| event.reason).collect();
+        seen.totals = totals(client, keys).await?;
+        Ok(())
+    }
+
+    /// Tells what has arrived at a receiver.
+    fn take(&mut self, arrival: ReceivedAttempt) -> anyhow::Result<()> {
+        let before = self.seen.arrivals.iter();
+        let attempt = 1 + before.filter(|one| (&one.alert, &one.contact) == (&arrival.alert, &arrival.contact)).count();
+        let is_of = |simulated: &&SimulatedSubject| {
+            simulated.uses.reaches.iter().any(|percent| simulated.alert_id(*percent) == arrival.alert)
+        };
+        let subject = self.scenario.subjects.iter().find(is_of);
+        let subject = subject.map_or("nobody", |simulated| simulated.uses.subject.as_str());
+        let AlertNumbers { percent, used, limit } = arrival.numbers;
+        let whose = format!("{:7}  {subject:6} {percent:>3} %", arrival.channel.as_str());
+        if arrival.is_accepted() {
+            let judged = arrival.problem.as_ref().map_or(arrival.sound.clone(), |problem| format!("WRONG: {problem}"));
+            let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+            let what = format!("{whose}  {} of {}, {judged}{again}", HumanCount(used), HumanCount(limit));
+            self.screen.say(Color::Green, "alert", what)?;
+        } else {
+            let what = format!("{whose}  receiver answered {}, attempt {attempt}", arrival.status);
+            self.screen.say(Color::Yellow, "failed", what)?;
+        }
+        self.seen.arrivals.push(arrival);
+        Ok(())
+    }
+}

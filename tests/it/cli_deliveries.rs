@@ -1,0 +1,232 @@
+//! `deliveries` against a real server, whose books the library's own calls have filled.
+
+use std::collections::BTreeSet;
+
+use crate::support::books::{ids, run, with_dead};
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
+use crate::support::redis_server::RedisServer;
+use crate::support::table::Table;
+use quotabell::contacts::{Contact, Endpoint};
+use quotabell::outbox::{Settlement, settle};
+use quotabell::types::{Alert, Class, DeliveryId, Outcome};
+use serde_json::{Value, json};
+
+/// A list that ends at a page's end would hide the rest; --limit takes the newest.
+#[tokio::test]
+async fn the_list_of_deliveries_is_complete_and_in_order() {
+    let outbox = Outbox::start();
+    let mut made = Vec::new();
+    for n in 0..1001 {
+        let alert = alert(&subject(&format!("s{}", n % 10)), 1 + n / 10);
+        outbox.fan_out_new(&alert, &[email("a")]).await;
+        made.push(delivery(&alert, &email("a")));
+    }
+    // Many are made in one millisecond; here each in its own.
+    let mut pipeline = redis::pipe();
+    for (n, id) in made.iter().enumerate() {
+        pipeline.cmd("ZADD").arg(outbox.keys.deliveries()).arg(n).arg(id.as_str()).ignore();
+    }
+    let () = outbox.client.pipe(&pipeline).await.expect("written");
+    let listed = |line: &str| -> Vec<String> {
+        let printed = run(&outbox.server, &format!("deliveries list --json {line}")).expect_json();
+        ids(&printed).into_iter().map(str::to_owned).collect()
+    };
+    let all: Vec<&str> = made.iter().map(DeliveryId::as_str).collect();
+    assert_eq!(listed(""), all);
+    assert_eq!(listed("--limit 2"), all[999..]);
+    assert_eq!(listed("--limit 700"), all[301..]);
+    assert_eq!(listed("--subject s3 --limit 2"), [all[983], all[993]]);
+    let pending: BTreeSet<String> = listed("--state pending").into_iter().collect();
+    assert_eq!(pending.len(), 1001);
+    assert_eq!(listed("--state dead"), [""; 0]);
+}
+
+/// Whoever replays ten ids must learn which two did not go, from the output and from the exit code.
+#[tokio::test]
+async fn a_replay_says_what_became_of_each_id() {
+    let (outbox, dead) = with_dead(&["alice", "bob"]).await;
+    let waiting = alert(&subject("carol"), 80);
+    outbox.fan_out_new(&waiting, &[webhook("a")]).await;
+    let carol = delivery(&waiting, &webhook("a"));
+    let unknown = "delivery_00000000000000000000000000000000";
+    // Twice the same id is one id.
+    let line = format!("deliveries replay {} {carol} {unknown} {}", dead[0], dead[0]);
+    // These ids are the same on every day, so they are shown.
+    let mut told = Table::default();
+    told.add(&line, run(&outbox.server, &line).told());
+    assert_eq!(outbox.state(&dead[0]).await, "pending");
+    assert_eq!(outbox.state(&dead[1]).await, "dead");
+    let again = format!("deliveries replay --json {} {} {unknown}", dead[0], dead[1]);
+    told.add(&again, run(&outbox.server, &again).told());
+    insta::assert_snapshot!("replay", told);
+    assert_eq!(run(&outbox.server, "deliveries list --state dead").told(), "exit 0");
+}
+
+/// After an outage of a receiver everything is to go again; doing it twice is no mistake.
+#[tokio::test]
+async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
+    let (outbox, dead) = with_dead(&["alice", "bob", "carol"]).await;
+    let printed = run(&outbox.server, "deliveries replay --all --json").expect_json();
+    let told: BTreeSet<&str> = ids(&printed).into_iter().collect();
+    assert_eq!(told, dead.iter().map(DeliveryId::as_str).collect());
+    assert!(printed.iter().all(|told| told["result"] == "replayed" && told["state"] == "pending"), "{printed:?}");
+    for id in &dead {
+        assert_eq!(outbox.state(id).await, "pending");
+    }
+    let told = run(&outbox.server, "deliveries replay --all").told();
+    insta::assert_snapshot!(told, @"
+    no delivery is dead; `quotabell deliveries list` shows where they stand
+    exit 0
+    ");
+}
+
+/// Where they went and about what is what an operator looks for; a list is cut down by the same.
+#[tokio::test]
+async fn lists_are_filtered_by_subject_channel_alert_and_time() {
+    let outbox = Outbox::start();
+    let (of_alice, of_bob) = (alert(&subject("alice"), 80), alert(&subject("bob"), 100));
+    outbox.fan_out_new(&of_alice, &[email("a"), webhook("a")]).await;
+    outbox.fan_out_new(&of_bob, &[email("b")]).await;
+    outbox.fan_out_new(&alert(&subject("carol"), 80), &[]).await;
+    let listed = |line: &str| -> Vec<String> {
+        let printed = run(&outbox.server, &format!("deliveries list --json {line}")).expect_json();
+        ids(&printed).into_iter().map(str::to_owned).collect()
+    };
+    let id = |alert: &Alert, contact| delivery(alert, &contact).to_string();
+    let bobs = [id(&of_bob, email("b"))];
+    assert_eq!(listed("--channel webhook"), [id(&of_alice, webhook("a"))]);
+    assert_eq!(listed("--channel none").len(), 1);
+    assert_eq!(listed("--channel email --subject bob"), bobs);
+    assert_eq!(listed(&format!("--alert {}", of_bob.id)), bobs);
+    assert_eq!(listed(&format!("--alert {}", &of_bob.id.as_str()[6..14])), bobs);
+    assert_eq!(listed("--since 1h").len(), 4);
+    // Made an hour before the others.
+    let () = outbox
+        .run("HINCRBY", &[&outbox.keys.delivery(&delivery(&of_bob, &email("b"))), "created_at_ms", "-3600000"])
+        .await;
+    let () = outbox.run("ZINCRBY", &[outbox.keys.deliveries().as_str(), "-3600000", &bobs[0]]).await;
+    assert_eq!(listed("--since 30m").len(), 3);
+    assert_eq!(listed("--since 30m --state pending").len(), 3);
+    assert_eq!(listed("--since 2h --limit 9")[0], bobs[0]);
+    let told = run(&outbox.server, "deliveries list --channel sms");
+    assert!(told.code == 2 && told.stderr.contains("a channel must be"), "{}", told.told());
+    let told = run(&outbox.server, "deliveries list --since 90");
+    assert!(told.code == 2 && told.stderr.contains("neither a duration"), "{}", told.told());
+}
+
+/// What the list shows of an id must be enough for the verbs that take one; where it is not, guessing would replay another's.
+#[tokio::test]
+async fn an_id_is_named_by_its_first_digits() {
+    let (outbox, dead) = with_dead(&["alice", "bob"]).await;
+    let digits = |id: &DeliveryId| id.as_str()["delivery_".len()..].to_owned();
+    let list = run(&outbox.server, "deliveries list").expect_done();
+    let short: Vec<&str> = list.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(short, [&digits(&dead[0])[..8], &digits(&dead[1])[..8]]);
+    let shown = run(&outbox.server, &format!("deliveries show --json {}", short[1])).expect_json();
+    assert_eq!(shown[0]["id"], json!(dead[1]));
+    let told =
+        run(&outbox.server, &format!("deliveries replay --json delivery_{} {}", short[0], dead[0])).expect_json();
+    assert_eq!((told.len(), &told[0]["id"], &told[0]["result"]), (1, &json!(dead[0]), &json!("replayed")));
+
+    // Two ids that begin alike.
+    let twin = format!("delivery_{}{}", short[1], "0".repeat(24));
+    let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1", &twin]).await;
+    for verb in ["show", "replay"] {
+        let told = run(&outbox.server, &format!("deliveries {verb} {}", short[1]));
+        assert!(told.code == 2 && told.stdout.is_empty(), "{}", told.told());
+        assert!(told.stderr.contains(&twin) && told.stderr.contains(dead[1].as_str()), "{}", told.stderr);
+    }
+    assert_eq!(outbox.state(&dead[1]).await, "dead");
+    let unknown = run(&outbox.server, "deliveries show ffffffff");
+    assert!(
+        unknown.code == 1 && unknown.stderr.contains("there is no delivery delivery_ffffffff"),
+        "{}",
+        unknown.told()
+    );
+}
+
+/// To whom it went must be told, also where the contact has changed since.
+#[tokio::test]
+async fn a_delivery_shows_its_contact_as_it_is_now() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let facts = alert(&alice, 80);
+    let mut contact = webhook("a");
+    if let Endpoint::Webhook { url, .. } = &mut contact.endpoint {
+        *url = "https://user:pw@a.test/hook".to_owned();
+    }
+    outbox.fan_out_new(&facts, std::slice::from_ref(&contact)).await;
+    let id = delivery(&facts, &contact);
+    let shown = || run(&outbox.server, &format!("deliveries show --json {id}")).expect_json()[0]["contact"].clone();
+    let expected = |address: Value, status: &str| json!({"id": contact.id, "address": address, "status": status});
+    assert_eq!(shown(), expected(Value::Null, "removed"));
+    for (muted, status) in [(false, "current"), (true, "muted")] {
+        let stored = json!([Contact { muted, ..contact.clone() }]).to_string();
+        outbox.set_contacts(&alice, &stored).await;
+        assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
+    }
+    outbox.set_contacts(&alice, &json!([Contact { verified: false, ..contact.clone() }]).to_string()).await;
+    assert_eq!(shown()["status"], "unverified");
+    outbox.set_contacts(&alice, "[[]").await;
+    assert_eq!(shown(), expected(Value::Null, "unreadable"));
+    let waiting = alert(&subject("bob"), 100);
+    outbox.fan_out_new(&waiting, &[]).await;
+    let listed = run(&outbox.server, "deliveries list --channel none --json").expect_json();
+    let detail = run(&outbox.server, &format!("deliveries show --json {}", ids(&listed)[0])).expect_json();
+    assert_eq!((&detail[0]["contact"], &detail[0]["alert"]["threshold_percent"]), (&Value::Null, &json!(100)));
+}
+
+/// "HTTP 550" alone sends the operator to the mail server's log; what was said there is enough.
+#[tokio::test]
+async fn what_the_other_side_said_is_shown_with_the_attempt() {
+    let outbox = Outbox::start();
+    outbox.fan_out_new(&alert(&subject("alice"), 80), &[email("a")]).await;
+    let leased = outbox.lease_one("t", LONG).await;
+    let refused = Outcome {
+        reply: Some("5.1.1 no such user".to_owned()),
+        peer: Some("mail.test:25".to_owned()),
+        ..outcome(Class::Permanent)
+    };
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Dead(refused)).await.expect("settles");
+    let shown = run(&outbox.server, &format!("deliveries show {}", leased.id)).expect_done();
+    assert!(shown.contains("\npeer   mail.test:25\nreply  5.1.1 no such user\n"), "{shown}");
+    let shown = run(&outbox.server, &format!("deliveries show --json {}", leased.id)).expect_json();
+    let attempt = &shown[0]["attempt_log"][0];
+    assert_eq!((&attempt["peer"], &attempt["reply"]), (&json!("mail.test:25"), &json!("5.1.1 no such user")));
+}
+
+/// A delivery without an alert must be listed too, and say what it carries.
+#[tokio::test]
+async fn a_request_for_consent_is_shown_as_what_it_is() {
+    let outbox = Outbox::start();
+    let id = format!("delivery_{}", "ab".repeat(16));
+    let request = json!({
+        "id": "verification_1", "subject": "alice", "contact": "c_1", "consent": "x", "requested_at_ms": 1_000,
+        "expires_at_ms": 2_000,
+    });
+    let hash = outbox.keys.delivery(&DeliveryId::from_stored(&id));
+    let request = request.to_string();
+    let fields = ["type", "verification", "verification", &request, "subject", "alice", "channel", "email"];
+    let () = outbox.run("HSET", [hash.as_str()].into_iter().chain(fields).collect::<Vec<_>>()).await;
+    let fields = ["contact_id", "c_1", "state", "pending", "attempts", "0", "created_at_ms", "1000"];
+    let () = outbox.run("HSET", [hash.as_str()].into_iter().chain(fields).collect::<Vec<_>>()).await;
+    let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1000", &id]).await;
+    let listed = run(&outbox.server, "deliveries list --json").expect_json();
+    assert_eq!((&listed[0]["type"], &listed[0]["alert_id"]), (&json!("verification"), &Value::Null));
+    let shown = run(&outbox.server, "deliveries show --json abab").expect_json();
+    assert_eq!(shown[0]["verification"]["expires_at"], json!("1970-01-01T00:00:02.000Z"));
+    assert_eq!((&shown[0]["alert"], &shown[0]["contact"]["id"]), (&Value::Null, &json!("c_1")));
+    assert!(run(&outbox.server, "deliveries show abab").expect_done().contains("\nverification  verification_1\n"));
+}
+
+/// A mistyped id must not look like a delivery without attempts.
+#[tokio::test]
+async fn a_delivery_that_is_not_there_is_said() {
+    let server = RedisServer::start();
+    let unknown = run(&server, "deliveries show delivery_00000000000000000000000000000000");
+    insta::assert_snapshot!(unknown.told(), @"
+    error: there is no delivery delivery_00000000000000000000000000000000
+    hint: `quotabell deliveries list` lists them; they stay readable for 14 days after their end
+    exit 1
+    ");
+}

@@ -1,0 +1,69 @@
+//! The verbs that read the books, run on a server that has been filled.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use quotabell::outbox::{Settlement, settle};
+use quotabell::types::{Alert, Class, DeliveryId, Keys, UnixMs, keys};
+use quotabell::wire::RedisClient;
+use serde_json::Value;
+
+use super::binary::{Finished, quotabell};
+use super::outbox::{LONG, Outbox, alert, outcome, subject, webhook};
+use super::redis_server::RedisServer;
+
+/// Runs a verb: its words, separated by spaces.
+pub fn run(server: &RedisServer, line: &str) -> Finished {
+    quotabell(line.split_whitespace()).redis(&server.url()).run()
+}
+
+/// The ids of what was listed.
+pub fn ids(listed: &[Value]) -> Vec<&str> {
+    listed.iter().map(|thing| thing["id"].as_str().expect("an id")).collect()
+}
+
+pub async fn server_time(client: &RedisClient) -> UnixMs {
+    client.server_time().await.expect("TIME works")
+}
+
+/// Puts an alert into the books as a commit does.
+pub async fn record(client: &RedisClient, alert: &Alert) {
+    let keys = Keys::new("usage");
+    let raised = keys.raised(&alert.metric, alert.day, keys::bucket(alert.subject.as_str()));
+    let field = Keys::raised_field(alert.threshold_percent, &alert.subject);
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("SADD").arg(keys.metrics(alert.day)).arg(alert.metric.as_str()).ignore();
+    pipeline.cmd("HSET").arg(raised).arg(field).arg(serde_json::to_string(alert).expect("JSON")).ignore();
+    let () = client.pipe(&pipeline).await.expect("written");
+}
+
+/// An outbox with a dead delivery for each of these subjects.
+pub async fn with_dead(names: &[&str]) -> (Outbox, Vec<DeliveryId>) {
+    let outbox = Outbox::start();
+    let mut dead = Vec::new();
+    for name in names {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[webhook("a")]).await;
+        let leased = outbox.lease_one("t", LONG).await;
+        let end = Settlement::Dead(outcome(Class::Permanent));
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
+        dead.push(leased.id);
+    }
+    (outbox, dead)
+}
+
+/// Hides in snapshots what differs from run to run: ids (they hold the day), times, durations.
+pub fn hide_what_varies() -> insta::Settings {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"alert_[0-9a-f]{32}", "alert_ID");
+    settings.add_filter(r"delivery_[0-9a-f]{32}", "delivery_ID");
+    settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME");
+    settings.add_filter(r"\d{4}-\d\d-\d\d", "DAY");
+    settings.add_filter(r#""duration_ms":\d+"#, r#""duration_ms":N"#);
+    settings.add_filter(r#"_ms":\d{13}"#, r#"_ms":MS"#);
+    settings.add_filter(r"\b\d+ ms *", "N ms  ");
+    settings.add_filter(r"\d\d-\d\d \d\d:\d\d", "MINUTE");
+    settings.add_filter(r"(?m)^[0-9a-f]{8}  \d+[sm] +", "SHORT     AGE  ");
+    settings.add_filter(r"(?m)  [0-9a-f]{8}$", "  SHORT");
+    settings.add_filter(r"in \d+[sm] *", "in N  ");
+    settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
+    settings.add_filter(r"c_[0-9a-f]{16}", "c_ID");
+    settings
+}
