@@ -1,9 +1,10 @@
-//! The words of the product as types: subjects, metrics, units, days, alerts, contacts, deliveries, and the keys they live under.
+//! The words of the product as types: subjects, metrics, units, windows, periods, alerts, contacts, deliveries, and the keys they live under.
 //!
 //! Owns every name and every pure rule that more than one folder needs. Never talks to Redis, to a clock or to the network.
 //! Read next: [`keys`], the one place where a Redis key is spelled.
 
 pub mod alert;
+pub mod billing_day;
 pub mod channel;
 pub mod contact_id;
 pub mod day;
@@ -18,6 +19,7 @@ pub mod nonce;
 pub mod notification;
 pub mod outcome;
 pub mod percent;
+pub mod period;
 pub mod rate;
 pub mod refusal;
 pub mod secret;
@@ -26,8 +28,10 @@ pub mod subject;
 pub mod text;
 pub mod timestamp;
 pub mod units;
+pub mod window;
 
 pub use alert::{Alert, AlertId};
+pub use billing_day::BillingDay;
 pub use channel::Channel;
 pub use contact_id::ContactId;
 pub use day::{Day, DaySpan};
@@ -40,6 +44,7 @@ pub use nonce::nonce;
 pub use notification::{Notification, NotificationKind, VerificationRequest};
 pub use outcome::{Class, Outcome};
 pub use percent::Percent;
+pub use period::{Period, PeriodSpan};
 pub use rate::Rate;
 pub use refusal::RefusalReason;
 pub use secret::Secret;
@@ -47,3 +52,4 @@ pub use stream_id::StreamId;
 pub use subject::Subject;
 pub use timestamp::UnixMs;
 pub use units::Units;
+pub use window::Window;
