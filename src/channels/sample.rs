@@ -2,7 +2,10 @@
 
 use chrono_tz::Tz;
 
-use crate::types::{Alert, AlertId, DaySpan, Metric, Percent, Subject, Units, UnixMs};
+use crate::types::{
+    Alert, AlertId, AlertKey, BillingDay, Instance, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
+    Window,
+};
 
 /// The samples of templates are raised at this time, 2026-11-21 08:37:00.123 UTC.
 pub const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
@@ -22,7 +25,9 @@ pub struct Sample {
     pub zone: Tz,
     /// What is limited.
     pub metric: Metric,
-    /// Units a day.
+    /// Over what it is limited.
+    pub window: Window,
+    /// Units a window.
     pub limit: Units,
 }
 
@@ -37,27 +42,41 @@ impl Sample {
     #[must_use]
     pub fn of(subject: Subject) -> Self {
         let limit = Units::new(LIMIT).expect("legal units");
-        Self { subject, plan: "free".to_owned(), zone: ZONE, metric: Metric::default(), limit }
+        Self { subject, plan: "free".to_owned(), zone: ZONE, metric: Metric::default(), window: Window::Day, limit }
     }
 
-    /// An alert that has just reached `threshold_percent` at `raised_at`. Pure. Its id is that of a real alert of the same facts.
+    /// An alert that has just reached `threshold_percent` at `raised_at`. Pure.
     #[must_use]
     pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
-        let Self { subject, plan, zone, metric, limit } = self.clone();
-        let epoch = DaySpan::containing(zone, UnixMs(0)).expect("1970 has days");
-        let span = DaySpan::containing(zone, raised_at).unwrap_or(epoch);
+        let Self { subject, plan, zone, metric, window, limit } = self.clone();
+        let span = |at| PeriodSpan::containing(window, zone, BillingDay::FIRST, at);
+        let span = span(raised_at).or_else(|| span(UnixMs(0))).expect("1970 has periods");
+        // Ten times the largest limit is still below 2^64.
+        let used = u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX);
+        let key = AlertKey {
+            subject: &subject,
+            metric: &metric,
+            period: span.period,
+            percent: threshold_percent,
+            units: used,
+        };
+        let entry = StreamId { ms: u64::try_from(raised_at.0).unwrap_or(0), seq: 0 };
         Alert {
-            id: AlertId::of(&subject, &metric, threshold_percent, span.day),
+            id: AlertId::of(&Instance::from_stored("sample"), &key),
             subject,
             metric,
+            window,
+            period: span.period,
             threshold_percent,
+            threshold_units: used,
             limit: limit.get(),
             plan,
-            day: span.day,
             timezone: zone.name().to_owned(),
             resets_at_ms: span.end,
-            // Ten times the largest limit is still below 2^64.
-            used: u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX),
+            used_before: used.saturating_sub(1),
+            used,
+            first_entry: entry,
+            last_entry: entry,
             raised_at_ms: raised_at,
         }
     }

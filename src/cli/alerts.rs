@@ -64,7 +64,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let filter = AlertFilter { subject: args.subject, since };
     let mut listed = Vec::new();
     for day in days {
-        let of_day = alerts::of_day(redis.client(), &keys, day, &filter).await;
+        let of_day = alerts::of_period(redis.client(), &keys, day.into(), &filter).await;
         listed.extend(redis.judged(format_args!("read the alerts of {day}"), of_day)?);
     }
     // Days of different zones overlap.
@@ -96,7 +96,7 @@ fn print(alerts: &[AlertView], nothing: &str, format: Format) -> anyhow::Result<
     output.finish()
 }
 
-const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "DAY", "ID"];
+const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];
 const SUBJECT_COLUMN: usize = 1;
 const METRIC_COLUMN: usize = 2;
 
@@ -108,7 +108,7 @@ fn row(alert: &AlertView) -> Vec<String> {
         format!("{}%", alert.threshold_percent),
         alert.used.to_string(),
         alert.limit.to_string(),
-        alert.day.to_string(),
+        alert.period.to_string(),
         short_id(alert.id.as_str()).to_owned(),
     ]
 }

@@ -16,7 +16,7 @@ use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
+use crate::types::{Channel, Class, ContactId, Keys, Limits, Outcome, Subject, UnixMs, Window};
 use crate::views::{SubjectSettings, subject};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
@@ -195,9 +195,10 @@ async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow:
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }
     let sample = Sample { plan, zone, ..Sample::of(subject.clone()) };
-    let limit = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value());
+    let of_day = |(metric, limits): (_, &Limits)| limits.of(Window::Day).map(|limit| (metric, limit));
+    let limit = limits.get_key_value(&sample.metric).and_then(of_day).or_else(|| limits.iter().find_map(of_day));
     Ok(match limit {
-        Some((metric, limit)) => Sample { metric: metric.clone(), limit: *limit, ..sample },
+        Some((metric, limit)) => Sample { metric: metric.clone(), limit, ..sample },
         None => sample,
     })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 
-use super::scenario::SimulatedSubject;
+use super::scenario::{INSTANCE, SimulatedSubject};
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
 use crate::terminal::output::lossless;
@@ -69,6 +69,7 @@ impl StateReader {
     /// Writes the subjects' hashes with plain HSET, as a platform does.
     pub(super) async fn write_subjects(&self, subjects: &[SimulatedSubject]) -> anyhow::Result<()> {
         let mut pipeline = redis::pipe();
+        pipeline.cmd("HSET").arg(self.keys.checkpoint()).arg("instance").arg(INSTANCE);
         for simulated in subjects.iter().filter(|simulated| !simulated.fields.is_empty()) {
             let command = pipeline.cmd("HSET").arg(self.keys.subject(&simulated.subject));
             for field in &simulated.fields {
@@ -123,7 +124,7 @@ impl StateReader {
         let days: BTreeSet<_> = subjects.iter().map(|simulated| simulated.day).collect();
         let mut raised = Vec::new();
         for day in days {
-            raised.extend(query::alerts(&self.client, &self.keys, day).await.context("read the alerts")?);
+            raised.extend(query::alerts(&self.client, &self.keys, day.into()).await.context("read the alerts")?);
         }
         Ok(FinalState {
             counts: self.counts(subjects).await?,

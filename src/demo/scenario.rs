@@ -9,7 +9,10 @@ use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, THRESHOLDS, TIMEZONE};
 use crate::terminal::hint;
-use crate::types::{AlertId, Day, DaySpan, Metric, Percent, Subject, Units, UnixMs};
+use crate::types::{AlertId, AlertKey, Day, DaySpan, Instance, Metric, Percent, Subject, Units, UnixMs};
+
+/// The instance that the daemon of the demonstration finds, so that the ids of its alerts are known beforehand.
+pub(super) const INSTANCE: &str = "demo";
 
 /// The plan of subjects that name none, units of `requests` a day.
 pub(super) const FREE_LIMIT: u64 = 5_000;
@@ -90,7 +93,9 @@ impl SimulatedSubject {
 
     /// The id of its one alert at this threshold.
     pub(super) fn alert_id(&self, percent: Percent) -> AlertId {
-        AlertId::of(&self.subject, &self.metric, percent, self.day)
+        let units = self.limit.and_then(|limit| u64::try_from(percent.threshold_units(limit)).ok()).unwrap_or(0);
+        let (subject, metric, period) = (&self.subject, &self.metric, self.day.into());
+        AlertId::of(&Instance::from_stored(INSTANCE), &AlertKey { subject, metric, period, percent, units })
     }
 }
 

@@ -4,14 +4,15 @@
 //! which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`], one reader at a time.
 
 pub mod batch_builder;
+mod batch_sizer;
 pub mod config;
-mod headroom;
+pub mod held_state;
 mod in_flight_commit;
+mod janitor;
 mod lease;
 pub mod parse;
 mod read_sizer;
 pub mod report;
-mod retention_timer;
 mod session_error;
 pub mod worker;
 

@@ -1,8 +1,8 @@
 //! The loop of a partition: read after the checkpoint, add up, commit, again.
 //!
-//! While the server runs the script of one batch the next is already being read and added up; only the commit itself is strictly
-//! one after another, because each names the checkpoint that the one before it wrote. Whatever goes wrong, the answer is the same:
-//! drop what was read and start from the stored checkpoint.
+//! While one commit is under way the next batch grows, reading by reading; only the commits themselves are strictly one after
+//! another, because each names the checkpoint that the one before it wrote. Whatever goes wrong, the answer is the same: drop what
+//! was read and what is held, and start from the stored checkpoint.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,29 +12,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::audit::{Audit, AuditFinding};
 use crate::ledger::retention::Retention;
-use crate::ledger::seen::{SeenLookup, SeenQuery};
-use crate::ledger::{Batch, CommitOutcome, Committer};
+use crate::ledger::{CommitOutcome, Committer, SeenWindows, Tidier, Totals};
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::subjects::{Plans, SettingsCache};
-use crate::types::{Keys, StreamId, UnixMs};
+use crate::types::{Instance, Keys, StreamId, UnixMs};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::xread::{StreamReader, XreadReply};
+use crate::wire::xread::StreamReader;
 use crate::wire::{RedisClient, RedisEndpoint};
 
-use super::batch_builder::{AddOutcome, BatchBuilder, CounterHeadroom, LastRow, ReadEntry};
+use super::batch_builder::{AddOutcome, BatchBuilder, ReadEntry};
+use super::batch_sizer::BatchSizer;
 use super::config::StreamConfig;
-use super::headroom::Headroom;
+use super::held_state::{HeldState, Missing};
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
+use super::janitor::Janitor;
 use super::lease::{LeaseStatus, PartitionLease};
+use super::parse::arrival_of;
 use super::read_sizer::ReadSizer;
 use super::report::WorkerReport;
-use super::retention_timer::RetentionTimer;
 use super::session_error::SessionError;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
 /// Settings that change while they are read are read again, this often at most; then the next batch sees them.
 const READ_AGAIN_MAX: u32 = 3;
+/// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
+const READ_STEPS_MAX: u32 = 8;
 /// Starting over this often without a commit in between is no race any more: wait before the next try.
 const RESTARTS_AT_ONCE: u32 = 3;
 
@@ -46,11 +49,10 @@ pub struct EventWorker {
     lease: Option<PartitionLease>,
     keys: Keys,
     committer: Arc<Committer>,
-    seen: SeenLookup,
     audit: Audit,
-    retention_timer: RetentionTimer,
+    janitor: Janitor,
     plans: Plans,
-    cache: SettingsCache<LastRow>,
+    held: HeldState,
     changes: ChangeFeed,
     builder: BatchBuilder,
     report: WorkerReport,
@@ -58,7 +60,7 @@ pub struct EventWorker {
     /// Restarts since the last commit.
     restarts: u32,
     read_sizer: ReadSizer,
-    headroom: Headroom,
+    batch_sizer: BatchSizer,
 }
 
 /// What a worker is made of.
@@ -80,10 +82,36 @@ pub struct EventWorkerParts {
     pub plans: Plans,
     /// The most subjects held in memory.
     pub cache_entries: usize,
-    /// ChangeFeed of subjects.
+    /// Changes of subjects.
     pub changes: ChangeFeed,
     /// Notified after a commit that raised alerts.
     pub raised: Arc<Notify>,
+}
+
+/// Where a session begins.
+#[derive(Debug)]
+struct SessionStart {
+    checkpoint: StreamId,
+    instance: Instance,
+}
+
+/// A reading whose entries are being added.
+#[derive(Debug)]
+struct Reading {
+    server: UnixMs,
+    /// Entries that were added.
+    added: usize,
+    entries: usize,
+}
+
+/// What the loop waited for.
+enum Waited {
+    /// A commit was answered.
+    Committed,
+    /// A reading came.
+    Read(crate::wire::xread::XreadReply),
+    /// It is to stop.
+    Stopped,
 }
 
 impl EventWorker {
@@ -92,18 +120,25 @@ impl EventWorker {
     pub fn new(parts: EventWorkerParts) -> Self {
         let EventWorkerParts { target, client, lease, keys, config, committer, plans, cache_entries, changes, raised } =
             parts;
+        let batch_sizer = BatchSizer::new();
         Self {
-            seen: SeenLookup::new(keys.clone()),
             audit: Audit::new(keys.clone()),
-            retention_timer: RetentionTimer::new(Retention::new(keys.clone(), config.late_max)),
-            cache: SettingsCache::new(cache_entries, &plans),
-            builder: BatchBuilder::new(config.late_max),
+            janitor: Janitor::new(
+                Tidier::new(keys.clone(), config.trim),
+                Retention::new(keys.clone(), config.late_max),
+            ),
+            held: HeldState {
+                cache: SettingsCache::new(cache_entries, &plans),
+                totals: Totals::default(),
+                seen: SeenWindows::default(),
+            },
+            builder: BatchBuilder::new(config.late_max, batch_sizer.bounds()),
             report: WorkerReport::new(raised),
             committer: Arc::new(committer),
             audited: Instant::now(),
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
-            headroom: Headroom::default(),
+            batch_sizer,
             target,
             client,
             lease,
@@ -179,109 +214,171 @@ impl EventWorker {
 
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
-        let mut at = self.checkpoint().await?;
-        self.builder.set_headroom(self.headroom.as_of(at));
+        let SessionStart { checkpoint, instance } = self.start().await?;
+        self.builder.begin(instance.clone(), checkpoint, self.batch_sizer.bounds());
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
         let mut in_flight = InFlightCommit::default();
-        reader.request(&at.to_string(), self.read_sizer.count(), Some(BLOCK)).await?;
+        let mut reading: Option<Reading> = None;
+        // Whether more entries are there than were asked for: then batches grow before they are committed.
+        let mut is_behind = false;
+        let mut after = checkpoint;
+        self.request(&mut reader, after, is_behind).await?;
         loop {
-            let received = match self.receive(&mut reader, &mut in_flight, stop).await? {
-                Some(received) => received,
-                None => return self.settle(&mut in_flight).await,
-            };
-            let Some(last) = received.last else {
-                self.settle(&mut in_flight).await?;
-                self.look_round(at).await?;
-                self.report.serving();
-                self.retention_timer.look(&self.client, at, UnixMs(received.server_ms)).await;
-                reader.request(&at.to_string(), self.read_sizer.count(), Some(BLOCK)).await?;
+            if let Some(open) = &mut reading {
+                self.add_up(&reader, open).await?;
+                if open.added == open.entries {
+                    reading = None;
+                }
+            }
+            let is_due = self.builder.entries() > 0 && (self.builder.is_full() || !is_behind);
+            if is_due && !in_flight.is_under_way() {
+                let next = self.builder.reached_entry();
+                in_flight = self.commit().await?;
+                self.builder.begin(instance.clone(), next, self.batch_sizer.bounds());
                 continue;
-            };
-            let to = StreamId { ms: last.ms, seq: last.seq };
-            self.read_sizer.came(&received);
-            reader.request(&to.to_string(), self.read_sizer.count(), Some(BLOCK)).await?;
-            self.add_up(&reader, at, to, &received).await?;
-            self.settle(&mut in_flight).await?;
-            let batch = self.finish(at).await?;
-            in_flight = InFlightCommit::of(batch, &self.committer, &self.client);
-            at = to;
+            }
+            if reading.is_some() {
+                self.settle(&mut in_flight).await?;
+                continue;
+            }
+            match self.wait(&mut reader, &mut in_flight, stop).await? {
+                Waited::Stopped => return self.settle(&mut in_flight).await,
+                Waited::Committed => {}
+                Waited::Read(received) => {
+                    let server = UnixMs(received.server_ms);
+                    is_behind = received.entries >= self.read_sizer.count() as usize;
+                    let Some(last) = received.last else {
+                        if self.builder.entries() == 0 {
+                            self.settle(&mut in_flight).await?;
+                            self.look_round(after, server).await?;
+                        }
+                        self.request(&mut reader, after, is_behind).await?;
+                        continue;
+                    };
+                    after = last;
+                    self.read_sizer.came(&received);
+                    self.request(&mut reader, after, is_behind).await?;
+                    self.begin_reading()?;
+                    reading = Some(Reading { server, added: 0, entries: received.entries });
+                }
+            }
         }
     }
 
-    async fn checkpoint(&self) -> Result<StreamId, SessionError> {
-        let mut command = redis::cmd("HGET");
-        command.arg(self.keys.checkpoint()).arg("id");
-        let stored: Option<String> = self
-            .client
-            .query(&command)
-            .await
-            .map_err(|source| SessionError::Redis { operation: "read the checkpoint", source })?;
-        Ok(stored.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO))
+    /// Asks for the entries after one, so that the server reads while the last ones are added. Where there is no more, a batch that
+    /// waits for more must not wait for the next event.
+    async fn request(&self, reader: &mut StreamReader, after: StreamId, is_behind: bool) -> Result<(), SessionError> {
+        let block = (!is_behind).then_some(BLOCK);
+        Ok(reader.request(&after.to_string(), self.read_sizer.count(), block).await?)
     }
 
-    /// Waits for the next reply, and meanwhile for the commit that is under way. `None` when stopped.
-    async fn receive(
+    /// Forgets what is held, for another worker may have committed, and looks where to begin.
+    async fn start(&mut self) -> Result<SessionStart, SessionError> {
+        let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
+        self.held.forget_totals();
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("HSETNX").arg(self.keys.checkpoint()).arg("instance").arg(Instance::random().as_str()).ignore();
+        pipeline.cmd("HMGET").arg(self.keys.checkpoint()).arg("id").arg("instance");
+        let ((id, instance),): ((Option<String>, String),) = self.client.pipe(&pipeline).await.map_err(redis)?;
+        let checkpoint = id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO);
+        let now = self.client.server_time().await.map_err(redis)?;
+        self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
+            .await
+            .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
+        Ok(SessionStart { checkpoint, instance: Instance::from_stored(&instance) })
+    }
+
+    /// Waits for the next reply, or for the commit that is under way.
+    async fn wait(
         &mut self,
         reader: &mut StreamReader,
         in_flight: &mut InFlightCommit,
         stop: &CancellationToken,
-    ) -> Result<Option<XreadReply>, SessionError> {
+    ) -> Result<Waited, SessionError> {
         let receive = reader.receive();
         tokio::pin!(receive);
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(None),
-                done = in_flight.finished() => self.judge(done).await?,
-                received = &mut receive => return Ok(Some(received?)),
-            }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Ok(Waited::Stopped),
+            done = in_flight.finished() => self.judge(done).await.map(|()| Waited::Committed),
+            received = &mut receive => Ok(Waited::Read(received?)),
         }
     }
 
-    /// Adds up what was read, reading the settings of subjects where they are not held.
-    async fn add_up(
-        &mut self,
-        reader: &StreamReader,
-        from: StreamId,
-        to: StreamId,
-        received: &XreadReply,
-    ) -> Result<(), SessionError> {
-        self.cache.shrink();
+    /// Before the entries of a reading are added: what is held stays within its bounds, and settings that changed are noticed.
+    fn begin_reading(&mut self) -> Result<(), SessionError> {
+        if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
+            return Err(SessionError::Again("more counters are held than there is room for"));
+        }
+        self.held.shrink(self.builder.live());
         self.take_changes();
-        self.builder.begin(from, to, received.entries as u64, UnixMs(received.server_ms));
-        let mut again: Vec<usize> = Vec::new();
-        let mut cold: Vec<u32> = Vec::new();
-        for entry in entries_of(reader) {
-            let at = entry.at;
-            if let AddOutcome::Needs(slot) = self.builder.add(&mut self.cache, entry) {
-                again.push(at);
-                cold.push(slot);
-            }
-        }
-        if again.is_empty() {
-            return Ok(());
-        }
-        cold.sort_unstable();
-        cold.dedup();
-        self.read_settings(&cold).await?;
-        let mut wanted = again.into_iter().peekable();
-        for entry in entries_of(reader) {
-            if wanted.next_if_eq(&entry.at).is_some() && self.builder.add(&mut self.cache, entry) != AddOutcome::Done {
-                return Err(SessionError::Again("settings changed while they were read"));
-            }
-        }
         Ok(())
+    }
+
+    /// Adds entries until the batch is full or the reading ends, reading what is not held.
+    async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
+        loop {
+            let mut outcome = AddOutcome::Added;
+            for entry in entries_of(reader).skip(reading.added) {
+                outcome = self.builder.add(&mut self.held, &entry, reading.server);
+                if outcome != AddOutcome::Added {
+                    break;
+                }
+                reading.added += 1;
+            }
+            if outcome != AddOutcome::Missing {
+                return Ok(());
+            }
+            self.read_missing(reader, reading).await?;
+        }
+    }
+
+    /// Reads what the rest of a reading needs and is not held.
+    async fn read_missing(&mut self, reader: &StreamReader, reading: &Reading) -> Result<(), SessionError> {
+        for _ in 0..READ_STEPS_MAX {
+            let mut missing = Missing::default();
+            for entry in entries_of(reader).skip(reading.added) {
+                self.builder.missing(&mut self.held, &entry, reading.server, &mut missing);
+            }
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if !missing.settings.is_empty() {
+                missing.settings.sort_unstable();
+                missing.settings.dedup();
+                self.read_settings(&missing.settings).await?;
+                continue;
+            }
+            self.held
+                .read(&self.client, &self.keys, missing, reading.server, self.builder.live())
+                .await
+                .map_err(|source| SessionError::Redis { operation: "read counters", source })?;
+        }
+        Err(SessionError::Again("settings changed while they were read"))
+    }
+
+    /// Closes the batch, and begins its commit.
+    async fn commit(&mut self) -> Result<InFlightCommit, SessionError> {
+        let reached = self.builder.reached(&self.held);
+        let records = self
+            .held
+            .records(&self.client, &self.keys, reached.into_iter())
+            .await
+            .map_err(|source| SessionError::Redis { operation: "read what was raised", source })?;
+        let batch = self.builder.finish(&mut self.held, records);
+        Ok(InFlightCommit::of(batch, &self.committer, &self.client))
     }
 
     /// Reads settings until none of them changed while it was read: a change is noticed after the reading it came too late for.
     async fn read_settings(&mut self, cold: &[u32]) -> Result<(), SessionError> {
         for again in 0..=READ_AGAIN_MAX {
             let missing: Vec<u32> =
-                cold.iter().copied().filter(|slot| self.cache.slot(*slot).profile().is_none()).collect();
+                cold.iter().copied().filter(|slot| self.held.cache.slot(*slot).profile().is_none()).collect();
             if missing.is_empty() {
                 return Ok(());
             }
             let unreadable = self
+                .held
                 .cache
                 .read(&self.client, &self.keys, &self.plans, &missing)
                 .await
@@ -298,31 +395,10 @@ impl EventWorker {
 
     fn take_changes(&mut self) {
         match self.changes.take() {
-            SubjectChanges::Any => self.cache.changed_all(),
-            SubjectChanges::Of(subjects) => subjects.iter().for_each(|subject| self.cache.changed(subject)),
+            SubjectChanges::Any => self.held.cache.changed_all(),
+            SubjectChanges::Of(subjects) => subjects.iter().for_each(|subject| self.held.cache.changed(subject)),
         }
-        self.report.cached(self.cache.len());
-    }
-
-    /// Looks up the ids of events that have one, as of the checkpoint that the batch was read from, and closes the batch.
-    async fn finish(&mut self, from: StreamId) -> Result<Batch, SessionError> {
-        let identified = self.builder.identified();
-        if !identified.is_empty() {
-            let questions: Vec<SeenQuery<'_>> = identified
-                .iter()
-                .map(|event| SeenQuery { window: event.seen.window, member: &event.seen.member })
-                .collect();
-            let found = self
-                .seen
-                .look_up(&self.client, from, &questions)
-                .await
-                .map_err(|source| SessionError::Redis { operation: "look event ids up", source })?;
-            if found.checkpoint != from {
-                return Err(SessionError::Again("another worker committed"));
-            }
-            self.builder.resolve(&found.counted);
-        }
-        Ok(self.builder.finish(&mut self.cache))
+        self.report.cached(self.held.cache.len());
     }
 
     /// Waits for the commit that is under way, if there is one.
@@ -337,33 +413,49 @@ impl EventWorker {
     /// Says what a commit's answer means for the session.
     async fn judge(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
         let FinishedCommit { batch, answer, took } = done;
-        let answer = answer.map_err(|source| SessionError::Redis { operation: "commit a batch", source })?;
+        let answer = answer.map_err(|source| {
+            self.batch_sizer.failed();
+            SessionError::Redis { operation: "commit a batch", source }
+        })?;
         self.report.answered(&batch, &answer, took);
         match answer {
-            CommitOutcome::Committed(_) => {
+            CommitOutcome::Committed { .. } => {
                 self.restarts = 0;
-                self.builder.set_headroom(CounterHeadroom::new());
-                self.headroom = Headroom::default();
-                self.retention_timer.committed(&batch);
-                self.retention_timer.look(&self.client, batch.to, batch.read_at).await;
+                self.batch_sizer.committed(batch.groups.iter().map(|group| group.rows.len()).sum(), took);
+                self.janitor.committed(&batch);
+                self.tidy(batch.to, batch.read_at).await;
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
-                if self.audited.elapsed() < BLOCK { Ok(()) } else { self.look_round(batch.to).await }
+                if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to).await }
             }
             CommitOutcome::Stale(_) => {
                 Err(SessionError::Again("another worker committed, or this commit's reply was lost"))
             }
             CommitOutcome::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
-            CommitOutcome::Recreated => self.look_round(batch.from).await,
-            CommitOutcome::Old => Err(SessionError::Again("the batch was read too long ago")),
-            CommitOutcome::Overflow(full) => {
-                self.headroom.learn(&batch, &full);
-                Err(SessionError::Again("a counter is full"))
+            CommitOutcome::Recreated => self.audit(batch.from).await,
+            CommitOutcome::Old => {
+                self.batch_sizer.failed();
+                Err(SessionError::Again("the batch was read too long ago"))
             }
+            CommitOutcome::Drift(_) => Err(SessionError::Again("a counter was changed by somebody else")),
         }
     }
 
-    /// Nothing is unread: looks whether entries, or the stream itself, went away behind our back.
-    async fn look_round(&mut self, at: StreamId) -> Result<(), SessionError> {
+    async fn tidy(&mut self, at: StreamId, now: UnixMs) {
+        let warnings = self.janitor.tidy(&self.client, at, now).await;
+        self.report.tidied(&warnings);
+        self.janitor.close_periods(&self.client, at, now).await;
+    }
+
+    /// Nothing is unread.
+    async fn look_round(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
+        self.audit(at).await?;
+        self.report.serving();
+        self.tidy(at, now).await;
+        Ok(())
+    }
+
+    /// Looks whether entries, or the stream itself, went away behind our back.
+    async fn audit(&mut self, at: StreamId) -> Result<(), SessionError> {
         self.audited = Instant::now();
         let finding = self
             .audit
@@ -380,8 +472,7 @@ impl EventWorker {
 }
 
 fn entries_of(reader: &StreamReader) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
-    reader.entries().enumerate().map(|(at, entry)| ReadEntry {
-        at,
+    reader.entries().map(|entry| ReadEntry {
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
         fields: entry.fields.map(|field| (field.name, field.value)),
     })

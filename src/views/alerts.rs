@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::Rfc3339;
 use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
-use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};
+use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Period, Subject, UnixMs, Window};
 use crate::wire::RedisClient;
 
 /// An alert.
@@ -24,8 +24,10 @@ pub struct AlertView {
     pub used: u64,
     /// The limit in force then, units.
     pub limit: u64,
-    /// The day, in the subject's zone.
-    pub day: Day,
+    /// Over what the limit counts.
+    pub window: Window,
+    /// The period, in the subject's zone.
+    pub period: Period,
     /// When it was raised.
     pub raised_at: Rfc3339,
     /// The same in milliseconds.
@@ -38,10 +40,23 @@ pub struct AlertView {
 
 impl From<Alert> for AlertView {
     fn from(alert: Alert) -> Self {
-        let Alert { id, subject, metric, threshold_percent, limit, plan, day, timezone, used, raised_at_ms, .. } =
-            alert;
+        let Alert { id, subject, metric, window, period, threshold_percent, limit, .. } = alert;
+        let Alert { plan, timezone, used, raised_at_ms, .. } = alert;
         let raised_at = Rfc3339(raised_at_ms);
-        Self { id, subject, metric, threshold_percent, used, limit, day, raised_at, raised_at_ms, plan, timezone }
+        Self {
+            id,
+            subject,
+            metric,
+            threshold_percent,
+            used,
+            limit,
+            window,
+            period,
+            raised_at,
+            raised_at_ms,
+            plan,
+            timezone,
+        }
     }
 }
 
@@ -70,13 +85,18 @@ pub fn kept_days(now: UnixMs) -> Vec<Day> {
     back.chain(today.next()).collect()
 }
 
-/// Reads the alerts of one day that pass the filter, in no order. Work is bounded by what one day raised.
+/// Reads the alerts of one period that pass the filter, in no order. Work is bounded by what one period raised.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn of_day(client: &RedisClient, keys: &Keys, day: Day, filter: &AlertFilter) -> RedisResult<Vec<AlertView>> {
-    let alerts = query::alerts(client, keys, day).await?;
+pub async fn of_period(
+    client: &RedisClient,
+    keys: &Keys,
+    period: Period,
+    filter: &AlertFilter,
+) -> RedisResult<Vec<AlertView>> {
+    let alerts = query::alerts(client, keys, period).await?;
     Ok(alerts.into_iter().filter(|alert| filter.takes(alert)).map(AlertView::from).collect())
 }
 

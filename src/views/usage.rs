@@ -10,7 +10,7 @@ use super::{Rfc3339, SubjectSettings};
 use crate::ledger::query::{self, MetricUsage};
 use crate::ledger::retention;
 use crate::types::alert::used_percent;
-use crate::types::{Alert, AlertId, Day, DaySpan, Keys, Metric, Percent, Subject, UnixMs};
+use crate::types::{Alert, AlertId, Day, DaySpan, Keys, Limits, Metric, Percent, Subject, UnixMs, Window};
 use crate::wire::RedisClient;
 
 /// The usage of one subject in one day.
@@ -39,7 +39,7 @@ pub struct MetricUsageView {
     pub metric: Metric,
     /// Units used; `null` where that is not kept any more.
     pub used: Option<u64>,
-    /// The limit, units; `null` where there is none.
+    /// The limit of the day, units; `null` where there is none.
     pub limit: Option<u64>,
     /// Which limit that is; `null` where there is none.
     pub limit_from: Option<LimitSource>,
@@ -97,11 +97,12 @@ pub async fn read(client: &RedisClient, keys: &Keys, request: UsageRequest) -> R
     let today = DaySpan::containing(settings.zone, now).map(|span| span.day);
     let Some(day) = day.or(today) else { return Ok(None) };
     let limited: Vec<Metric> = settings.limits.keys().cloned().collect();
-    let usage = query::usage(client, keys, &subject, day, &limited).await?;
+    let usage = query::usage(client, keys, &subject, day.into(), &limited).await?;
     let found = usage.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty());
     let counted = usage.iter().any(|usage| usage.used.is_some()) || now < retention::kept_until(day, late_max);
     let over = today.is_some_and(|today| day < today);
-    let limits = settings.limits.into_iter().map(|(metric, limit)| (metric, limit.get())).collect();
+    let of_day = |(metric, limits): (Metric, Limits)| limits.of(Window::Day).map(|limit| (metric, limit.get()));
+    let limits = settings.limits.into_iter().filter_map(of_day).collect();
     let period = JudgedDay { counted, over, limits };
     let metrics = usage.into_iter().map(|usage| period.judge(usage)).collect();
     let timezone = settings.zone.name();
@@ -114,7 +115,7 @@ struct JudgedDay {
     counted: bool,
     /// Whether the day is over, so that today's limits may not be its own.
     over: bool,
-    /// Today's limits.
+    /// Today's limits a day.
     limits: BTreeMap<Metric, u64>,
 }
 

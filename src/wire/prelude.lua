@@ -29,3 +29,30 @@ local function wrong_total(key, field)
     return wrong(key, 'no count in field ' .. field)
   end
 end
+
+-- A flat list of names and values as a table.
+local function pairs_of(list)
+  local of = {}
+  for at = 1, #list, 2 do of[list[at]] = list[at + 1] end
+  return of
+end
+
+-- What XINFO STREAM tells.
+local function stream_info(key) return pairs_of(redis.call('XINFO', 'STREAM', key)) end
+
+-- Is entry id a before entry id b? As digits of any length, since 2^64 does not fit a Lua number.
+local function is_before(a, b)
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am == bm then am, bm = as, bs end
+  if #am ~= #bm then return #am < #bm end
+  return am < bm
+end
+
+-- The error reply where the user may not run a command with these arguments, else nil. A right may be withdrawn at any time, and a
+-- script that fails midway is not rolled back: each that writes asks for all that it will write, before it writes.
+local function refusal(command, key, ...)
+  if not redis.acl_check_cmd(command, key, ...) then
+    return redis.error_reply('NOPERM this user may not run ' .. command .. ' on ' .. key)
+  end
+end

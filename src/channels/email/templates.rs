@@ -109,7 +109,8 @@ struct Variables<'a> {
     used_percent: f64,
     remaining: u64,
     plan: &'a str,
-    day: String,
+    window: &'a str,
+    period: String,
     timezone: &'a str,
     resets_at: String,
     raised_at: String,
@@ -118,7 +119,7 @@ struct Variables<'a> {
 }
 
 /// The names above, for error texts.
-const VARIABLES: &str = "subject, metric, threshold_percent, used, limit, used_percent, remaining, plan, day, timezone, \
+const VARIABLES: &str = "subject, metric, threshold_percent, used, limit, used_percent, remaining, plan, window, period, timezone, \
                          resets_at, raised_at, severity, test";
 
 /// What a template of the mail that asks to confirm an address sees. The doc of each is in `templates/verify.txt`.
@@ -300,7 +301,8 @@ fn variables(alert: &Alert, purpose: AlertPurpose) -> Variables<'_> {
         used_percent: alert.used_percent(),
         remaining: alert.limit.saturating_sub(alert.used),
         plan: &alert.plan,
-        day: alert.day.to_string(),
+        window: alert.window.as_str(),
+        period: alert.period.to_string(),
         timezone: &alert.timezone,
         resets_at: local(alert.resets_at_ms, &alert.timezone),
         raised_at: local(alert.raised_at_ms, &alert.timezone),
