@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ledger::Totals;
 use crate::ledger::batch::{
     Batch, GROUP_ROWS_MAX, Group, NewAlert, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, RefusedEvent, Row,
 };
@@ -402,32 +403,7 @@ impl BatchBuilder {
     #[must_use]
     pub fn finish(&mut self, held: &mut HeldState, records: Vec<RaisedRecords>) -> Batch {
         let mut batch = std::mem::replace(&mut self.batch, Batch::new(Instance::from_stored(""), StreamId::ZERO));
-        let mut order: Vec<u32> = (0..u32::try_from(self.changed.len()).unwrap_or(u32::MAX)).collect();
-        let counter_of = |place: u32| held.totals.place_of(self.changed[place as usize].row).counter;
-        order.sort_unstable_by_key(|place| counter_of(*place));
-        let mut places = vec![Place::default(); self.changed.len()];
-        let mut last = None;
-        for place in order {
-            let counter = counter_of(place);
-            let is_full = batch.groups.last().is_none_or(|group| group.rows.len() >= GROUP_ROWS_MAX);
-            if last != Some(counter) || is_full {
-                batch.groups.push(Group {
-                    of: held.totals.metric_period(counter).clone(),
-                    bucket: crate::ledger::Totals::bucket(counter),
-                    ttl_s: None,
-                    rows: Vec::new(),
-                });
-                last = Some(counter);
-            }
-            let changed = &self.changed[place as usize];
-            let RowKey { slot, .. } = held.totals.place_of(changed.row);
-            let (subject, total) = (held.cache.slot(slot).subject.clone(), held.totals.row(changed.row).total);
-            let at = batch.groups.len() - 1;
-            let rows = &mut batch.groups[at].rows;
-            places[place as usize] = Place { group: at, row: rows.len() };
-            rows.push(Row { subject, before: changed.before, total });
-        }
-        self.refresh(held, &mut batch);
+        let places = self.arrange(held, &mut batch);
         let reached = std::mem::take(&mut self.reached);
         for (place, records) in reached.into_iter().zip(records) {
             self.judge(held, &mut batch, place, places[place as usize], records);
@@ -435,16 +411,33 @@ impl BatchBuilder {
         batch
     }
 
-    /// Says which hashes get their TTL anew, and which metrics are noted.
-    fn refresh(&self, held: &mut HeldState, batch: &mut Batch) {
-        for group in &mut batch.groups {
-            let metric = held.totals.metric_id(group.of.metric.as_str());
-            let counter = held.totals.counter(metric, group.of.period, group.bucket);
-            group.ttl_s = held.totals.ttl_s(counter, self.newest_read);
-            if held.totals.is_to_be_listed(counter, self.newest_read) {
-                batch.metrics.push(group.of.clone());
-            }
+    /// Puts the changed counters into groups, by the hash in which they lie; says where each is.
+    fn arrange(&self, held: &mut HeldState, batch: &mut Batch) -> Vec<Place> {
+        let mut order: Vec<(u32, u32)> = Vec::with_capacity(self.changed.len());
+        for (place, changed) in (0..).zip(&self.changed) {
+            order.push((held.totals.place_of(changed.row).counter, place));
         }
+        order.sort_unstable();
+        let mut places = vec![Place::default(); self.changed.len()];
+        for rows in order.chunk_by(|a, b| a.0 == b.0).flat_map(|rows| rows.chunks(GROUP_ROWS_MAX)) {
+            let counter = rows[0].0;
+            let of = held.totals.metric_period(counter).clone();
+            if held.totals.is_to_be_listed(counter, self.newest_read) {
+                batch.metrics.push(of.clone());
+            }
+            let ttl_s = held.totals.ttl_s(counter, self.newest_read);
+            let group = batch.groups.len();
+            let row = |(row, (_, place)): (usize, &(u32, u32))| {
+                places[*place as usize] = Place { group, row };
+                let changed = &self.changed[*place as usize];
+                let RowKey { slot, .. } = held.totals.place_of(changed.row);
+                let (subject, total) = (held.cache.slot(slot).subject.clone(), held.totals.row(changed.row).total);
+                Row { subject, before: changed.before, total }
+            };
+            let rows = rows.iter().enumerate().map(row).collect();
+            batch.groups.push(Group { of, bucket: Totals::bucket(counter), ttl_s, rows });
+        }
+        places
     }
 
     /// Raises what a counter has reached, and says when it is to be judged next.

@@ -24,6 +24,9 @@ pub(super) struct Janitor {
     tidied: Instant,
     /// Entries committed since.
     untidied: u64,
+    /// The last commit: up to which entry, and when it was on the server.
+    committed: StreamId,
+    now: UnixMs,
     close_due: Instant,
     /// The newest window of event ids whose predecessors were removed.
     window: u64,
@@ -33,12 +36,22 @@ impl Janitor {
     /// The first look at periods is due at once.
     pub(super) fn new(tidier: Tidier, retention: Retention) -> Self {
         let now = Instant::now();
-        Self { tidier, retention, tidied: now, untidied: 0, close_due: now, window: 0 }
+        Self {
+            tidier,
+            retention,
+            tidied: now,
+            untidied: 0,
+            committed: StreamId::ZERO,
+            now: UnixMs(0),
+            close_due: now,
+            window: 0,
+        }
     }
 
     /// A batch was committed.
     pub(super) fn committed(&mut self, batch: &Batch) {
         self.untidied += batch.entries;
+        (self.committed, self.now) = (batch.to, batch.read_at);
         self.retention.written(batch.groups.iter().map(|group| group.of.period));
     }
 
@@ -51,14 +64,10 @@ impl Janitor {
         }
     }
 
-    /// Tidies the stream, if it is time to. All entries up to `at` are counted, and it is `now` on the server. What fails is tried
-    /// again, and never keeps events from being counted.
-    pub(super) async fn tidy(&mut self, client: &RedisClient, at: StreamId, now: UnixMs) -> Vec<TidyWarning> {
-        if self.tidy_due().is_none_or(|due| Instant::now() < due) {
-            return Vec::new();
-        }
+    /// Tidies the stream. What fails is tried again, and never keeps events from being counted.
+    pub(super) async fn tidy(&mut self, client: &RedisClient) -> Vec<TidyWarning> {
         self.tidied = Instant::now();
-        let past = self.past_windows(at, now);
+        let past = self.past_windows();
         match self.tidier.tidy(client, &past).await {
             Ok(warnings) => {
                 self.untidied = 0;
@@ -72,8 +81,8 @@ impl Janitor {
     }
 
     /// The windows of event ids that are past: once for each window that begins.
-    fn past_windows(&mut self, at: StreamId, now: UnixMs) -> Vec<u64> {
-        let newest = window_of(super::parse::arrival_of(at, now));
+    fn past_windows(&mut self) -> Vec<u64> {
+        let newest = window_of(super::parse::arrival_of(self.committed, self.now));
         if newest == self.window {
             return Vec::new();
         }

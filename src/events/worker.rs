@@ -110,6 +110,8 @@ enum Waited {
     Committed,
     /// A reading came.
     Read(crate::wire::xread::XreadReply),
+    /// What follows a commit was done.
+    Tidied,
     /// It is to stop.
     Stopped,
 }
@@ -243,7 +245,7 @@ impl EventWorker {
             }
             match self.wait(&mut reader, &mut in_flight, stop).await? {
                 Waited::Stopped => return self.settle(&mut in_flight).await,
-                Waited::Committed => {}
+                Waited::Committed | Waited::Tidied => {}
                 Waited::Read(received) => {
                     let server = UnixMs(received.server_ms);
                     is_behind = received.entries >= self.read_sizer.count() as usize;
@@ -295,13 +297,17 @@ impl EventWorker {
         in_flight: &mut InFlightCommit,
         stop: &CancellationToken,
     ) -> Result<Waited, SessionError> {
-        let receive = reader.receive();
-        tokio::pin!(receive);
+        let tidy_due = self.janitor.tidy_due();
+        let tidy_at = tokio::time::Instant::from_std(tidy_due.unwrap_or_else(Instant::now));
         tokio::select! {
             biased;
             () = stop.cancelled() => Ok(Waited::Stopped),
             done = in_flight.finished() => self.judge(done).await.map(|()| Waited::Committed),
-            received = &mut receive => Ok(Waited::Read(received?)),
+            received = reader.receive() => Ok(Waited::Read(received?)),
+            () = tokio::time::sleep_until(tidy_at), if tidy_due.is_some() && !in_flight.is_under_way() => {
+                self.tidy().await;
+                Ok(Waited::Tidied)
+            }
         }
     }
 
@@ -423,7 +429,8 @@ impl EventWorker {
                 self.restarts = 0;
                 self.batch_sizer.committed(batch.groups.iter().map(|group| group.rows.len()).sum(), took);
                 self.janitor.committed(&batch);
-                self.tidy(batch.to, batch.read_at).await;
+                self.tidy().await;
+                self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to).await }
             }
@@ -440,17 +447,18 @@ impl EventWorker {
         }
     }
 
-    async fn tidy(&mut self, at: StreamId, now: UnixMs) {
-        let warnings = self.janitor.tidy(&self.client, at, now).await;
-        self.report.tidied(&warnings);
-        self.janitor.close_periods(&self.client, at, now).await;
+    async fn tidy(&mut self) {
+        if self.janitor.tidy_due().is_some_and(|due| due <= Instant::now()) {
+            let warnings = self.janitor.tidy(&self.client).await;
+            self.report.tidied(&warnings);
+        }
     }
 
     /// Nothing is unread.
     async fn look_round(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
         self.audit(at).await?;
         self.report.serving();
-        self.tidy(at, now).await;
+        self.janitor.close_periods(&self.client, at, now).await;
         Ok(())
     }
 
