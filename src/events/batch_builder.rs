@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ledger::Totals;
+use crate::ledger::HeldTotals;
 use crate::ledger::batch::{
     Batch, GROUP_ROWS_MAX, Group, NewAlert, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, RefusedEvent, Row,
 };
@@ -435,7 +435,7 @@ impl BatchBuilder {
                 Row { subject, before: changed.before, total }
             };
             let rows = rows.iter().enumerate().map(row).collect();
-            batch.groups.push(Group { of, bucket: Totals::bucket(counter), ttl_s, rows });
+            batch.groups.push(Group { of, bucket: HeldTotals::bucket(counter), ttl_s, rows });
         }
         places
     }

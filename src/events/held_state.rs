@@ -7,7 +7,7 @@ use redis::RedisResult;
 use crate::ledger::read_totals::{CounterQuery, RaisedRecords, RecordQuery, read_counters, read_records};
 use crate::ledger::thresholds::{NEVER, PeriodState, Threshold, next_threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
-use crate::ledger::{SeenWindows, Totals};
+use crate::ledger::{HeldTotals, SeenWindows};
 use crate::subjects::{Profile, SettingsCache};
 use crate::types::{Keys, UnixMs};
 use crate::wire::RedisClient;
@@ -22,7 +22,7 @@ pub struct SubjectRows {
     pub profile: Option<Arc<Profile>>,
     /// Number of these settings: rows that bear another one are to be judged anew.
     pub settings: u32,
-    /// Of which [`Totals::epoch`] the positions are.
+    /// Of which [`HeldTotals::epoch`] the positions are.
     pub epoch: u32,
     /// The metric.
     pub metric: u32,
@@ -60,8 +60,8 @@ impl SubjectRows {
 pub struct HeldState {
     /// Settings of subjects, with the rows of each.
     pub cache: SettingsCache<SubjectRows>,
-    /// Totals of counters.
-    pub totals: Totals,
+    /// HeldTotals of counters.
+    pub totals: HeldTotals,
     /// Ids of events.
     pub seen: SeenWindows,
 }
@@ -190,7 +190,7 @@ impl HeldState {
     fn query(&self, key: RowKey) -> CounterQuery<'_> {
         CounterQuery {
             of: self.totals.metric_period(key.counter),
-            bucket: Totals::bucket(key.counter),
+            bucket: HeldTotals::bucket(key.counter),
             subject: &self.cache.slot(key.slot).subject,
         }
     }

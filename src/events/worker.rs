@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::audit::{Audit, AuditFinding};
 use crate::ledger::retention::Retention;
-use crate::ledger::{CommitOutcome, Committer, SeenWindows, Tidier, Totals};
+use crate::ledger::{CommitOutcome, Committer, HeldTotals, SeenWindows, Tidier};
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::subjects::{Plans, SettingsCache};
 use crate::types::{Instance, Keys, StreamId, UnixMs};
@@ -131,7 +131,7 @@ impl EventWorker {
             ),
             held: HeldState {
                 cache: SettingsCache::new(cache_entries, &plans),
-                totals: Totals::default(),
+                totals: HeldTotals::default(),
                 seen: SeenWindows::default(),
             },
             builder: BatchBuilder::new(config.late_max, batch_sizer.bounds()),

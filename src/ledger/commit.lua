@@ -53,8 +53,8 @@ for _, field in ipairs({'counted', 'duplicates', 'refused', 'raised'}) do
   local error = wrong_total(KEYS[5], field)
   if error then return error end
 end
-local denied = refusal('HSET', KEYS[2], 'id', batch.to) or refusal('HINCRBY', KEYS[5], 'counted', 1)
-if denied then return denied end
+local refusal = denied(KEYS[2], 'HSET') or denied(KEYS[5], 'HINCRBY')
+if refusal then return refusal end
 
 local function drift(key, subject, before)
   local held = redis.pcall('HGET', key, subject)
@@ -67,7 +67,7 @@ local first_group = 5
 for group = 1, batch.groups do
   local key, rows = KEYS[first_group + group], tonumber(ARGV[at + 3])
   local answer = drift(key, ARGV[at + 2 + 2 * ARGV[at + 1]], ARGV[at + 2])
-    or refusal('HSET', key, '', 0) or refusal('EXPIRE', key, 1)
+    or denied(key, 'HSET', 'EXPIRE')
   if answer then return answer end
   at = at + 4 + 2 * rows
 end
@@ -79,22 +79,21 @@ for alert = 1, batch.alerts do
   local kind = redis.call('TYPE', record).ok
   if kind ~= 'none' and kind ~= 'hash' then return wrong(record, 'a ' .. kind) end
   local answer = drift(KEYS[first_group + ARGV[at]], ARGV[at + 1], ARGV[at + 2])
-    or refusal('SET', flag, '', 'NX', 'EX', 1) or refusal('HSET', record, '', '') or refusal('EXPIRE', record, 1)
-    or refusal('XADD', KEYS[3], '*', '', '')
+    or denied(flag, 'SET') or denied(record, 'HSET', 'EXPIRE') or denied(KEYS[3], 'XADD')
   if answer then return answer end
   at = at + 9
 end
 
 local refused_at = at
 if batch.refused > 0 then
-  denied = refusal('XADD', KEYS[4], 'MAXLEN', '~', 1, '*', '', '')
-  if denied then return denied end
+  refusal = denied(KEYS[4], 'XADD')
+  if refusal then return refusal end
 end
 local first_list = first_alert + 2 * batch.alerts
 local first_set = first_list + batch.id_lists
 for key = first_list + 1, first_set + batch.metric_sets do
   local error = wrong_type(key, key <= first_set and 'list' or 'set')
-    or refusal(key <= first_set and 'RPUSH' or 'SADD', KEYS[key], '') or refusal('EXPIRE', KEYS[key], 1)
+    or denied(KEYS[key], key <= first_set and 'RPUSH' or 'SADD', 'EXPIRE')
   if error then return error end
 end
 

@@ -24,4 +24,4 @@ pub use commit::{CommitOutcome, Committer};
 pub use decision::{CheckDecision, CheckRequest};
 pub use seen::{SeenId, SeenWindows};
 pub use tidy::Tidier;
-pub use totals::Totals;
+pub use totals::HeldTotals;

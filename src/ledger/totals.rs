@@ -58,7 +58,7 @@ pub struct TotalRow {
 pub struct RowKey {
     /// Where its subject is held.
     pub slot: u32,
-    /// Which hash it lies in: of [`Totals::counter`].
+    /// Which hash it lies in: of [`HeldTotals::counter`].
     pub counter: u32,
 }
 
@@ -73,7 +73,7 @@ struct Counters {
 
 /// The rows.
 #[derive(Debug, Default)]
-pub struct Totals {
+pub struct HeldTotals {
     /// How often all was forgotten: what callers remember of positions holds for one number only.
     epoch: u32,
     rows: Vec<TotalRow>,
@@ -88,7 +88,7 @@ pub struct Totals {
     counter_ids: HashMap<(u32, Period), u32, RandomState>,
 }
 
-impl Totals {
+impl HeldTotals {
     /// Nothing is held any more.
     pub fn forget(&mut self) {
         *self = Self { epoch: self.epoch.wrapping_add(1), ..Self::default() };
@@ -321,8 +321,8 @@ mod tests {
         Period::parse(text).expect("legal")
     }
 
-    fn totals() -> (Totals, u32) {
-        let mut totals = Totals::default();
+    fn totals() -> (HeldTotals, u32) {
+        let mut totals = HeldTotals::default();
         let metric = totals.metric_id("requests");
         (totals, metric)
     }
@@ -376,7 +376,7 @@ mod tests {
     /// Producers may invent metrics; whoever notices begins anew.
     #[test]
     fn ever_new_metrics_are_noticed() {
-        let mut totals = Totals::default();
+        let mut totals = HeldTotals::default();
         for n in 0..=METRIC_PERIODS_MAX {
             totals.metric_id(&format!("m{n}"));
         }

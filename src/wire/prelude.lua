@@ -49,10 +49,12 @@ local function is_before(a, b)
   return am < bm
 end
 
--- The error reply where the user may not run a command with these arguments, else nil. A right may be withdrawn at any time, and a
--- script that fails midway is not rolled back: each that writes asks for all that it will write, before it writes.
-local function refusal(command, key, ...)
-  if not redis.acl_check_cmd(command, key, ...) then
-    return redis.error_reply('NOPERM this user may not run ' .. command .. ' on ' .. key)
+-- The error reply where the user may not run one of the commands on a key, else nil. A right may be withdrawn at any time, and a
+-- script that fails midway is not rolled back: each that writes more than once asks for all of it before it writes.
+local function denied(key, ...)
+  for _, command in ipairs({...}) do
+    if not redis.acl_check_cmd(command, key) then
+      return redis.error_reply('NOPERM this user may not run ' .. command .. ' on ' .. key)
+    end
   end
 end
