@@ -271,6 +271,7 @@ mod tests {
     use super::super::received::FAILURE;
     use super::super::scenario::{ReceiverUrls, subjects};
     use super::*;
+    use crate::channels::sample_alert;
     use crate::outbox::Totals;
     use crate::types::{Alert, UnixMs};
 
@@ -305,14 +306,10 @@ mod tests {
                 id: simulated.alert_id(percent),
                 subject: simulated.subject.clone(),
                 metric: simulated.metric.clone(),
-                threshold_percent: percent,
+                period: simulated.day.into(),
                 limit: limit.get(),
-                plan: "free".to_owned(),
-                day: simulated.day,
-                timezone: "UTC".to_owned(),
-                resets_at_ms: NOW,
                 used: u64::try_from(percent.threshold_units(limit)).expect("small"),
-                raised_at_ms: NOW,
+                ..sample_alert(percent, NOW)
             }
         }
 

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::eventually::eventually;
-use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, in_period, outcome, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
 use quotabell::contacts::{Contact, Endpoint};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::{Settlement, settle};
-use quotabell::types::{Alert, AlertId, Class, Day, DaySpan, DeliveryId, Keys, Outcome, UnixMs, keys};
+use quotabell::types::{Alert, Class, Day, DaySpan, DeliveryId, Keys, Outcome, UnixMs, keys};
 use quotabell::wire::RedisClient;
 use serde_json::{Value, json};
 
@@ -191,10 +191,10 @@ async fn unreadable_fields_are_named_and_not_replaced() {
 /// Puts an alert into the books as a commit does.
 async fn record(client: &RedisClient, alert: &Alert) {
     let keys = Keys::new("usage");
-    let raised = keys.raised(&alert.metric, alert.day, keys::bucket(alert.subject.as_str()));
+    let raised = keys.raised(&alert.metric, alert.period, keys::bucket(alert.subject.as_str()));
     let field = Keys::raised_field(alert.threshold_percent, &alert.subject);
     let mut pipeline = redis::pipe();
-    pipeline.cmd("SADD").arg(keys.metrics(alert.day)).arg(alert.metric.as_str()).ignore();
+    pipeline.cmd("SADD").arg(keys.metrics(alert.period)).arg(alert.metric.as_str()).ignore();
     pipeline.cmd("HSET").arg(raised).arg(field).arg(serde_json::to_string(alert).expect("JSON")).ignore();
     let () = client.pipe(&pipeline).await.expect("written");
 }
@@ -237,9 +237,8 @@ async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
     for day in [today.before(1).expect("a day"), today] {
         for (n, (percent, limit)) in [(80, 4000), (100, 5000)].into_iter().enumerate() {
             let facts = alert(&subject("alice"), percent);
-            let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
             let raised_at_ms = facts.raised_at_ms.plus(n as i64);
-            record(&client, &Alert { id, day, limit, raised_at_ms, ..facts }).await;
+            record(&client, &in_period(Alert { limit, raised_at_ms, ..facts }, day)).await;
         }
         let counter = keys.usage(&"requests".parse().expect("legal"), day, keys::bucket("alice"));
         let () = client.query(redis::cmd("HSET").arg(counter).arg("alice").arg(5000)).await.expect("set");
@@ -272,10 +271,9 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     for (n, day) in days.into_iter().enumerate() {
         for name in ["alice", "bob"] {
             let facts = alert(&subject(name), 80);
-            let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
             // The newest day first: the order is that of time, not that of days.
             let raised_at_ms = now.plus(-1000 * n as i64 - i64::from(name == "alice"));
-            recorded.push(Alert { id, day, raised_at_ms, ..facts });
+            recorded.push(in_period(Alert { raised_at_ms, ..facts }, day));
             record(&client, recorded.last().expect("just added")).await;
         }
     }
@@ -328,8 +326,7 @@ async fn alerts_of_one_moment_are_in_the_order_of_their_thresholds() {
     for name in ["alice", "bob"] {
         for percent in [100, 80, 90, 50] {
             let facts = alert(&subject(name), percent);
-            let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
-            record(&client, &Alert { id, day, raised_at_ms: now, ..facts }).await;
+            record(&client, &in_period(Alert { raised_at_ms: now, ..facts }, day)).await;
         }
     }
     let listed = run(&server, "alerts --json").expect_json();
@@ -494,7 +491,7 @@ async fn lists_fit_a_terminal_of_80_columns() {
     outbox.fan_out_new(&alert(&subject("carol"), 80), &[webhook("a")]).await;
     let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
     let facts = alert(&subject(&long), 80);
-    record(&outbox.client, &Alert { day, used: 1_234_567, limit: 1_234_567, ..facts }).await;
+    record(&outbox.client, &in_period(Alert { used: 1_234_567, limit: 1_234_567, ..facts }, day)).await;
     for verb in ["deliveries list", "alerts"] {
         let on_terminal = || quotabell(verb.split(' ')).redis(&outbox.server.url());
         let shown = on_terminal().env("NO_COLOR", "1").print_on_terminal();

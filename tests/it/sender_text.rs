@@ -3,29 +3,16 @@
 use crate::support::table::Table;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{AlertPurpose, ChannelSettings, preview, sample_alert};
+use quotabell::channels::{AlertPurpose, ChannelSettings, Sample, preview, sample_alert};
 use quotabell::config::Config;
-use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
+use quotabell::types::{Alert, Metric, Percent, Subject, UnixMs};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
-    let subject = Subject::parse(b"alice").expect("legal");
-    let percent = Percent::new(80).expect("legal");
-    let day = Day::parse("2026-11-21").expect("legal");
-    Alert {
-        id: AlertId::of(&subject, &Metric::default(), percent, day),
-        subject,
-        metric: Metric::default(),
-        threshold_percent: percent,
-        limit: 5000,
-        plan: "free".to_owned(),
-        day,
-        timezone: "UTC".to_owned(),
-        resets_at_ms: UnixMs(1_795_305_600_000),
-        used: 4000,
-        raised_at_ms: UnixMs(1_795_250_220_123),
-    }
+    let alice = Sample::of(Subject::parse(b"alice").expect("legal"));
+    Sample { zone: chrono_tz::Tz::UTC, ..alice }.alert(Percent::new(80).expect("legal"), SAMPLE_AT)
 }
 
 /// A subject in Vietnam that went past its limit, with a name that is not made for HTML.
@@ -57,8 +44,8 @@ fn parts(mail: &Rendered) -> Table {
 fn the_webhook_body_is_the_documented_one() {
     let json = payload::alert(&alert(), AlertPurpose::Alert);
     let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
- "data":{"subject":"alice","metric":"requests","threshold_percent":80,"used":4000,"limit":5000,"used_percent":80.0,
-         "plan":"free","day":"2026-11-21","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
+ "data":{"subject":"alice","metric":"requests","window":"day","period":"2026-11-21","threshold_percent":80,"used":4000,
+         "limit":5000,"used_percent":80.0,"plan":"free","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
     assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
     let bodies = [
         ("exceeded", payload::alert(&exceeded(), AlertPurpose::Alert)),
