@@ -78,6 +78,7 @@ impl Sample {
             first_entry: entry,
             last_entry: entry,
             raised_at_ms: raised_at,
+            higher_percent: None,
         }
     }
 }

@@ -197,11 +197,15 @@ impl BatchChanges {
         let row = held.totals.row(changed.row);
         let period = if evidence.now < row.end { PeriodState::Open } else { PeriodState::Over };
         let counter = CounterMove { lowest: changed.lowest, highest: changed.highest };
-        for threshold in &thresholds {
-            if !threshold.is_raised_by(counter, period, records.get(&threshold.percent)) {
-                continue;
-            }
-            let Some(alert) = alert_of(held, batch, changed, *threshold, evidence) else { continue };
+        let raised: Vec<Threshold> = thresholds
+            .iter()
+            .copied()
+            .filter(|threshold| threshold.is_raised_by(counter, period, records.get(&threshold.percent)))
+            .collect();
+        let highest = raised.iter().map(|threshold| threshold.percent).max();
+        for threshold in raised {
+            let Some(mut alert) = alert_of(held, batch, changed, threshold, evidence) else { continue };
+            alert.higher_percent = highest.filter(|highest| *highest > threshold.percent);
             let record = RaisedRecord::after(records.remove(&threshold.percent), alert);
             records.insert(threshold.percent, record.clone());
             batch.alerts.push(NewAlert { group: at.group, row: at.row, record });
@@ -245,5 +249,6 @@ fn alert_of(
         first_entry: evidence.first_entry,
         last_entry: evidence.last_entry,
         raised_at_ms: evidence.now,
+        higher_percent: None,
     })
 }

@@ -119,6 +119,7 @@ mod tests {
             first_entry: StreamId::ZERO,
             last_entry: StreamId::ZERO,
             raised_at_ms: UnixMs(0),
+            higher_percent: None,
         };
         (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
             RaisedRecord::after(Some(record), alert.clone())

@@ -13,8 +13,8 @@ use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, Notifier, OutboxError,
-    Settlement, slots, wake_subject,
+    AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier,
+    OutboxError, Settlement, slots, wake_subject,
 };
 use quotabell::types::{Alert, Channel, Class, DeliveryId};
 use quotabell::wire::ErrorKind;
@@ -133,6 +133,7 @@ impl Loops {
         // Each process has a link of its own.
         let client = Arc::new(outbox.server.client());
         let fan_out = FanOutLoop::new(FanOutParts {
+            jump: JumpPolicy::Each,
             client: Arc::clone(&client),
             keys: outbox.keys.clone(),
             contacts: Arc::clone(&contacts),
