@@ -93,7 +93,9 @@ impl RowFinder {
                 _ => outcome = RowsFound::NotAll,
             }
             if let Some(row) = found {
-                held.totals.row_mut(row).needed = number;
+                let row = held.totals.row_mut(row);
+                // A period of one name ends elsewhere in another zone.
+                (row.needed, row.end) = (number, span.end);
             }
             if let (Some(missing), false) = (missing.as_deref_mut(), is_judged) {
                 match found {
