@@ -64,7 +64,7 @@ impl RowFinder {
             }
             return Ok(RowsFound::NotAll);
         };
-        let bucket = subject.bucket;
+        let (bucket, number) = (subject.bucket, subject.used);
         let rows = &mut subject.extra;
         rows.clear();
         rows.epoch = held.totals.epoch();
@@ -91,6 +91,11 @@ impl RowFinder {
             match found {
                 Some(row) if is_judged => rows.push(row),
                 _ => outcome = RowsFound::NotAll,
+            }
+            if let Some(row) = found {
+                let row = held.totals.row_mut(row);
+                // A period of one name ends elsewhere in another zone.
+                (row.needed, row.end) = (number, span.end);
             }
             if let (Some(missing), false) = (missing.as_deref_mut(), is_judged) {
                 match found {

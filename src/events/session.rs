@@ -55,10 +55,24 @@ enum Waited {
 impl EventWorker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     pub(super) async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
-        let SessionStart { checkpoint, instance } = self.start().await?;
-        self.builder.begin(instance.clone(), checkpoint, self.batch_sizer.bounds());
-        let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
+        let start = self.start().await?;
+        self.builder.begin(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
+        let ended = self.read_and_commit(start, &mut in_flight, stop).await;
+        if matches!(ended, Err(SessionError::Read(_))) {
+            self.commit_rest(&mut in_flight).await?;
+        }
+        ended
+    }
+
+    /// The loop; ends as [`Self::session`], with what was added and is not committed yet in the batch.
+    async fn read_and_commit(
+        &mut self,
+        SessionStart { checkpoint, instance }: SessionStart,
+        in_flight: &mut InFlightCommit,
+        stop: &CancellationToken,
+    ) -> Result<(), SessionError> {
+        let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
         let mut reading: Option<Reading> = None;
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
@@ -74,23 +88,23 @@ impl EventWorker {
             let is_due = self.builder.entries() > 0 && (self.builder.is_full() || !is_behind);
             if is_due && !in_flight.is_under_way() {
                 let next = self.builder.reached_entry();
-                in_flight = self.commit().await?;
+                *in_flight = self.commit().await?;
                 self.builder.begin(instance.clone(), next, self.batch_sizer.bounds());
                 continue;
             }
             if reading.is_some() {
-                self.settle(&mut in_flight).await?;
+                self.settle(in_flight).await?;
                 continue;
             }
-            match self.wait(&mut reader, &mut in_flight, stop).await? {
-                Waited::Stopped => return self.settle(&mut in_flight).await,
+            match self.wait(&mut reader, in_flight, stop).await? {
+                Waited::Stopped => return self.settle(in_flight).await,
                 Waited::Committed | Waited::Tidied => {}
                 Waited::Read(received) => {
                     let server = UnixMs(received.server_ms);
                     is_behind = received.entries >= self.read_sizer.count() as usize;
                     let Some(last) = received.last else {
                         if self.builder.entries() == 0 {
-                            self.settle(&mut in_flight).await?;
+                            self.settle(in_flight).await?;
                             self.look_round(after, server).await?;
                         }
                         self.request(&mut reader, after, is_behind).await?;
@@ -210,6 +224,17 @@ impl EventWorker {
             .map_err(|source| SessionError::Redis { operation: "read what was raised", source })?;
         let batch = self.builder.finish(&mut self.held, records);
         Ok(InFlightCommit::of(batch, &self.committer, &self.client))
+    }
+
+    /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large for the
+    /// server or the network, would otherwise keep what came before them from ever being counted.
+    async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
+        self.settle(in_flight).await?;
+        if self.builder.entries() > 0 {
+            *in_flight = self.commit().await?;
+            self.settle(in_flight).await?;
+        }
+        Ok(())
     }
 
     /// Waits for the commit that is under way, if there is one.

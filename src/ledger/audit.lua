@@ -9,7 +9,7 @@
 --         {'gap', entries}      so many entries were removed by others before they were read: counted as read
 --         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover): set to its count
 --         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the checkpoint has
---                               gone without a trace (commit.lua says why): starts over from its beginning
+--                               gone without a trace: starts over from its beginning
 --
 --         an error              a key of another type, or a command that the user may not run: nothing written
 --
@@ -33,14 +33,7 @@ local function read_is(id, n)
   redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[2], id, 'ENTRIESREAD', words)
 end
 
-local function made_again(checkpoint)
-  if is_before(of['last-generated-id'], checkpoint) then return true end
-  return checkpoint ~= '0-0' and #redis.call('XRANGE', KEYS[1], checkpoint, checkpoint) == 0
-    and #redis.call('XRANGE', KEYS[1], '-', '(' .. checkpoint, 'COUNT', 1) > 0
-    and is_before(of['max-deleted-entry-id'], checkpoint)
-end
-
-if made_again(stored[1]) then
+if made_again(KEYS[1], stored[1]) then
   read_is('0-0', of['entries-added'] - of['length'])
   return {'recreated', of['last-generated-id']}
 end

@@ -39,13 +39,7 @@ local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= batch.from then return {'stale', checkpoint} end
 if #redis.call('XRANGE', KEYS[1], batch.to, batch.to) == 0 then return {'lost'} end
--- The entry of the checkpoint stays until something behind it is committed, and what trims or deletes it takes those before it too
--- or leaves a trace. So where it has gone from between others, these were never read.
-if checkpoint ~= '0-0' and #redis.call('XRANGE', KEYS[1], checkpoint, checkpoint) == 0
-  and #redis.call('XRANGE', KEYS[1], '-', '(' .. checkpoint, 'COUNT', 1) > 0
-  and is_before(stream_info(KEYS[1])['max-deleted-entry-id'], checkpoint) then
-  return {'recreated'}
-end
+if made_again(KEYS[1], checkpoint) then return {'recreated'} end
 local now = now_ms()
 if now - batch.read_at > batch.age_max then return {'old', whole(now)} end
 

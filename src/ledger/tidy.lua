@@ -18,6 +18,8 @@ end
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
 local checkpoint, entries_read = stored[1], stored[2]
 if not checkpoint or not entries_read or redis.call('EXISTS', KEYS[1]) == 0 then return {} end
+-- Of another stream under the old name nothing is counted, so nothing may go.
+if made_again(KEYS[1], checkpoint) then return {} end
 
 local notes = {}
 local function note(what, reply)

@@ -47,6 +47,8 @@ pub struct TotalRow {
     pub batch: u32,
     /// Its place in that batch.
     pub place: u32,
+    /// The last batch for which it was looked up: the entries that need it may not be added yet.
+    pub needed: u32,
     counter: u32,
     slot: u32,
     /// The next row of the same subject.
@@ -178,7 +180,7 @@ impl HeldTotals {
         self.key(at)
     }
 
-    /// Takes a row that was read. Older periods of the same metric and window are let go, but for rows that batches since `live` use.
+    /// Takes a row that was read. Older periods of the same metric and window are let go, but for rows that batches since `live` use or need.
     pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, live: u32) -> u32 {
         self.let_older_go(key, live);
         let row = TotalRow {
@@ -188,6 +190,7 @@ impl HeldTotals {
             settings: 0,
             batch: 0,
             place: 0,
+            needed: live,
             counter: key.counter,
             slot: key.slot,
             sibling: self.first_of(key.slot),
@@ -227,7 +230,7 @@ impl HeldTotals {
         while at != NONE {
             let row = &self.rows[at as usize];
             let of = self.metric_period(row.counter);
-            if of.period.window() == window && of.metric == metric && row.batch < live {
+            if of.period.window() == window && of.metric == metric && row.batch.max(row.needed) < live {
                 same.push((of.period, at));
             }
             at = row.sibling;
@@ -334,9 +337,10 @@ mod tests {
         let mut at = Vec::new();
         for hour in 0..20 {
             let counter = totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
-            at.push(totals.insert(RowKey { slot: 3, counter }, hour, UnixMs(0), 5));
+            let live = 5 + u32::try_from(hour).expect("small");
+            at.push(totals.insert(RowKey { slot: 3, counter }, hour, UnixMs(0), live));
             if hour == 4 {
-                totals.row_mut(at[4]).batch = 5;
+                totals.row_mut(at[4]).batch = 100;
             }
         }
         let held: Vec<u64> = (0..20)
@@ -349,6 +353,24 @@ mod tests {
         totals.let_subject_go(3);
         assert_eq!(totals.index.len(), 0);
         assert!(totals.vacant.len() == totals.rows.len());
+    }
+
+    /// Events of many periods may come in one reading: were the first of them let go for the last, no batch would ever have all.
+    #[test]
+    fn the_periods_of_one_reading_are_held_together() {
+        let (mut totals, metric) = totals();
+        let keys: Vec<RowKey> = (0..20)
+            .map(|hour| RowKey {
+                slot: 3,
+                counter: totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7),
+            })
+            .collect();
+        let first = totals.insert(keys[0], 0, UnixMs(0), 5);
+        totals.row_mut(first).needed = 8;
+        keys[1..].iter().for_each(|key| {
+            totals.insert(*key, 0, UnixMs(0), 7);
+        });
+        assert!(keys.iter().all(|key| totals.find(*key).is_some()));
     }
 
     /// A TTL that is never set again would end in the middle of a day that is still being counted; one that is set each time costs

@@ -49,6 +49,16 @@ local function is_before(a, b)
   return am < bm
 end
 
+-- Does another stream lie under the name than the one that was read up to the checkpoint? The checkpoint's entry stays until something
+-- behind it is committed, and what trims or deletes it takes those before it too, or leaves a trace. So where it has gone from behind
+-- others, these were never read.
+local function made_again(key, checkpoint)
+  if checkpoint == '0-0' or #redis.call('XRANGE', key, checkpoint, checkpoint) > 0 then return false end
+  local info = stream_info(key)
+  return is_before(info['last-generated-id'], checkpoint)
+    or #redis.call('XRANGE', key, '-', '(' .. checkpoint, 'COUNT', 1) > 0 and is_before(info['max-deleted-entry-id'], checkpoint)
+end
+
 -- The error reply where the user may not run one of the commands on a key, else nil. A right may be withdrawn at any time, and a
 -- script that fails midway is not rolled back: each that writes more than once asks for all of it before it writes.
 local function denied(key, ...)
