@@ -19,6 +19,8 @@ use super::row_finder::{RowFinder, RowsFound};
 
 /// About the most alerts of one commit: each costs the server as much as many counters.
 const ALERTS_MAX: usize = 200;
+/// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
+const SPAN_MAX_MS: i64 = 1_000;
 /// About the most bytes of refused events of one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
 
@@ -27,7 +29,7 @@ const REFUSED_BYTES_BATCH: usize = 1 << 20;
 pub struct BatchBounds {
     /// Entries.
     pub entries: u64,
-    /// Counters.
+    /// Counters and refused events.
     pub rows: usize,
 }
 
@@ -115,9 +117,10 @@ impl BatchBuilder {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.batch.entries >= self.bounds.entries
-            || self.changes.len() >= self.bounds.rows
+            || self.changes.len() + self.batch.refused.len() >= self.bounds.rows
             || self.changes.alerts_due() >= ALERTS_MAX
             || self.refused_bytes >= REFUSED_BYTES_BATCH
+            || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
     }
 
     /// Adds one entry, which was read at `server`, unless the batch is full or something has to be read first.

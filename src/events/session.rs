@@ -257,7 +257,8 @@ impl EventWorker {
         match answer {
             CommitOutcome::Committed { .. } => {
                 self.restarts = 0;
-                self.batch_sizer.committed(batch.groups.iter().map(|group| group.rows.len()).sum(), took);
+                let counters: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
+                self.batch_sizer.committed(counters + batch.refused.len(), took);
                 self.janitor.committed(&batch);
                 self.tidy().await;
                 self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;
