@@ -140,6 +140,7 @@ impl EventWorker {
         self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
             .await
             .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
+        self.janitor.found_ids(self.held.seen.window());
         Ok(SessionStart { checkpoint, instance: Instance::from_stored(&instance) })
     }
 
