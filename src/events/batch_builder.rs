@@ -15,10 +15,12 @@ use crate::types::{Instance, StreamId, Subject, UnixMs, subject};
 use super::batch_changes::{BatchChanges, Evidence};
 use super::held_state::{HeldState, Missing};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, broken_subject};
-use super::row_finder::{RowFinder, RowsFound, too_late};
+use super::row_finder::{RowFinder, RowsFound};
 
 /// About the most alerts of one commit: each costs the server as much as many counters.
 const ALERTS_MAX: usize = 200;
+/// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
+const SPAN_MAX_MS: i64 = 1_000;
 /// About the most bytes of refused events of one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
 
@@ -27,15 +29,13 @@ const REFUSED_BYTES_BATCH: usize = 1 << 20;
 pub struct BatchBounds {
     /// Entries.
     pub entries: u64,
-    /// Counters.
+    /// Counters and refused events.
     pub rows: usize,
 }
 
 /// Adds up one batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    /// Events later than this after their day's end are refused.
-    late_max_ms: i64,
     bounds: BatchBounds,
     /// Number of the batch; tells whether a row is in it.
     number: u32,
@@ -73,7 +73,6 @@ impl BatchBuilder {
     #[must_use]
     pub fn new(late_max: Duration, bounds: BatchBounds) -> Self {
         Self {
-            late_max_ms: i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX),
             bounds,
             // Batches are told apart from those before them, so that rows of none are older than both.
             number: 2,
@@ -81,7 +80,7 @@ impl BatchBuilder {
             first_entry: StreamId::ZERO,
             newest_read: UnixMs(0),
             changes: BatchChanges::default(),
-            rows: RowFinder::default(),
+            rows: RowFinder::new(late_max),
             refused_bytes: 0,
         }
     }
@@ -118,9 +117,10 @@ impl BatchBuilder {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.batch.entries >= self.bounds.entries
-            || self.changes.len() >= self.bounds.rows
+            || self.changes.len() + self.batch.refused.len() >= self.bounds.rows
             || self.changes.alerts_due() >= ALERTS_MAX
             || self.refused_bytes >= REFUSED_BYTES_BATCH
+            || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
     }
 
     /// Adds one entry, which was read at `server`, unless the batch is full or something has to be read first.
@@ -166,10 +166,6 @@ impl BatchBuilder {
         held.cache.slot_mut(slot).used = self.number;
         if self.rows.find(held, slot, &event, arrival, None)? == RowsFound::NotAll {
             return Ok(AddOutcome::Missing);
-        }
-        // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's own.
-        if arrival > held.cache.slot(slot).extra.day_end.plus(self.late_max_ms) {
-            return Err(too_late(event.at, arrival));
         }
         let id = event.id.map(|id| {
             let metric = held.totals.metric(held.cache.slot(slot).extra.metric);

@@ -3,7 +3,7 @@
 use crate::ledger::HeldTotals;
 use crate::ledger::batch::{Batch, GROUP_ROWS_MAX, Group, NewAlert, Row};
 use crate::ledger::read_totals::RaisedRecords;
-use crate::ledger::thresholds::{CounterMove, PeriodState, Threshold, next_threshold};
+use crate::ledger::thresholds::{NEVER, PeriodState, Reach, Threshold, next_threshold};
 use crate::ledger::totals::{RowKey, TotalRow};
 use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
@@ -19,6 +19,8 @@ pub(super) struct BatchChanges {
     rows: Vec<ChangedRow>,
     /// Those of them that reached a threshold.
     reached: Vec<u32>,
+    /// The thresholds that single events crossed: after a credit the counts before and after the batch don't tell them.
+    crossings: Vec<Crossing>,
     alerts_due: usize,
 }
 
@@ -27,9 +29,17 @@ pub(super) struct BatchChanges {
 struct ChangedRow {
     row: u32,
     before: u64,
-    lowest: u64,
     /// The highest that was at or above the next threshold; 0 where none was.
     highest: u64,
+}
+
+/// An event that moved a counter from below a threshold to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Crossing {
+    /// The counter's place among the changed rows.
+    place: u32,
+    /// The threshold, units.
+    units: u64,
 }
 
 /// Where a counter lies in a batch.
@@ -56,6 +66,7 @@ impl BatchChanges {
         self.number = number;
         self.rows.clear();
         self.reached.clear();
+        self.crossings.clear();
         self.alerts_due = 0;
     }
 
@@ -93,20 +104,39 @@ impl BatchChanges {
             let detail = format!("the counter would pass {UNITS_MAX}, {left} units fit");
             return Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail));
         }
+        let mut is_due = false;
         for at in rows {
             let row = totals.row_mut(*at);
-            let changed = self.change(row, *at);
+            self.change(row, *at);
             row.total += units.get();
-            if row.total >= row.next {
-                let is_first = changed.highest == 0;
-                changed.highest = changed.highest.max(row.total);
-                if is_first {
-                    self.reached.push(row.place);
-                    self.alerts_due += subject.extra.profile.as_ref().map_or(0, |profile| profile.thresholds().len());
-                }
-            }
+            is_due |= row.total >= row.next;
+        }
+        if is_due {
+            self.reach(held, slot, units);
         }
         Ok(())
+    }
+
+    /// Notes which thresholds the rows of a subject have reached by its last event, of so many units.
+    fn reach(&mut self, held: &mut HeldState, slot: u32, units: Units) {
+        for at in held.cache.slot(slot).extra.rows().to_vec() {
+            let thresholds = held.thresholds(held.totals.place_of(at));
+            let row = held.totals.row_mut(at);
+            if row.total < row.next {
+                continue;
+            }
+            let (total, place) = (row.total, row.place);
+            let changed = &mut self.rows[place as usize];
+            if changed.highest == 0 {
+                self.reached.push(place);
+                self.alerts_due += thresholds.len();
+            }
+            changed.highest = changed.highest.max(total);
+            let is_crossed = |threshold: &&Threshold| total - units.get() < threshold.units && threshold.units <= total;
+            let crossed = thresholds.iter().filter(is_crossed);
+            self.crossings.extend(crossed.map(|threshold| Crossing { place, units: threshold.units }));
+            row.next = thresholds.iter().map(|threshold| threshold.units).find(|ahead| *ahead > total).unwrap_or(NEVER);
+        }
     }
 
     fn give_back(&mut self, held: &mut HeldState, slot: u32, units: Units) {
@@ -114,23 +144,21 @@ impl BatchChanges {
         for at in rows {
             let thresholds = held.thresholds(held.totals.place_of(at));
             let row = held.totals.row_mut(at);
-            let changed = self.change(row, at);
+            self.change(row, at);
             row.total = row.total.saturating_sub(units.get());
-            changed.lowest = changed.lowest.min(row.total);
             // A threshold that lies ahead again may be crossed again; what was raised of it is looked at then.
             let ahead = thresholds.iter().map(|threshold| threshold.units).find(|units| *units > row.total);
             row.next = ahead.map_or(row.next, |ahead| ahead.min(row.next));
         }
     }
 
-    /// The row among those that the batch changes.
-    fn change(&mut self, row: &mut TotalRow, at: u32) -> &mut ChangedRow {
+    /// Takes the row, as it stands, among those that the batch changes.
+    fn change(&mut self, row: &mut TotalRow, at: u32) {
         if row.batch != self.number {
             row.batch = self.number;
             row.place = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
-            self.rows.push(ChangedRow { row: at, before: row.total, lowest: row.total, highest: 0 });
+            self.rows.push(ChangedRow { row: at, before: row.total, highest: 0 });
         }
-        &mut self.rows[row.place as usize]
     }
 
     /// The counters that have reached a threshold: what was raised of each is to be read.
@@ -194,17 +222,23 @@ impl BatchChanges {
         let changed = &self.rows[place as usize];
         let key = held.totals.place_of(changed.row);
         let thresholds = held.thresholds(key);
-        let row = held.totals.row(changed.row);
+        let row = *held.totals.row(changed.row);
         let period = if evidence.now < row.end { PeriodState::Open } else { PeriodState::Over };
-        let counter = CounterMove { lowest: changed.lowest, highest: changed.highest };
-        let raised: Vec<Threshold> = thresholds
-            .iter()
-            .copied()
-            .filter(|threshold| threshold.is_raised_by(counter, period, records.get(&threshold.percent)))
-            .collect();
+        let used = changed.highest.max(row.total);
+        let reach_of = |units: u64| match units {
+            _ if changed.before < units && units <= row.total => Reach::Crossed,
+            _ if self.crossings.contains(&Crossing { place, units }) => Reach::Crossed,
+            _ if units <= used => Reach::Above,
+            _ => Reach::Below,
+        };
+        let is_raised = |threshold: &Threshold| {
+            threshold.is_raised_by(reach_of(threshold.units), period, records.get(&threshold.percent))
+        };
+        let raised: Vec<Threshold> = thresholds.iter().copied().filter(is_raised).collect();
         let highest = raised.iter().map(|threshold| threshold.percent).max();
+        let moved = Moved { before: changed.before, used };
         for threshold in raised {
-            let Some(mut alert) = alert_of(held, batch, changed, threshold, evidence) else { continue };
+            let Some(mut alert) = alert_of(held, batch, changed.row, moved, threshold, evidence) else { continue };
             alert.higher_percent = highest.filter(|highest| *highest > threshold.percent);
             let record = RaisedRecord::after(records.remove(&threshold.percent), alert);
             records.insert(threshold.percent, record.clone());
@@ -216,16 +250,24 @@ impl BatchChanges {
     }
 }
 
+/// The counts of an alert.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    before: u64,
+    used: u64,
+}
+
 /// The alert that a counter raises at a threshold.
 fn alert_of(
     held: &HeldState,
     batch: &Batch,
-    changed: &ChangedRow,
+    row: u32,
+    moved: Moved,
     threshold: Threshold,
     evidence: Evidence,
 ) -> Option<Alert> {
     let Threshold { units, percent } = threshold;
-    let RowKey { slot, counter } = held.totals.place_of(changed.row);
+    let RowKey { slot, counter } = held.totals.place_of(row);
     let subject = held.cache.slot(slot);
     let profile = subject.extra.profile.as_ref()?;
     let of = held.totals.metric_period(counter);
@@ -243,9 +285,9 @@ fn alert_of(
         limit: limit.units.get(),
         plan: profile.plan().to_string(),
         timezone: profile.zone().name().to_owned(),
-        resets_at_ms: held.totals.row(changed.row).end,
-        used_before: changed.before,
-        used: changed.highest,
+        resets_at_ms: held.totals.row(row).end,
+        used_before: moved.before,
+        used: moved.used,
         first_entry: evidence.first_entry,
         last_entry: evidence.last_entry,
         raised_at_ms: evidence.now,

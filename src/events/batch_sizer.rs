@@ -33,7 +33,7 @@ impl BatchSizer {
         BatchBounds { entries: self.entries, rows: self.rows }
     }
 
-    /// A batch of so many rows was committed.
+    /// A batch of so many rows, refused events among them, was committed.
     pub(super) fn committed(&mut self, rows: usize, took: Duration) {
         self.entries = (self.entries * 2).min(ENTRIES_MAX);
         if took > AIM * 2 && rows > ROWS_MIN {

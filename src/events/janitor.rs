@@ -1,5 +1,6 @@
 //! What is done between commits, now and then: the group's position, trimming, closing periods that are over.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::ledger::retention::Retention;
@@ -13,6 +14,8 @@ use crate::wire::RedisClient;
 const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// After so many entries it is tidied at any rate.
 const TIDY_ENTRIES: u64 = 100_000;
+/// So many lists of event ids are removed at once.
+const WINDOWS_AT_ONCE: usize = 100;
 /// How often periods that are over are looked for.
 const CLOSE_EVERY: Duration = Duration::from_secs(60);
 
@@ -28,8 +31,8 @@ pub(super) struct Janitor {
     committed: StreamId,
     now: UnixMs,
     close_due: Instant,
-    /// The newest window of event ids whose predecessors were removed.
-    window: u64,
+    /// Windows of event ids whose lists may be there.
+    windows: BTreeSet<u64>,
 }
 
 impl Janitor {
@@ -44,13 +47,19 @@ impl Janitor {
             committed: StreamId::ZERO,
             now: UnixMs(0),
             close_due: now,
-            window: 0,
+            windows: BTreeSet::new(),
         }
+    }
+
+    /// Lists of event ids were found, of this window and of those before it that are held.
+    pub(super) fn found_ids(&mut self, newest: u64) {
+        self.windows.extend((0..WINDOWS_HELD).filter_map(|back| newest.checked_sub(back)));
     }
 
     /// A batch was committed.
     pub(super) fn committed(&mut self, batch: &Batch) {
         self.untidied += batch.entries;
+        self.windows.extend(batch.seen.iter().map(|ids| ids.window));
         (self.committed, self.now) = (batch.to, batch.read_at);
         self.retention.written(batch.groups.iter().map(|group| group.of.period));
     }
@@ -71,6 +80,9 @@ impl Janitor {
         match self.tidier.tidy(client, &past).await {
             Ok(warnings) => {
                 self.untidied = 0;
+                past.iter().for_each(|window| {
+                    self.windows.remove(window);
+                });
                 warnings
             }
             Err(error) => {
@@ -80,14 +92,11 @@ impl Janitor {
         }
     }
 
-    /// The windows of event ids that are past: once for each window that begins.
-    fn past_windows(&mut self) -> Vec<u64> {
+    /// The windows of event ids that are past, some at a time.
+    fn past_windows(&self) -> Vec<u64> {
         let newest = window_of(super::parse::arrival_of(self.committed, self.now));
-        if newest == self.window {
-            return Vec::new();
-        }
-        self.window = newest;
-        (WINDOWS_HELD..WINDOWS_HELD + 4).filter_map(|back| newest.checked_sub(back)).collect()
+        let held_from = (newest + 1).saturating_sub(WINDOWS_HELD);
+        self.windows.range(..held_from).copied().take(WINDOWS_AT_ONCE).collect()
     }
 
     /// Shortens the life of periods that are over, if it is time to. Counters expire by themselves anyway.

@@ -1,6 +1,7 @@
 //! Which counters an event is counted in: one a window, of the period that its subject's calendar says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono_tz::Tz;
 
@@ -12,9 +13,14 @@ use crate::types::{BillingDay, Metric, PeriodSpan, RefusalReason, UnixMs, Window
 use super::held_state::{HeldState, Missing, MissingCounter};
 use super::parse::{InvalidEvent, UsageEvent};
 
+/// So many periods are remembered: zones times windows, and some that lie back.
+const SPANS_MAX: usize = 2_000;
+
 /// Finds rows, and remembers the periods of one batch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RowFinder {
+    /// Events later than this after their day's end are refused.
+    late_max_ms: i64,
     spans: Vec<KnownSpan>,
 }
 
@@ -36,6 +42,11 @@ struct KnownSpan {
 }
 
 impl RowFinder {
+    /// No period is known yet.
+    pub(super) fn new(late_max: Duration) -> Self {
+        Self { late_max_ms: i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX), spans: Vec::new() }
+    }
+
     /// Forgets the periods.
     pub(super) fn clear(&mut self) {
         self.spans.clear();
@@ -45,7 +56,7 @@ impl RowFinder {
     ///
     /// # Errors
     ///
-    /// The event lies in no period.
+    /// The event's day was over too long at its arrival. Then nothing is read for it, and nothing held.
     pub(super) fn find(
         &mut self,
         held: &mut HeldState,
@@ -55,6 +66,8 @@ impl RowFinder {
         mut missing: Option<&mut Missing>,
     ) -> Result<RowsFound, InvalidEvent> {
         if is_ready(held, slot, event) {
+            // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's own.
+            self.judge_lateness(held.cache.slot(slot).extra.day_end, event.at, arrival)?;
             return Ok(RowsFound::All);
         }
         let subject = held.cache.slot_mut(slot);
@@ -65,6 +78,10 @@ impl RowFinder {
             return Ok(RowsFound::NotAll);
         };
         let (bucket, number) = (subject.bucket, subject.used);
+        // No calendar of four-digit years holds it; what lies ahead of the arrival was refused before.
+        let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
+        self.judge_lateness(day.end, event.at, arrival)?;
+        let subject = held.cache.slot_mut(slot);
         let rows = &mut subject.extra;
         rows.clear();
         rows.epoch = held.totals.epoch();
@@ -73,21 +90,17 @@ impl RowFinder {
             rows.profile = Some(Arc::clone(&profile));
             rows.settings = rows.settings.wrapping_add(1);
         }
-        (rows.start, rows.end) = (UnixMs(i64::MIN), UnixMs(i64::MAX));
+        (rows.start, rows.end, rows.day_end) = (UnixMs(i64::MIN), UnixMs(i64::MAX), day.end);
         let (metric_id, settings) = (rows.metric, rows.settings);
         let metric = held.totals.metric(metric_id).clone();
         let mut outcome = RowsFound::All;
         for window in windows_of(&profile, &metric) {
-            // No calendar of four-digit years holds it; what lies ahead of the arrival was refused before.
             let span = self.span(window, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
             let key = RowKey { slot, counter: held.totals.counter(metric_id, span.period, bucket) };
             let found = held.totals.find(key);
             let is_judged = found.is_some_and(|row| held.totals.row(row).settings == settings);
             let rows = &mut held.cache.slot_mut(slot).extra;
             (rows.start, rows.end) = (rows.start.max(span.start), rows.end.min(span.end));
-            if window == Window::Day {
-                rows.day_end = span.end;
-            }
             match found {
                 Some(row) if is_judged => rows.push(row),
                 _ => outcome = RowsFound::NotAll,
@@ -110,6 +123,10 @@ impl RowFinder {
         Ok(outcome)
     }
 
+    fn judge_lateness(&self, day_end: UnixMs, at: UnixMs, arrival: UnixMs) -> Result<(), InvalidEvent> {
+        if arrival > day_end.plus(self.late_max_ms) { Err(too_late(at, arrival)) } else { Ok(()) }
+    }
+
     /// The period of the subject's calendar that holds the instant.
     fn span(&mut self, window: Window, profile: &Profile, at: UnixMs) -> Option<PeriodSpan> {
         let (zone, billing_day) = (profile.zone(), profile.billing_day());
@@ -120,6 +137,9 @@ impl RowFinder {
             return Some(known.span);
         }
         let span = PeriodSpan::containing(window, zone, billing_day, at)?;
+        if self.spans.len() >= SPANS_MAX {
+            self.spans.clear();
+        }
         self.spans.push(KnownSpan { window, zone, billing_day, span });
         Some(span)
     }
@@ -149,7 +169,7 @@ fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window
 }
 
 /// The rule for an event whose day was over too long.
-pub(super) fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
+fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
     InvalidEvent::new(
         RefusalReason::TooLate,
         format!("ts {at} lies in a day that was over too long at its arrival {arrival}"),

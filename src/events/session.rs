@@ -140,6 +140,7 @@ impl EventWorker {
         self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
             .await
             .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
+        self.janitor.found_ids(self.held.seen.window());
         Ok(SessionStart { checkpoint, instance: Instance::from_stored(&instance) })
     }
 
@@ -257,7 +258,8 @@ impl EventWorker {
         match answer {
             CommitOutcome::Committed { .. } => {
                 self.restarts = 0;
-                self.batch_sizer.committed(batch.groups.iter().map(|group| group.rows.len()).sum(), took);
+                let counters: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
+                self.batch_sizer.committed(counters + batch.refused.len(), took);
                 self.janitor.committed(&batch);
                 self.tidy().await;
                 self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;

@@ -107,7 +107,7 @@ for group = 1, batch.groups do
   local added = redis.call('HSET', key, unpack(ARGV, at + 4, at + 3 + 2 * rows))
   -- A hash that is made here always gets its TTL here.
   if ttl ~= '0' then redis.call('EXPIRE', key, ttl)
-  elseif added == rows and redis.call('TTL', key) == -1 then redis.call('EXPIRE', key, batch.ttl) end
+  elseif added == rows then redis.call('EXPIRE', key, batch.ttl, 'NX') end
   at = at + 4 + 2 * rows
 end
 

@@ -101,8 +101,8 @@ fn key_of(keys: &Keys, query: &CounterQuery<'_>) -> String {
 
 /// A count as a commit writes it.
 fn counter_of(text: &str) -> Option<u64> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|units| plain && *units <= UNITS_MAX)
+    // Text for text: the commit compares it with what it holds.
+    text.parse().ok().filter(|units: &u64| units.to_string() == text && *units <= UNITS_MAX)
 }
 
 /// The server does not say which key it means.

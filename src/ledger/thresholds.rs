@@ -27,13 +27,15 @@ pub enum PeriodState {
     Over,
 }
 
-/// The counts between which a commit moves a counter.
+/// How a commit brings a counter to a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CounterMove {
-    /// The lowest that the counter stood at, beginning with its value before the commit.
-    pub lowest: u64,
-    /// The highest that it reached.
-    pub highest: u64,
+pub enum Reach {
+    /// It does not.
+    Below,
+    /// From below it.
+    Crossed,
+    /// The counter was there before.
+    Above,
 }
 
 /// The reachable thresholds of a limit, ascending. A threshold above 2^53 - 1 units is left out: no counter gets there.
@@ -51,16 +53,17 @@ pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
 }
 
 impl Threshold {
-    /// Whether a commit that moves the counter so raises this threshold, given what was raised of its percentage in the period.
+    /// Whether a commit that brings the counter there so raises this threshold, given what was raised of its percentage in the period.
     ///
     /// For the first time where it is reached; in a period that is over, by a crossing alone. Again only by a crossing, where the
     /// limit is higher than when it was raised last, and not more often than [`RAISED_AGAIN_MAX`].
     #[must_use]
-    pub fn is_raised_by(&self, counter: CounterMove, period: PeriodState, before: Option<&RaisedRecord>) -> bool {
-        let crossed = counter.lowest < self.units && self.units <= counter.highest;
-        match before {
-            None => crossed || (period == PeriodState::Open && self.units <= counter.highest),
-            Some(record) => crossed && self.may_follow(record),
+    pub fn is_raised_by(&self, reach: Reach, period: PeriodState, before: Option<&RaisedRecord>) -> bool {
+        match (reach, before) {
+            (Reach::Below, _) | (Reach::Above, Some(_)) => false,
+            (Reach::Above, None) => period == PeriodState::Open,
+            (Reach::Crossed, None) => true,
+            (Reach::Crossed, Some(record)) => self.may_follow(record),
         }
     }
 
@@ -145,20 +148,19 @@ mod tests {
     #[test]
     fn a_threshold_is_raised_when_it_is_reached_and_again_by_a_higher_limit_only() {
         use PeriodState::{Open, Over};
+        use Reach::{Above, Below, Crossed};
         let threshold = Threshold { units: 80, percent: percent(80) };
-        let raised = |lowest, highest, period, before: Option<&RaisedRecord>| {
-            threshold.is_raised_by(CounterMove { lowest, highest }, period, before)
-        };
-        assert!(raised(79, 80, Open, None) && raised(79, 80, Over, None));
-        assert!(!raised(78, 79, Open, None));
-        assert!(raised(90, 91, Open, None), "a limit that was lowered");
-        assert!(!raised(90, 91, Over, None));
-        assert!(!raised(79, 81, Open, Some(&record(80, 0))), "the same limit");
-        assert!(!raised(79, 81, Open, Some(&record(100, 0))), "a lower one");
-        assert!(raised(79, 81, Open, Some(&record(40, 0))), "a higher one");
-        assert!(!raised(80, 81, Open, Some(&record(40, 0))), "a higher one, but no crossing");
-        assert!(raised(79, 81, Open, Some(&record(40, 9))));
-        assert!(!raised(79, 81, Open, Some(&record(40, 10))), "too often");
+        let raised = |reach, period, before: Option<&RaisedRecord>| threshold.is_raised_by(reach, period, before);
+        assert!(raised(Crossed, Open, None) && raised(Crossed, Over, None));
+        assert!(!raised(Below, Open, None));
+        assert!(raised(Above, Open, None), "a limit that was lowered");
+        assert!(!raised(Above, Over, None));
+        assert!(!raised(Crossed, Open, Some(&record(80, 0))), "the same limit");
+        assert!(!raised(Crossed, Open, Some(&record(100, 0))), "a lower one");
+        assert!(raised(Crossed, Open, Some(&record(40, 0))), "a higher one");
+        assert!(!raised(Above, Open, Some(&record(40, 0))), "a higher one, but no crossing");
+        assert!(raised(Crossed, Open, Some(&record(40, 9))));
+        assert!(!raised(Crossed, Open, Some(&record(40, 10))), "too often");
     }
 
     /// What lies between the counter and the next threshold must not be skipped, and what is done must not be judged for ever.
