@@ -4,7 +4,7 @@ use chrono_tz::Tz;
 
 use crate::types::{
     Alert, AlertId, AlertKey, BillingDay, Instance, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
-    Window,
+    Window, WindowLimit,
 };
 
 /// The samples of templates are raised at this time, 2026-11-21 08:37:00.123 UTC.
@@ -21,14 +21,14 @@ pub struct Sample {
     pub subject: Subject,
     /// Its plan.
     pub plan: String,
-    /// The zone of its days.
+    /// The zone of its days, weeks and months.
     pub zone: Tz,
+    /// The day on which its months begin.
+    pub billing_day: BillingDay,
     /// What is limited.
     pub metric: Metric,
-    /// Over what it is limited.
-    pub window: Window,
-    /// Units a window.
-    pub limit: Units,
+    /// How much of it, and over what.
+    pub limit: WindowLimit,
 }
 
 impl Sample {
@@ -41,15 +41,17 @@ impl Sample {
     /// This subject, with the plan, zone and limit of one that does not exist.
     #[must_use]
     pub fn of(subject: Subject) -> Self {
-        let limit = Units::new(LIMIT).expect("legal units");
-        Self { subject, plan: "free".to_owned(), zone: ZONE, metric: Metric::default(), window: Window::Day, limit }
+        let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
+        let (plan, billing_day) = ("free".to_owned(), BillingDay::FIRST);
+        Self { subject, plan, zone: ZONE, billing_day, metric: Metric::default(), limit }
     }
 
     /// An alert that has just reached `threshold_percent` at `raised_at`. Pure.
     #[must_use]
     pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
-        let Self { subject, plan, zone, metric, window, limit } = self.clone();
-        let span = |at| PeriodSpan::containing(window, zone, BillingDay::FIRST, at);
+        let Self { subject, plan, zone, billing_day, metric, limit: WindowLimit { window, units: limit } } =
+            self.clone();
+        let span = |at| PeriodSpan::containing(window, zone, billing_day, at);
         let span = span(raised_at).or_else(|| span(UnixMs(0))).expect("1970 has periods");
         // Ten times the largest limit is still below 2^64.
         let used = u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX);

@@ -124,7 +124,7 @@ impl StateReader {
         let days: BTreeSet<_> = subjects.iter().map(|simulated| simulated.day).collect();
         let mut raised = Vec::new();
         for day in days {
-            raised.extend(query::alerts(&self.client, &self.keys, day.into()).await.context("read the alerts")?);
+            raised.extend(query::alerts(&self.client, &self.keys, &[day.into()]).await.context("read the alerts")?);
         }
         Ok(FinalState {
             counts: self.counts(subjects).await?,

@@ -31,7 +31,7 @@ pub async fn usage(
     period: Period,
     also: &[Metric],
 ) -> RedisResult<Vec<MetricUsage>> {
-    let mut metrics: BTreeSet<Metric> = metrics_of(client, keys, period).await?.into_iter().collect();
+    let mut metrics: BTreeSet<Metric> = metrics_of(client, keys, &[period]).await?.into_iter().flatten().collect();
     metrics.extend(also.iter().cloned());
     let bucket = keys::bucket(subject.as_str());
     // A threshold that was raised may have left the configuration since, so every possible one is asked for.
@@ -65,14 +65,19 @@ pub async fn usage(
     Ok(usages)
 }
 
-/// Reads the newest alert of each percentage of a period, oldest first.
+/// Reads the newest alert of each percentage of these periods, oldest first. Work is bounded by what they raised.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn alerts(client: &RedisClient, keys: &Keys, period: Period) -> RedisResult<Vec<Alert>> {
+pub async fn alerts(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
-    for metric in metrics_of(client, keys, period).await? {
+    let metrics = metrics_of(client, keys, periods).await?;
+    for (period, metric) in periods
+        .iter()
+        .zip(metrics)
+        .flat_map(|(period, metrics)| metrics.into_iter().map(move |metric| (*period, metric)))
+    {
         let mut pipeline = redis::pipe();
         for bucket in 0..=u8::MAX {
             pipeline.cmd("HVALS").arg(keys.raised(&metric, period, bucket));
@@ -90,12 +95,17 @@ pub async fn alerts(client: &RedisClient, keys: &Keys, period: Period) -> RedisR
     Ok(alerts)
 }
 
-/// The metrics that anybody used in a period.
-async fn metrics_of(client: &RedisClient, keys: &Keys, period: Period) -> RedisResult<Vec<Metric>> {
-    let names: Vec<String> = client.query(redis::cmd("SMEMBERS").arg(keys.metrics(period))).await?;
-    let mut metrics: Vec<Metric> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    metrics.sort();
-    Ok(metrics)
+/// The metrics that anybody used, for each of these periods.
+async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Vec<Metric>>> {
+    if periods.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pipeline = redis::pipe();
+    for period in periods {
+        pipeline.cmd("SMEMBERS").arg(keys.metrics(*period));
+    }
+    let names: Vec<Vec<String>> = client.pipe(&pipeline).await?;
+    Ok(names.iter().map(|names| names.iter().filter_map(|name| name.parse().ok()).collect()).collect())
 }
 
 /// How far the reading is behind: entries that were added and are not committed yet.

@@ -19,14 +19,20 @@ pub const KEPT_DAYS_MAX: u64 = COUNTER_TTL_S / 86_400 + 3;
 /// So many periods are closed at once, since counting waits for it.
 const AT_ONCE: usize = 4;
 
-/// Until when the counters and records of `day` are certainly kept. Afterwards a counter that is absent may have expired, and no
+/// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have expired, and no
 /// longer means that nothing was used.
 #[must_use]
-pub fn kept_until(day: Day, late_max: Duration) -> UnixMs {
-    // A day lasts 50 h from its first beginning to its last end, and what was written when it began expires 14 days later.
-    let unclosed = Duration::from_secs(COUNTER_TTL_S - 50 * 3_600);
-    let after = late_max.saturating_add(Duration::from_secs(CLOSED_TTL_S)).min(unclosed);
-    day.ends_everywhere().plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
+pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
+    let closed = Duration::from_secs(CLOSED_TTL_S);
+    let after = match period.window() {
+        // A day lasts 50 h from its first beginning to its last end, and what was written when it began expires 14 days later.
+        Window::Hour | Window::Day => {
+            (late_max.saturating_add(closed)).min(Duration::from_secs(COUNTER_TTL_S - 50 * 3_600))
+        }
+        // What was written when it began expires 48 h after its end.
+        Window::Week | Window::Month => closed,
+    };
+    period.ends_everywhere().plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Shortens the life of periods that are over.

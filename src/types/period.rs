@@ -141,6 +141,33 @@ impl Period {
         (self.window == Window::Day).then(|| Day::from_date(self.first))
     }
 
+    /// The first instant of the period in this zone; `None` at the end of the calendar.
+    #[must_use]
+    pub fn starts_in(self, zone: Tz) -> Option<UnixMs> {
+        match self.window {
+            Window::Hour => Some(UnixMs(utc_ms(self.first) + i64::from(self.hour) * HOUR_MS)),
+            Window::Day | Window::Week | Window::Month => day::start_of(zone, self.first),
+        }
+    }
+
+    /// Every period that has something in common with the dates from `first` to `last`, whatever the billing day. Hours are those
+    /// of these dates in UTC.
+    #[must_use]
+    pub fn touching(first: Day, last: Day) -> Vec<Self> {
+        // The month that begins 30 days before a date may hold it.
+        const MONTH_DAYS_MAX: u64 = 31;
+        let dates = |back: u64| {
+            let begin = first.before(back).unwrap_or(first).date();
+            begin.iter_days().take_while(move |date| *date <= last.date()).filter(|date| has_four_digits(*date))
+        };
+        let of = |window, first| Self { window, first, hour: 0 };
+        let hours = dates(0).flat_map(|first| (0..24).map(move |hour| Self { window: Window::Hour, first, hour }));
+        let days = dates(0).map(|first| of(Window::Day, first));
+        let weeks = dates(6).filter(|first| first.weekday() == Weekday::Mon).map(|first| of(Window::Week, first));
+        let months = dates(MONTH_DAYS_MAX - 1).map(|first| of(Window::Month, first));
+        hours.chain(days).chain(weeks).chain(months).collect()
+    }
+
     /// The last instant, in any zone and with any billing day, that can still belong to this period, exclusive.
     #[must_use]
     pub fn ends_everywhere(self) -> UnixMs {
@@ -358,6 +385,11 @@ mod tests {
             prop_assert!(next.period > span.period);
             // Four zones were once further west than any is today.
             prop_assert!(span.end <= span.period.ends_everywhere().plus(HOUR_MS * 4));
+            prop_assert_eq!(span.period.starts_in(zone), Some(span.start));
+            // A zone's date is at most one day from that of UTC.
+            let utc = Day::in_utc(instant).expect("in range");
+            let near = Period::touching(utc.before(1).expect("in range"), utc.next().expect("in range"));
+            prop_assert!(near.contains(&span.period), "{:?}", span);
             let longest_ms = i64::try_from(window.flag_ttl_s()).expect("small") * 1000;
             prop_assert!(span.end.0 - span.start.0 < longest_ms, "{:?}", span);
         }

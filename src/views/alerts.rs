@@ -76,27 +76,37 @@ impl AlertFilter {
     }
 }
 
-/// Every day whose alerts may still be kept, the oldest first, with the one that zones ahead of UTC call today already. An alert may be
-/// raised for a day that is long over: an event may come late, or be read late. Empty where `now` is in no day.
+/// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may come late, or be
+/// read late. Empty where `now` is in no day.
 #[must_use]
-pub fn kept_days(now: UnixMs) -> Vec<Day> {
-    let Some(today) = Day::in_utc(now) else { return Vec::new() };
-    let back = (0..=KEPT_DAYS_MAX).rev().filter_map(|days| today.before(days));
-    back.chain(today.next()).collect()
+pub fn kept_periods(now: UnixMs) -> Vec<Period> {
+    periods(now, KEPT_DAYS_MAX)
 }
 
-/// Reads the alerts of one period that pass the filter, in no order. Work is bounded by what one period raised.
+/// Every period that touches today or yesterday, in any zone. Empty where `now` is in no day.
+#[must_use]
+pub fn recent_periods(now: UnixMs) -> Vec<Period> {
+    periods(now, 1)
+}
+
+/// The periods of the last days, and of the one that zones ahead of UTC call today already.
+fn periods(now: UnixMs, back: u64) -> Vec<Period> {
+    let Some(today) = Day::in_utc(now) else { return Vec::new() };
+    Period::touching(today.before(back).unwrap_or(today), today.next().unwrap_or(today))
+}
+
+/// Reads the alerts of these periods that pass the filter, in no order. Work is bounded by what was raised in them.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn of_period(
+pub async fn of_periods(
     client: &RedisClient,
     keys: &Keys,
-    period: Period,
+    periods: &[Period],
     filter: &AlertFilter,
 ) -> RedisResult<Vec<AlertView>> {
-    let alerts = query::alerts(client, keys, period).await?;
+    let alerts = query::alerts(client, keys, periods).await?;
     Ok(alerts.into_iter().filter(|alert| filter.takes(alert)).map(AlertView::from).collect())
 }
 

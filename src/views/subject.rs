@@ -51,6 +51,8 @@ pub struct SubjectSettings {
     pub plan: String,
     /// The zone of its days.
     pub zone: Tz,
+    /// The day of the month on which its months begin.
+    pub billing_day: BillingDay,
     /// The limits that hold.
     pub limits: BTreeMap<Metric, Limits>,
 }
@@ -60,7 +62,12 @@ impl SubjectSettings {
     #[must_use]
     pub fn read(fields: &[SubjectField], plans: &Plans) -> (Self, Vec<FieldError>) {
         let (profile, errors) = Profile::read(fields, plans, None);
-        let mut settings = Self { plan: profile.plan().to_string(), zone: profile.zone(), limits: profile.limits() };
+        let mut settings = Self {
+            plan: profile.plan().to_string(),
+            zone: profile.zone(),
+            billing_day: profile.billing_day(),
+            limits: profile.limits(),
+        };
         let unreadable: BTreeSet<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         if unreadable.contains(PLAN) {
             let stored = fields.iter().find(|(name, _)| name == PLAN.as_bytes());

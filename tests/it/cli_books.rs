@@ -114,8 +114,9 @@ async fn what_the_daemon_did_is_shown() {
     }
     let usage = run(server, "usage alice --json").expect_json();
     let of_alice = &run(server, "alerts --subject alice --json").expect_json()[0];
-    assert_eq!(usage[0]["day"], json!(day));
-    assert_eq!(usage[0]["metrics"][0]["alerts"][0]["id"], of_alice["id"]);
+    let requests = &usage[0]["metrics"][0]["windows"][0];
+    assert_eq!((&requests["window"], &requests["period"]), (&json!("day"), &json!(day)));
+    assert_eq!(requests["alerts"][0]["id"], of_alice["id"]);
     for state in ["delivered", "dead", "pending"] {
         let listed = run(server, &format!("deliveries list --json --state {state}")).expect_json();
         let id = ids(&listed)[0];
@@ -134,14 +135,23 @@ async fn an_unknown_subject_has_the_default_plan_and_0() {
     let today = Day::in_utc(server_time(&server.client()).await).expect("a day");
     let printed = run(&server, &format!("usage nobody --day {today} --json")).expect_json();
     let requests = json!({
-        "metric": "requests", "used": 0, "limit": 5000, "limit_from": "settings", "used_percent": 0.0, "alerts": [],
+        "window": "day", "period": today, "over": false, "used": 0, "limit": 5000, "limit_from": "settings", "used_percent": 0.0,
+        "starts_at": format!("{today}T00:00:00.000Z"),
+        "resets_at": format!("{}T00:00:00.000Z", today.next().expect("a day")), "alerts": [],
     });
     let expected = json!({
-        "subject": "nobody", "plan": "free", "timezone": "UTC", "day": today, "over": false, "kept": true,
-        "metrics": [requests],
+        "subject": "nobody", "plan": "free", "timezone": "UTC", "kept": true,
+        "metrics": [{"metric": "requests", "windows": [requests]}],
     });
     assert_eq!(printed, [expected]);
-    for line in ["alerts", "alerts --json", "alerts --day 2026-11-21", "deliveries list", "deliveries list --json"] {
+    for line in [
+        "alerts",
+        "alerts --json",
+        "alerts --day 2026-11-21",
+        "alerts --period 2026-11-21T14Z",
+        "deliveries list",
+        "deliveries list --json",
+    ] {
         assert_eq!(run(&server, line).told(), "exit 0", "{line}");
     }
 }
@@ -158,8 +168,54 @@ async fn today_is_the_subjects_own() {
         let shown = run(&server, "usage alice --json").expect_json();
         let after = day(server_time(&client).await);
         assert_eq!(shown[0]["timezone"], zone);
-        assert!([json!(before), json!(after)].contains(&shown[0]["day"]), "{zone}: {}", shown[0]["day"]);
+        let day = &shown[0]["metrics"][0]["windows"][0]["period"];
+        assert!([json!(before), json!(after)].contains(day), "{zone}: {day}");
     }
+}
+
+/// Whoever is stopped by the limit of an hour must not be shown that of the day alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_window_that_has_a_limit_is_shown() {
+    let outbox = Outbox::on(RedisServer::start());
+    let _daemon = Daemon::start(&outbox.server);
+    let mut tries = ["alice", "bob"].into_iter().enumerate();
+    // The hour may end between the event and the look at it; it does not do so twice.
+    let (name, shown) = loop {
+        let (before, name) = tries.next().expect("two ends of an hour in a row");
+        let limits = "requests=20/day --limit requests=10/hour --limit requests=1000/month --limit tokens=5/week";
+        run(&outbox.server, &format!("subject set {name} --billing-day 31 --limit {limits}")).expect_done();
+        run(&outbox.server, &format!("emit --subject {name} --units 17")).expect_done();
+        eventually("it is counted", || async { (outbox.totals().await.counted > before as u64).then_some(()) }).await;
+        let shown = run(&outbox.server, &format!("usage {name} --json")).expect_json().remove(0);
+        if shown["metrics"][0]["windows"][0]["used"] == 17 {
+            break (name, shown);
+        }
+    };
+    let rows = |metric: usize| -> Vec<Value> {
+        let windows = shown["metrics"][metric]["windows"].as_array().expect("a list");
+        let raised = |usage: &Value| usage["alerts"].as_array().map(Vec::len);
+        windows.iter().map(|usage| json!([usage["window"], usage["used"], usage["limit"], raised(usage)])).collect()
+    };
+    assert_eq!(
+        rows(0),
+        [json!(["hour", 17, 10, 2]), json!(["day", 17, 20, 1]), json!(["month", 17, 1000, 0])],
+        "no week: it has no limit"
+    );
+    assert_eq!(rows(1), [json!(["day", 0, null, 0]), json!(["week", 0, 5, 0])]);
+    let month = shown["metrics"][0]["windows"][2]["period"].as_str().expect("text");
+    assert!(month.ends_with('M'), "{month} begins on the last day of a month");
+
+    let listed = run(&outbox.server, &format!("alerts --json --subject {name}")).expect_json();
+    let raised: Vec<Value> = listed.iter().map(|alert| json!([alert["window"], alert["threshold_percent"]])).collect();
+    assert_eq!(raised.len(), 3);
+    for expected in [json!(["hour", 80]), json!(["hour", 100]), json!(["day", 80])] {
+        assert!(raised.contains(&expected), "{raised:?}");
+    }
+    let hour = &shown["metrics"][0]["windows"][0]["period"];
+    let of_hour =
+        run(&outbox.server, &format!("alerts --json --period {}", hour.as_str().expect("text"))).expect_json();
+    assert!(of_hour.iter().filter(|alert| alert["subject"] == name).all(|alert| alert["period"] == *hour));
+    assert_eq!(of_hour.iter().filter(|alert| alert["subject"] == name).count(), 2);
 }
 
 /// What the platform wrote by hand may be unreadable: said, and no other value shown in its place.
@@ -182,10 +238,10 @@ async fn unreadable_fields_are_named_and_not_replaced() {
         .expect("set");
     snapshot("usage_unreadable", run(&server, "usage alice").told());
     let shown = run(&server, "usage alice --json").expect_json();
-    let tokens = json!({
-        "metric": "tokens", "used": 0, "limit": 7, "limit_from": "settings", "used_percent": 0.0, "alerts": [],
-    });
-    assert_eq!((&shown[0]["plan"], &shown[0]["metrics"]), (&json!("gold"), &json!([tokens])));
+    let metrics = shown[0]["metrics"].as_array().expect("a list");
+    assert_eq!((&shown[0]["plan"], metrics.len(), &metrics[0]["metric"]), (&json!("gold"), 1, &json!("tokens")));
+    let tokens = &metrics[0]["windows"][0];
+    assert_eq!((&tokens["used"], &tokens["limit"]), (&json!(0), &json!(7)));
 }
 
 /// Puts an alert into the books as a commit does.
@@ -208,22 +264,20 @@ async fn a_day_that_is_gone_is_not_a_day_without_usage() {
     // A day ends everywhere 12 h after it ends in UTC; then come 5 h of lateness and 48 h.
     let gone = today.before(4).expect("a day");
     let shown = run(&server, &format!("usage alice --json --day {gone}")).expect_json();
-    assert_eq!((&shown[0]["over"], &shown[0]["kept"]), (&json!(true), &json!(false)));
-    assert_eq!(
-        (&shown[0]["metrics"][0]["used"], &shown[0]["metrics"][0]["used_percent"]),
-        (&Value::Null, &Value::Null)
-    );
+    let usage = &shown[0]["metrics"][0]["windows"][0];
+    assert_eq!((&usage["over"], &shown[0]["kept"]), (&json!(true), &json!(false)));
+    assert_eq!((&usage["used"], &usage["used_percent"]), (&Value::Null, &Value::Null));
     snapshot("usage_gone", run(&server, &format!("usage alice --day {gone}")).told());
     // The day before yesterday may still be closing: nothing was used, and that is known.
     let kept = today.before(2).expect("a day");
     let shown = run(&server, &format!("usage alice --json --day {kept}")).expect_json();
-    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["used"]), (&json!(true), &json!(0)));
+    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["windows"][0]["used"]), (&json!(true), &json!(0)));
     // Where the daemon was away the counters live on.
     let keys = Keys::new("usage");
     let counter = keys.usage(&"requests".parse().expect("legal"), gone, keys::bucket("alice"));
     let () = client.query(redis::cmd("HSET").arg(counter).arg("alice").arg(7)).await.expect("set");
     let shown = run(&server, &format!("usage alice --json --day {gone}")).expect_json();
-    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["used"]), (&json!(true), &json!(7)));
+    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["windows"][0]["used"]), (&json!(true), &json!(7)));
 }
 
 /// Whoever upgraded today must not read that yesterday's 100 % was 25 %.
@@ -245,13 +299,13 @@ async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
     }
     let yesterday = today.before(1).expect("a day");
     let shown = run(&server, &format!("usage alice --json --day {yesterday}")).expect_json();
-    let requests = &shown[0]["metrics"][0];
+    let requests = &shown[0]["metrics"][0]["windows"][0];
     assert_eq!((&requests["limit"], &requests["limit_from"]), (&json!(5000), &json!("alert")), "the newest alert's");
     assert_eq!(requests["used_percent"], json!(100.0));
-    assert_eq!(shown[0]["metrics"][1]["limit_from"], json!("settings"));
+    assert_eq!(shown[0]["metrics"][1]["windows"][0]["limit_from"], json!("settings"));
     snapshot("usage_yesterday", run(&server, &format!("usage alice --day {yesterday}")).told());
     let shown = run(&server, "usage alice --json").expect_json();
-    let requests = &shown[0]["metrics"][0];
+    let requests = &shown[0]["metrics"][0]["windows"][0];
     assert_eq!(
         (&requests["limit"], &requests["limit_from"]),
         (&json!(20_000), &json!("settings")),
@@ -300,7 +354,8 @@ fn an_empty_list_is_told_to_a_terminal() {
     let server = RedisServer::start();
     for (line, told) in [
         ("alerts", "no alerts\r\n"),
-        ("alerts --day 2026-01-01", "the alerts of that day are no longer kept\r\n"),
+        ("alerts --day 2026-01-01", "the alerts of that period are no longer kept\r\n"),
+        ("alerts --period 2026-W01", "the alerts of that period are no longer kept\r\n"),
         ("deliveries list", "no deliveries\r\n"),
         ("refused list", "no refused events\r\n"),
         ("refused list --limit 3", "no refused events\r\n"),

@@ -1,5 +1,7 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
+use chrono_tz::Tz;
+
 use crate::support::table::Table;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
@@ -7,7 +9,7 @@ use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
 use quotabell::channels::{AlertPurpose, ChannelSettings, Sample, preview, sample_alert};
 use quotabell::config::Config;
-use quotabell::types::{Alert, Metric, Percent, Subject, UnixMs};
+use quotabell::types::{Alert, BillingDay, Metric, Percent, Subject, UnixMs, WindowLimit};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
@@ -74,6 +76,25 @@ fn a_warning_reads_well() {
 fn an_exceeded_quota_reads_well() {
     let mail = render(&exceeded(), AlertPurpose::Alert);
     insta::assert_snapshot!("exceeded", parts(&mail));
+}
+
+/// Whoever reads "of 600 requests" takes it for a day's: every part names the window, and hours as clocks there show them.
+#[test]
+fn every_window_reads_well() {
+    let mut read = Table::default();
+    for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
+        let limit: WindowLimit = limit.parse().expect("a limit");
+        let billing_day = BillingDay::new(15).expect("in range");
+        let sample = Sample { limit, billing_day, zone: Tz::Asia__Kolkata, ..Sample::made_up() };
+        let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
+        let mail = render(&alert, AlertPurpose::Alert);
+        read.add(format!("{limit}: subject"), &mail.subject_line);
+        read.add(format!("{limit}: text"), &mail.text);
+        let html = mail.html.lines().filter(|line| line.contains("Kolkata</p>") || line.contains("</strong>"));
+        read.add(format!("{limit}: html, in part"), html.map(str::trim).collect::<Vec<_>>().join("\n"));
+        read.add(format!("{limit}: webhook"), payload::alert(&alert, AlertPurpose::Alert));
+    }
+    insta::assert_snapshot!("windows", read);
 }
 
 /// "Exceeded" would be wrong at exactly the limit.

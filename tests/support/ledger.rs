@@ -5,15 +5,14 @@ use quotabell::ledger::batch::{Group, MetricPeriod, NewAlert};
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::ledger::{Batch, CommitOutcome, Committer, RefusedEvent, Row};
 use quotabell::types::{
-    Alert, AlertId, Day, Instance, Keys, Metric, Percent, RaisedRecord, RefusalReason, StreamId, Subject, Units,
-    UnixMs, keys,
+    Alert, AlertId, Day, Instance, Keys, Metric, Percent, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs, keys,
 };
 use quotabell::wire::RedisClient;
 
 use super::redis_server::RedisServer;
 
 /// The limit of alerts: 80 % are 8 units.
-const LIMIT: u64 = 10;
+const LIMIT: &str = "10/day";
 
 /// A partition, with what a test does to it.
 pub struct Ledger {
@@ -135,11 +134,8 @@ impl Ledger {
 /// The batch, raising this percentage of a limit of 10 for its first counter.
 pub fn raising(mut batch: Batch, percent: u16) -> Batch {
     let (group, row) = (&batch.groups[0], &batch.groups[0].rows[0]);
-    let sample = Sample {
-        zone: chrono_tz::Tz::UTC,
-        limit: Units::new(LIMIT).expect("in range"),
-        ..Sample::of(row.subject.clone())
-    };
+    let sample =
+        Sample { zone: chrono_tz::Tz::UTC, limit: LIMIT.parse().expect("a limit"), ..Sample::of(row.subject.clone()) };
     let facts = sample.alert(Percent::new(percent).expect("in range"), batch.read_at);
     let facts = Alert { period: group.of.period, used_before: row.before, used: row.total, ..facts };
     let alert = Alert { id: AlertId::of(&batch.instance, &facts.key()), ..facts };

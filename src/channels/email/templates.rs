@@ -14,8 +14,8 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use serde::Serialize;
 
 use crate::channels::channel::AlertPurpose;
-use crate::channels::sample::{SAMPLE_AT, sample_alert};
-use crate::types::{Alert, Percent, UnixMs};
+use crate::channels::sample::{SAMPLE_AT, Sample};
+use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
 
 /// The templates, by the names that files in `email.templates` bear.
 const EMBEDDED: [Embedded; 6] = [
@@ -111,6 +111,7 @@ struct Variables<'a> {
     plan: &'a str,
     window: &'a str,
     period: String,
+    starts_at: String,
     timezone: &'a str,
     resets_at: String,
     raised_at: String,
@@ -119,8 +120,8 @@ struct Variables<'a> {
 }
 
 /// The names above, for error texts.
-const VARIABLES: &str = "subject, metric, threshold_percent, used, limit, used_percent, remaining, plan, window, period, timezone, \
-                         resets_at, raised_at, severity, test";
+const VARIABLES: &str = "subject, metric, threshold_percent, used, limit, used_percent, remaining, plan, window, period, \
+                         starts_at, timezone, resets_at, raised_at, severity, test";
 
 /// What a template of the mail that asks to confirm an address sees. The doc of each is in `templates/verify.txt`.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -170,10 +171,14 @@ impl Templates {
         if let Some(directory) = directory {
             templates.replace_from(directory)?;
         }
-        for percent in [80, 100, 120].into_iter().filter_map(Percent::new) {
-            let alert = sample_alert(percent, SAMPLE_AT);
-            templates.render(&alert, AlertPurpose::Alert)?;
-            templates.render(&alert, AlertPurpose::Test)?;
+        let sample = Sample::made_up();
+        for window in Window::ALL {
+            let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
+            for percent in [80, 100, 120].into_iter().filter_map(Percent::new) {
+                let alert = sample.alert(percent, SAMPLE_AT);
+                templates.render(&alert, AlertPurpose::Alert)?;
+                templates.render(&alert, AlertPurpose::Test)?;
+            }
         }
         templates.render_verification(SAMPLE_VERIFICATION)?;
         templates.render_verification(VerifyVariables { link: None, ..SAMPLE_VERIFICATION })?;
@@ -303,12 +308,19 @@ fn variables(alert: &Alert, purpose: AlertPurpose) -> Variables<'_> {
         plan: &alert.plan,
         window: alert.window.as_str(),
         period: alert.period.to_string(),
+        starts_at: starts_at(alert),
         timezone: &alert.timezone,
         resets_at: local(alert.resets_at_ms, &alert.timezone),
         raised_at: local(alert.raised_at_ms, &alert.timezone),
         severity: if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
         test: purpose == AlertPurpose::Test,
     }
+}
+
+/// When the period began, in the zone of the subject.
+fn starts_at(alert: &Alert) -> String {
+    let zone = alert.timezone.parse().unwrap_or(Tz::UTC);
+    local(alert.period.starts_in(zone).unwrap_or_default(), &alert.timezone)
 }
 
 /// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.
@@ -325,7 +337,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample(percent: u16) -> Alert {
-        sample_alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
+        Sample::made_up().alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
     }
 
     /// An error must name the file of the operator, the line, and what could have stood there.
@@ -354,7 +366,14 @@ mod tests {
     #[test]
     fn samples_reach_every_kind_of_alert() {
         let directory = tempfile::tempdir().expect("a folder");
-        for condition in ["severity == \"exceeded\"", "used > limit", "used == limit", "test"] {
+        for condition in [
+            "severity == \"exceeded\"",
+            "used > limit",
+            "used == limit",
+            "test",
+            "window == \"hour\"",
+            "window == \"month\"",
+        ] {
             let source = format!("{{% if {condition} %}}{{{{ nothing }}}}{{% endif %}}");
             std::fs::write(directory.path().join(ALERT.text), source).expect("written");
             assert!(Templates::load(Some(directory.path())).is_err(), "{condition}");
