@@ -17,6 +17,7 @@ mod place;
 mod read;
 mod settings;
 mod tree;
+mod warnings;
 mod words;
 
 pub use error::{ConfigError, nearest};

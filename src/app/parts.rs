@@ -41,6 +41,9 @@ impl<'a> Parts<'a> {
     /// A setting that the part refuses: a template, a plan, a URL, a token.
     pub(super) fn build(config: &'a Config, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
+        for warning in config.warnings() {
+            tracing::warn!("{warning}");
+        }
         for warning in channels.warnings() {
             tracing::warn!("{warning}");
         }

@@ -81,9 +81,11 @@ impl Workers<'_> {
         let contacts = Arc::new(ContactResolver::new(keys.clone(), config.fallback.contacts.clone()));
         let fan_out = {
             let (client, keys, contacts) = (Arc::clone(client), keys.clone(), Arc::clone(&contacts));
+            let jump = config.alerts.jump;
             let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(new_deliveries));
             move || {
                 FanOutLoop::new(FanOutParts {
+                    jump,
                     client: Arc::clone(&client),
                     keys: keys.clone(),
                     contacts: Arc::clone(&contacts),

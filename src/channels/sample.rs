@@ -2,7 +2,10 @@
 
 use chrono_tz::Tz;
 
-use crate::types::{Alert, AlertId, DaySpan, Metric, Percent, Subject, Units, UnixMs};
+use crate::types::{
+    Alert, AlertId, AlertKey, BillingDay, Instance, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
+    Window, WindowLimit,
+};
 
 /// The samples of templates are raised at this time, 2026-11-21 08:37:00.123 UTC.
 pub const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
@@ -18,12 +21,14 @@ pub struct Sample {
     pub subject: Subject,
     /// Its plan.
     pub plan: String,
-    /// The zone of its days.
+    /// The zone of its days, weeks and months.
     pub zone: Tz,
+    /// The day on which its months begin.
+    pub billing_day: BillingDay,
     /// What is limited.
     pub metric: Metric,
-    /// Units a day.
-    pub limit: Units,
+    /// How much of it, and over what.
+    pub limit: WindowLimit,
 }
 
 impl Sample {
@@ -36,29 +41,46 @@ impl Sample {
     /// This subject, with the plan, zone and limit of one that does not exist.
     #[must_use]
     pub fn of(subject: Subject) -> Self {
-        let limit = Units::new(LIMIT).expect("legal units");
-        Self { subject, plan: "free".to_owned(), zone: ZONE, metric: Metric::default(), limit }
+        let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
+        let (plan, billing_day) = ("free".to_owned(), BillingDay::FIRST);
+        Self { subject, plan, zone: ZONE, billing_day, metric: Metric::default(), limit }
     }
 
-    /// An alert that has just reached `threshold_percent` at `raised_at`. Pure. Its id is that of a real alert of the same facts.
+    /// An alert that has just reached `threshold_percent` at `raised_at`. Pure.
     #[must_use]
     pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
-        let Self { subject, plan, zone, metric, limit } = self.clone();
-        let epoch = DaySpan::containing(zone, UnixMs(0)).expect("1970 has days");
-        let span = DaySpan::containing(zone, raised_at).unwrap_or(epoch);
+        let Self { subject, plan, zone, billing_day, metric, limit: WindowLimit { window, units: limit } } =
+            self.clone();
+        let span = |at| PeriodSpan::containing(window, zone, billing_day, at);
+        let span = span(raised_at).or_else(|| span(UnixMs(0))).expect("1970 has periods");
+        // Ten times the largest limit is still below 2^64.
+        let used = u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX);
+        let key = AlertKey {
+            subject: &subject,
+            metric: &metric,
+            period: span.period,
+            percent: threshold_percent,
+            units: used,
+        };
+        let entry = StreamId { ms: u64::try_from(raised_at.0).unwrap_or(0), seq: 0 };
         Alert {
-            id: AlertId::of(&subject, &metric, threshold_percent, span.day),
+            id: AlertId::of(&Instance::from_stored("sample"), &key),
             subject,
             metric,
+            window,
+            period: span.period,
             threshold_percent,
+            threshold_units: used,
             limit: limit.get(),
             plan,
-            day: span.day,
             timezone: zone.name().to_owned(),
             resets_at_ms: span.end,
-            // Ten times the largest limit is still below 2^64.
-            used: u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX),
+            used_before: used.saturating_sub(1),
+            used,
+            first_entry: entry,
+            last_entry: entry,
             raised_at_ms: raised_at,
+            higher_percent: None,
         }
     }
 }

@@ -8,26 +8,28 @@ use super::context::CliContext;
 use super::since::Since;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
-use crate::types::{Day, Subject, UnixMs};
+use crate::types::{Period, Subject, UnixMs};
 use crate::views::alerts::{self, AlertFilter, AlertView};
 use crate::views::short_id;
 
 /// Arguments of `alerts`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Oldest first. Zones ahead of UTC begin their day earlier: without --day its alerts are listed too. Alerts are kept as \
-    long as the counts of their day: 48 h after it is over everywhere.
+    after_help = "Oldest first, the alerts of hours, days, weeks and months alike. Zones ahead of UTC begin their day earlier: without \
+    --period its alerts are listed too. Alerts are kept as long as the counts of their period: 48 h after it is over everywhere.
 
 Examples:
   quotabell alerts
   quotabell alerts --since 6h
-  quotabell alerts --day 2026-11-21 --subject alice
+  quotabell alerts --period 2026-11-21 --subject alice
+  quotabell alerts --period 2026-11-21T14Z
   quotabell alerts --json | jq -r .subject"
 )]
 pub struct AlertsArgs {
-    /// Only this day, YYYY-MM-DD [default: today's and yesterday's]
-    #[arg(long)]
-    pub day: Option<Day>,
+    /// Only this period, as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11 or 2026-11-15M [default: those of today and
+    /// yesterday]
+    #[arg(long, visible_alias = "day")]
+    pub period: Option<Period>,
     /// Only those raised since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
@@ -53,33 +55,24 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let keys = config.keys();
     let now = redis.server_time().await?;
     let since = args.since.map(|since| since.before(now));
-    let days = match (args.day, since) {
-        (Some(day), _) => vec![day],
-        (None, Some(_)) => alerts::kept_days(now),
-        (None, None) => recent(now),
+    let periods = match (args.period, since) {
+        (Some(period), _) => vec![period],
+        (None, Some(_)) => alerts::kept_periods(now),
+        (None, None) => alerts::recent_periods(now),
     };
-    ensure!(!days.is_empty(), "the server's clock shows {now}, which is in no day");
-    let gone = args.day.is_some_and(|day| kept_until(day, config.stream.late_max) <= now);
-    let nothing = if gone { "the alerts of that day are no longer kept" } else { "no alerts" };
+    ensure!(!periods.is_empty(), "the server's clock shows {now}, which is in no day");
+    let gone = args.period.is_some_and(|period| kept_until(period, config.stream.late_max) <= now);
+    let nothing = if gone { "the alerts of that period are no longer kept" } else { "no alerts" };
     let filter = AlertFilter { subject: args.subject, since };
-    let mut listed = Vec::new();
-    for day in days {
-        let of_day = alerts::of_day(redis.client(), &keys, day, &filter).await;
-        listed.extend(redis.judged(format_args!("read the alerts of {day}"), of_day)?);
-    }
-    // Days of different zones overlap.
+    let listed = alerts::of_periods(redis.client(), &keys, &periods, &filter).await;
+    let mut listed = redis.judged("read the alerts", listed)?;
+    // Periods of different windows and zones overlap.
     alerts::sort(&mut listed);
     if let Some(limit) = args.limit {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         listed.drain(..surplus);
     }
     print(&listed, nothing, args.format.format())
-}
-
-/// Yesterday, today, and the day that zones ahead of UTC call today already.
-fn recent(now: UnixMs) -> Vec<Day> {
-    let today = Day::in_utc(now);
-    [today.and_then(|day| day.before(1)), today, today.and_then(Day::next)].into_iter().flatten().collect()
 }
 
 /// Prints the alerts, or on a terminal why there are none.
@@ -96,7 +89,7 @@ fn print(alerts: &[AlertView], nothing: &str, format: Format) -> anyhow::Result<
     output.finish()
 }
 
-const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "DAY", "ID"];
+const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];
 const SUBJECT_COLUMN: usize = 1;
 const METRIC_COLUMN: usize = 2;
 
@@ -108,7 +101,7 @@ fn row(alert: &AlertView) -> Vec<String> {
         format!("{}%", alert.threshold_percent),
         alert.used.to_string(),
         alert.limit.to_string(),
-        alert.day.to_string(),
+        alert.period.to_string(),
         short_id(alert.id.as_str()).to_owned(),
     ]
 }

@@ -53,6 +53,7 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     }
     output.finish()?;
     let mut findings = Findings::default();
+    config.warnings().iter().for_each(|warning| findings.warn(warning));
     channels.warnings().for_each(|warning| findings.warn(warning));
     token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
     reach::warn_of_defaults(&config, &findings)?;

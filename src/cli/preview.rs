@@ -7,7 +7,7 @@ use super::context::CliContext;
 use crate::channels::sample::SAMPLE_AT;
 use crate::channels::{REGISTRY, Sample};
 use crate::terminal::output::Output;
-use crate::types::{Alert, Metric, Percent, Subject, Units};
+use crate::types::{Alert, BillingDay, Metric, Percent, Subject, WindowLimit};
 
 /// Arguments of `preview`.
 #[derive(Debug, Args)]
@@ -18,6 +18,8 @@ Examples:
   quotabell preview text
   quotabell preview html --threshold 100 > alert.html
   quotabell preview webhook --subject alice --limit 5000 | jq .
+  quotabell preview text --limit 600/hour
+  quotabell preview subject --limit 100000/month --billing-day 15
   quotabell preview verify-text"
 )]
 pub struct PreviewArgs {
@@ -34,9 +36,12 @@ pub struct PreviewArgs {
     /// The sample's threshold, percent
     #[arg(long, value_name = "PERCENT", default_value = "80")]
     pub threshold: Percent,
-    /// The sample's limit, units
-    #[arg(long, value_name = "UNITS", default_value = "5000")]
-    pub limit: Units,
+    /// The sample's limit: units a day, or units and a window, as 600/hour
+    #[arg(long, value_name = "UNITS/WINDOW", default_value = "5000")]
+    pub limit: WindowLimit,
+    /// The day of the month on which the sample's months begin
+    #[arg(long, value_name = "DAY", default_value = "1")]
+    pub billing_day: BillingDay,
 }
 
 /// What can be rendered: every text of every channel.
@@ -63,6 +68,6 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
 /// The sample that templates are checked with, with the named values: just reached, and raised at the same time every time, so that
 /// two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
-    let PreviewArgs { part: _, subject, metric, threshold, limit } = args;
-    Sample { metric, limit, ..Sample::of(subject) }.alert(threshold, SAMPLE_AT)
+    let PreviewArgs { part: _, subject, metric, threshold, limit, billing_day } = args;
+    Sample { metric, limit, billing_day, ..Sample::of(subject) }.alert(threshold, SAMPLE_AT)
 }

@@ -17,7 +17,7 @@ use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
+use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, Window};
 use crate::views::{SubjectSettings, subject};
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
@@ -172,22 +172,24 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
     }
 }
 
-/// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric. One
+/// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric, that of the day
+/// where it has one. One
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
     let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let (SubjectSettings { plan, zone, limits }, unreadable) = SubjectSettings::read(&fields, &plans);
+    let (SubjectSettings { plan, zone, billing_day, limits }, unreadable) = SubjectSettings::read(&fields, &plans);
     for error in unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }
-    let sample = Sample { plan, zone, ..Sample::of(subject.clone()) };
-    let limit = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value());
-    Ok(match limit {
-        Some((metric, limit)) => Sample { metric: metric.clone(), limit: *limit, ..sample },
-        None => sample,
-    })
+    let sample = Sample { plan, zone, billing_day, ..Sample::of(subject.clone()) };
+    let Some((metric, limits)) = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value()) else {
+        return Ok(sample);
+    };
+    let of_day = limits.as_slice().iter().find(|limit| limit.window == Window::Day);
+    let limit = of_day.unwrap_or(&limits.as_slice()[0]);
+    Ok(Sample { metric: metric.clone(), limit: *limit, ..sample })
 }
 
 fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> anyhow::Result<Contact> {

@@ -1,5 +1,6 @@
-//! `usage`: the day's counts of one subject.
+//! `usage`: the counts of one subject in its current periods.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 
 use anyhow::Context as _;
@@ -7,29 +8,29 @@ use clap::Args;
 
 use super::connect;
 use super::context::CliContext;
-use crate::subjects::record::TIMEZONE;
+use crate::subjects::record::{BILLING_DAY, TIMEZONE};
 use crate::subjects::{FieldError, Plans};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
-use crate::types::{Day, Subject};
-use crate::views::usage::{self, LimitSource, MetricUsageView, UsageRequest};
+use crate::types::{Day, Metric, Period, Subject};
+use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 use crate::views::{SubjectSettings, UsageView, subject};
 
 /// Arguments of `usage`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A subject that nobody has set has the default plan and 0. Days are those of the subject's time zone. Counts live for \
-    48 h after their day is over everywhere; of a day before that, nothing is known. The limit of a day that is over is the one of its \
-    newest alert, or else today's.
+    after_help = "The day, and each other window that has a limit. A subject that nobody has set has the default plan and 0. Hours are those of \
+    UTC; days, weeks and months those of the subject's time zone and billing day. Counts live for 48 h after their period is over \
+    everywhere; of one before that, nothing is known. The limit of a period that is over is the one of its newest alert, or else today's.
 
 Examples:
   quotabell usage alice
   quotabell usage alice --day 2026-11-21
-  quotabell usage alice --json | jq '.metrics[] | {metric, used_percent}'"
+  quotabell usage alice --json | jq '.metrics[] | {metric} + (.windows[] | {window, used_percent})'"
 )]
 pub struct UsageArgs {
     /// Who
     pub subject: Subject,
-    /// Another day than today, YYYY-MM-DD
+    /// Another day than today, YYYY-MM-DD; with the week and the month in which it begins
     #[arg(long)]
     pub day: Option<Day>,
     /// How to print.
@@ -37,7 +38,7 @@ pub struct UsageArgs {
     pub format: FormatArgs,
 }
 
-/// Prints the day's counts, limits and alerts.
+/// Prints the counts, limits and alerts.
 ///
 /// # Errors
 ///
@@ -60,7 +61,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let mut output = Output::stdout();
     match format.format() {
         Format::Json => output.json(&usage)?,
-        Format::Table => print(&usage, &mut output)?,
+        Format::Table => print(&usage, day, &mut output)?,
     }
     output.finish()
 }
@@ -70,7 +71,10 @@ fn warn(subject: &Subject, unreadable: &[FieldError]) {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }
     if unreadable.iter().any(|error| error.field == TIMEZONE) {
-        say("warning: days are shown as those of UTC");
+        say("warning: days, weeks and months are shown as those of UTC");
+    }
+    if unreadable.iter().any(|error| error.field == BILLING_DAY) {
+        say("warning: months are shown from the first");
     }
     if !unreadable.is_empty() {
         say(
@@ -79,66 +83,77 @@ fn warn(subject: &Subject, unreadable: &[FieldError]) {
     }
 }
 
-fn print(usage: &UsageView, output: &mut Output) -> anyhow::Result<()> {
+fn print(usage: &UsageView, day: Option<Day>, output: &mut Output) -> anyhow::Result<()> {
     output.pairs(&[
         ("subject", usage.subject.to_string()),
         ("plan", usage.plan.clone()),
         ("timezone", usage.timezone.to_owned()),
-        ("day", usage.day.to_string()),
     ])?;
     if !usage.kept {
-        say(format_args!("the counts of {} are no longer kept: what {} used is unknown", usage.day, usage.subject));
+        let day = day.map_or_else(|| "today".to_owned(), |day| day.to_string());
+        say(format_args!("the counts of {day} are no longer kept: what {} used is unknown", usage.subject));
         return Ok(());
     }
     if usage.metrics.is_empty() {
-        say(format_args!("{} has no limit and used nothing that day", usage.subject));
+        say(format_args!("{} has no limit and used nothing", usage.subject));
         return Ok(());
     }
     output.line("")?;
     // A bar is for eyes; whoever reads columns from a pipe is not to count past it.
     let bars = io::stdout().is_terminal();
-    let mut heading = vec!["METRIC", "USED", "LIMIT", "PERCENT", "ALERTS"];
+    let mut heading = vec!["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "ALERTS"];
     if bars {
         heading.insert(BAR_COLUMN, "");
     }
-    let row = |metric: &MetricUsageView| {
-        let mut row = row(metric);
+    let row = |(metric, usage): (&Metric, &WindowUsageView)| {
+        let mut row = row(metric, usage);
         if bars {
-            row.insert(BAR_COLUMN, metric.used_percent.map(bar).unwrap_or_default());
+            row.insert(BAR_COLUMN, usage.used_percent.map(bar).unwrap_or_default());
         }
         row
     };
-    output.rows(&mut Table::new(&heading), &usage.metrics.iter().map(row).collect::<Vec<_>>())?;
+    output.rows(&mut Table::new(&heading), &windows(usage).map(row).collect::<Vec<_>>())?;
+    tell_counts_that_are_gone(usage);
     tell_limits_of_today(usage);
     Ok(())
 }
 
-/// The limits of a day that is over are known only where an alert has recorded them.
-fn tell_limits_of_today(usage: &UsageView) {
-    if !usage.over {
-        return;
+/// Each metric's windows.
+fn windows(usage: &UsageView) -> impl Iterator<Item = (&Metric, &WindowUsageView)> {
+    usage.metrics.iter().flat_map(|metric| metric.windows.iter().map(|window| (&metric.metric, window)))
+}
+
+/// A week or a month may be kept longer than its days.
+fn tell_counts_that_are_gone(usage: &UsageView) {
+    let gone: BTreeSet<Period> =
+        windows(usage).filter(|(_, usage)| usage.used.is_none()).map(|(_, usage)| usage.period).collect();
+    for period in gone {
+        say(format_args!("note: the counts of {period} are no longer kept"));
     }
-    let of_today = usage.metrics.iter().filter(|metric| metric.limit_from == Some(LimitSource::Settings));
-    let of_today: Vec<String> = of_today.map(|metric| metric.metric.to_string()).collect();
+}
+
+/// The limits of a period that is over are known only where an alert has recorded them.
+fn tell_limits_of_today(usage: &UsageView) {
+    let of_today = windows(usage).filter(|(_, usage)| usage.over && usage.limit_from == Some(LimitSource::Settings));
+    let of_today: Vec<String> = of_today.map(|(metric, usage)| format!("{metric} in {}", usage.period)).collect();
     if !of_today.is_empty() {
-        say(format_args!(
-            "note: no alert of that day has recorded the limit of {}: it is today's",
-            of_today.join(", ")
-        ));
+        say(format_args!("note: no alert has recorded the limit of {}: it is today's", of_today.join(", ")));
     }
 }
 
 /// Where the bar stands: behind the percentage that it shows.
-const BAR_COLUMN: usize = 4;
+const BAR_COLUMN: usize = 6;
 
-fn row(metric: &MetricUsageView) -> Vec<String> {
+fn row(metric: &Metric, usage: &WindowUsageView) -> Vec<String> {
     let alerts: Vec<String> =
-        metric.alerts.iter().map(|alert| format!("{}% {}", alert.threshold_percent, alert.raised_at)).collect();
+        usage.alerts.iter().map(|alert| format!("{}% {}", alert.threshold_percent, alert.raised_at)).collect();
     vec![
-        metric.metric.to_string(),
-        or_dash(metric.used),
-        or_dash(metric.limit),
-        or_dash(metric.used_percent.map(|percent| format!("{percent:.1}%"))),
+        metric.to_string(),
+        usage.window.to_string(),
+        usage.period.to_string(),
+        or_dash(usage.used),
+        or_dash(usage.limit),
+        or_dash(usage.used_percent.map(|percent| format!("{percent:.1}%"))),
         or_dash(Some(alerts.join(", ")).filter(|text| !text.is_empty())),
     ]
 }

@@ -22,10 +22,13 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (&["plans"], "a table for each plan: [plans.NAME] with limits and thresholds"),
     (&["plans", "*"], "limits = { requests = 5000 }, thresholds = [80, 100] and rate = { requests = \"60/1m\" }"),
-    (&["plans", "*", "limits"], "a limit for each metric, as { requests = 5000 }"),
+    (
+        &["plans", "*", "limits"],
+        r#"limits for each metric, as { requests = 5000 } or { requests = ["600/hour", "5000/day"] }"#,
+    ),
     (
         &["plans", "*", "limits", "*"],
-        "a whole number, 1 to 9007199254740991 (2^53 - 1); leave the metric out for no limit",
+        r#"5000 (units a day), "600/hour" or ["600/hour", "5000/day"]: units are 1 to 9007199254740991 (2^53 - 1), windows are hour, day, week and month, each once; leave the metric out for no limit"#,
     ),
     (&["plans", "*", "thresholds"], "distinct whole percentages, 1 to 1000, as [80, 100]"),
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),

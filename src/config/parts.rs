@@ -72,7 +72,9 @@ impl Config {
         error: impl Error + Send + Sync + 'static,
         hint: Option<&'static str>,
     ) -> ConfigError {
-        let place = setting.and_then(|setting| self.places.0.get(setting)).cloned();
+        let place = setting
+            .and_then(|setting| self.places.of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()))
+            .cloned();
         Mistake::Part(PartRefusal { setting, place, error: Box::new(error), hint }).into()
     }
 }

@@ -58,6 +58,13 @@ pub(super) enum Layer {
     Variables,
 }
 
-/// Where each key of a section was written, by `section.key`. Holds no value, so that printing it shows no secret.
+/// Where each key of a table was written, by its segments. Holds no value, so that printing it shows no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Places(pub(super) BTreeMap<String, Place>);
+pub(super) struct Places(pub(super) BTreeMap<Vec<String>, Place>);
+
+impl Places {
+    /// Where the key with these segments was written. What stands inside one variable has the place of that.
+    pub(super) fn of(&self, path: &[String]) -> Option<&Place> {
+        (1..=path.len()).rev().find_map(|depth| self.0.get(&path[..depth]))
+    }
+}

@@ -107,27 +107,18 @@ impl Node {
     }
 }
 
-/// What takes no text: a variable's is read as JSON, and is refused as the text that it is where it is none.
-macro_rules! scalars {
-    ($($method:ident)*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
-            match &self.value {
-                Value::Untyped(_) => match self.clone().into_parsed() {
-                    Ok(parsed) => parsed.deserialize_any(visitor),
-                    Err(_) => Err(self.mismatch(&visitor)),
-                },
-                _ => self.deserialize_any(visitor),
-            }
-        }
-    )*};
-}
-
 impl<'de> Deserializer<'de> for &Node {
     type Error = ValueError;
 
+    /// A setting that does not take text alone: a variable's text is read as JSON where it is some.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         match &self.value {
-            Value::Untyped(text) | Value::Text(text) => visitor.visit_str(text),
+            Value::Untyped(text) => match self.clone().into_parsed() {
+                Ok(parsed) => parsed.deserialize_any(visitor),
+                Err(error) if text.trim_start().starts_with(['[', '{']) => Err(ValueError::NotJson(error)),
+                Err(_) => visitor.visit_str(text),
+            },
+            Value::Text(text) => visitor.visit_str(text),
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
                 (Ok(number), _) => visitor.visit_u64(number),
                 (_, Ok(number)) => visitor.visit_i64(number),
@@ -143,9 +134,15 @@ impl<'de> Deserializer<'de> for &Node {
         }
     }
 
-    scalars! {
-        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_u8 deserialize_u16
-        deserialize_u32 deserialize_u64 deserialize_f32 deserialize_f64
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        match &self.value {
+            Value::Untyped(text) => visitor.visit_str(text),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        self.deserialize_str(visitor)
     }
 
     /// An empty variable is a setting that is not set: compose files write `${NAME:-}` for that.
@@ -203,7 +200,7 @@ impl<'de> Deserializer<'de> for &Node {
         visitor.visit_unit()
     }
 
-    forward_to_deserialize_any! { char str string bytes byte_buf unit unit_struct tuple tuple_struct identifier }
+    forward_to_deserialize_any! { bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier }
 }
 
 impl<'de> IntoDeserializer<'de, ValueError> for &Node {

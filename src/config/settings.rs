@@ -12,7 +12,7 @@ use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
 use crate::contacts::FallbackConfig;
 use crate::events::config::StreamConfig;
-use crate::outbox::{DeliveryConfig, RetryConfig};
+use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
 use crate::subjects::config::{PlanConfig, SubjectsConfig};
 use crate::types::duration;
 use crate::verification::VerificationConfig;
@@ -34,6 +34,8 @@ pub struct Config {
     pub subjects: SubjectsConfig,
     /// `[plans.*]`.
     pub plans: BTreeMap<String, PlanConfig>,
+    /// `[alerts]`.
+    pub alerts: AlertsConfig,
     /// `[fallback]`.
     pub fallback: FallbackConfig,
     /// `[delivery]`.

@@ -109,18 +109,21 @@ impl Node {
         Ok(Self::from_json(serde_json::from_str(text)?, &self.place))
     }
 
-    /// Where each key of each section was written.
+    /// Where each key of each table was written.
     pub(super) fn places(&self) -> Places {
-        let mut places = BTreeMap::new();
-        for (section, keys) in self.entries() {
-            places.extend(keys.entries().map(|(key, node)| (format!("{section}.{key}"), node.place.clone())));
-        }
-        Places(places)
+        let mut places = Places::default();
+        self.add_places(&mut Vec::new(), &mut places);
+        places
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&String, &Self)> {
-        let table = if let Value::Table(entries) = &self.value { Some(entries) } else { None };
-        table.into_iter().flatten()
+    fn add_places(&self, path: &mut Vec<String>, places: &mut Places) {
+        let Value::Table(entries) = &self.value else { return };
+        for (key, node) in entries {
+            path.push(key.clone());
+            places.0.insert(path.clone(), node.place.clone());
+            node.add_places(path, places);
+            path.pop();
+        }
     }
 
     fn from_json(json: serde_json::Value, place: &Place) -> Self {

@@ -11,7 +11,7 @@ use super::array::{CONTACTS, ContactArray, NotAnArray};
 use crate::types::{Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("store.lua")));
 
 /// How often a change is tried whose contacts others change at the same moment. One lost race is bad luck; ten are a program that
 /// writes without end.

@@ -79,7 +79,7 @@ pub(super) async fn run(
     screen.say(Color::Gray, "daemon", format_args!("drained after SIGTERM, {}", run.seen.ended))?;
     run.look().await?;
     for day in scenario.subjects.iter().map(|simulated| simulated.day).collect::<BTreeSet<_>>() {
-        let alerts = query::alerts(client, keys, day).await.context("read the alerts")?;
+        let alerts = query::alerts(client, keys, &[day.into()]).await.context("read the alerts")?;
         run.seen.raised.extend(alerts.into_iter().map(|Alert { id, threshold_percent, used, limit, .. }| {
             (id, AlertNumbers { percent: threshold_percent.get(), used, limit })
         }));

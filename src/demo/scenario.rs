@@ -15,11 +15,13 @@ use crate::channels::webhook::secret;
 use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
 use crate::subjects::record::TIMEZONE;
-use crate::types::{AlertId, Day, DaySpan, Keys, Metric, Percent, Subject, UnixMs};
+use crate::types::{AlertId, AlertKey, Day, DaySpan, Instance, Keys, Metric, Percent, Subject, Units, UnixMs};
 use crate::wire::RedisClient;
 
 /// Everything below; {steady} and {flaky} stand for the URLs of receivers.
 pub(super) const FILE: &str = include_str!("scenario.toml");
+/// The instance that the daemon finds, so that the ids of its alerts are known beforehand.
+const INSTANCE: &str = "demo";
 /// The fallback contact: it gets the alerts of subjects without contacts.
 pub(super) const FALLBACK_ADDRESS: &str = "ops@example.com";
 /// Between two writes of events.
@@ -40,6 +42,9 @@ pub(super) struct SubjectUse {
     pub(super) subject: Subject,
     #[serde(default)]
     pub(super) metric: Metric,
+    /// Its limit of the metric, units a day, which `fields` or the plan say too.
+    #[serde(default = "no_limit")]
+    limit: Units,
     /// The thresholds that its use reaches, ascending.
     #[serde(default)]
     pub(super) reaches: Vec<Percent>,
@@ -82,6 +87,11 @@ pub(super) struct Scenario {
     events: Vec<Vec<Vec<u8>>>,
 }
 
+/// Of a subject that reaches no threshold.
+const fn no_limit() -> Units {
+    Units::ONE
+}
+
 impl SimulatedSubject {
     /// Everything that it will use.
     pub(super) fn total_units(&self) -> u64 {
@@ -90,7 +100,10 @@ impl SimulatedSubject {
 
     /// The id of its one alert at this threshold.
     pub(super) fn alert_id(&self, percent: Percent) -> AlertId {
-        AlertId::of(&self.uses.subject, &self.uses.metric, percent, self.day)
+        let units = u64::try_from(percent.threshold_units(self.uses.limit)).unwrap_or(u64::MAX);
+        let (subject, metric) = (&self.uses.subject, &self.uses.metric);
+        let key = AlertKey { subject, metric, period: self.day.into(), percent, units };
+        AlertId::of(&Instance::from_stored(INSTANCE), &key)
     }
 }
 
@@ -131,6 +144,7 @@ impl Scenario {
     /// Writes the subjects' hashes with plain HSET, as a platform does. How many there are.
     pub(super) async fn write_subjects(&self, client: &RedisClient, keys: &Keys) -> anyhow::Result<usize> {
         let mut pipeline = redis::pipe();
+        pipeline.cmd("HSET").arg(keys.checkpoint()).arg("instance").arg(INSTANCE).ignore();
         for SimulatedSubject { uses, .. } in self.subjects.iter().filter(|simulated| !simulated.uses.fields.is_empty())
         {
             pipeline.cmd("HSET").arg(keys.subject(&uses.subject)).arg(&uses.fields);

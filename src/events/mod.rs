@@ -4,15 +4,20 @@
 //! which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`], one reader at a time.
 
 pub mod batch_builder;
+mod batch_changes;
+mod batch_sizer;
 pub mod config;
-mod headroom;
+pub mod held_state;
 mod in_flight_commit;
+mod janitor;
 mod lease;
 pub mod parse;
 mod read_sizer;
 pub mod report;
-mod retention_timer;
+mod row_finder;
+pub mod session;
 mod session_error;
+mod settings_reader;
 pub mod worker;
 
 pub use lease::{LEASE_LASTS, PartitionLease};

@@ -7,6 +7,7 @@ use chrono::DateTime;
 
 use crate::types::event_id::EVENT_ID_BYTES_MAX;
 use crate::types::subject::SubjectError;
+use crate::types::units::UNITS_MAX;
 use crate::types::{RefusalReason, StreamId, Units, UnixMs, metric};
 
 /// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
@@ -19,6 +20,8 @@ pub struct RawEvent<'a> {
     pub subject: Option<&'a [u8]>,
     /// `units`.
     pub units: Option<&'a [u8]>,
+    /// `credit`.
+    pub credit: Option<&'a [u8]>,
     /// `metric`.
     pub metric: Option<&'a [u8]>,
     /// `ts`.
@@ -30,14 +33,23 @@ pub struct RawEvent<'a> {
 /// What an event says beside its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageEvent<'a> {
-    /// How much it uses.
-    pub units: Units,
+    /// How much it uses, or gives back.
+    pub amount: Amount,
     /// Of what; `None` for the default metric.
     pub metric: Option<&'a str>,
     /// When it happened: `ts`, else its arrival.
     pub at: UnixMs,
     /// Its id, where the producer gave one.
     pub id: Option<&'a [u8]>,
+}
+
+/// How an event changes a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// It uses these units.
+    Used(Units),
+    /// It gives these units back; what was not used is not given back.
+    Credit(Units),
 }
 
 /// A broken rule.
@@ -66,6 +78,7 @@ impl<'a> RawEvent<'a> {
             let slot = match name {
                 b"subject" => &mut raw.subject,
                 b"units" => &mut raw.units,
+                b"credit" => &mut raw.credit,
                 b"metric" => &mut raw.metric,
                 b"ts" => &mut raw.ts,
                 b"id" => &mut raw.id,
@@ -88,12 +101,7 @@ impl<'a> RawEvent<'a> {
     ///
     /// The first broken rule.
     pub fn event(&self, arrival: UnixMs) -> Result<UsageEvent<'a>, InvalidEvent> {
-        let units = match self.units {
-            None => Units::ONE,
-            Some(digits) => {
-                Units::parse(digits).map_err(|error| InvalidEvent::new(RefusalReason::BadUnits, error.to_string()))?
-            }
-        };
+        let amount = self.amount()?;
         let metric = match self.metric {
             None => None,
             Some(name) => Some(
@@ -116,7 +124,23 @@ impl<'a> RawEvent<'a> {
             let detail = format!("ts {at} is more than 5 minutes ahead of its arrival {arrival}");
             return Err(InvalidEvent::new(RefusalReason::TooFarAhead, detail));
         }
-        Ok(UsageEvent { units, metric, at, id: self.id })
+        Ok(UsageEvent { amount, metric, at, id: self.id })
+    }
+
+    fn amount(&self) -> Result<Amount, InvalidEvent> {
+        match (self.units, self.credit) {
+            (None, None) => Ok(Amount::Used(Units::ONE)),
+            (Some(digits), None) => Units::parse(digits)
+                .map(Amount::Used)
+                .map_err(|error| InvalidEvent::new(RefusalReason::BadUnits, error.to_string())),
+            (None, Some(digits)) => Units::parse(digits).map(Amount::Credit).map_err(|_| {
+                let rule = format!("credit must be decimal digits, 1 to {UNITS_MAX}");
+                InvalidEvent::new(RefusalReason::BadCredit, rule)
+            }),
+            (Some(_), Some(_)) => {
+                Err(InvalidEvent::new(RefusalReason::BadCredit, "an entry has either units or credit, not both"))
+            }
+        }
     }
 }
 
@@ -155,8 +179,29 @@ mod tests {
         let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         let raw = RawEvent::of(pairs);
         raw.event(ARRIVAL)
-            .map(|event| (event.units.get(), event.metric.map(str::to_owned), event.at.0))
+            .map(|event| (units_of(event.amount), event.metric.map(str::to_owned), event.at.0))
             .map_err(|broken| broken.reason)
+    }
+
+    fn units_of(amount: Amount) -> u64 {
+        match amount {
+            Amount::Used(units) => units.get(),
+            Amount::Credit(_) => 0,
+        }
+    }
+
+    /// A correction has the same rule for its number, and never two meanings.
+    #[test]
+    fn an_event_gives_back_or_uses() {
+        let amount = |fields: &[(&str, &str)]| {
+            let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            RawEvent::of(pairs).event(ARRIVAL).map(|event| event.amount).map_err(|broken| broken.reason)
+        };
+        assert_eq!(amount(&[("credit", "5")]), Ok(Amount::Credit(Units::new(5).expect("in range"))));
+        for bad in ["", "0", "-1", "1e3", "9007199254740992"] {
+            assert_eq!(amount(&[("credit", bad)]), Err(RefusalReason::BadCredit), "{bad}");
+        }
+        assert_eq!(amount(&[("credit", "5"), ("units", "5")]), Err(RefusalReason::BadCredit));
     }
 
     /// A producer that sends the least gets the defaults.

@@ -7,7 +7,7 @@ use metrics::{counter, gauge, histogram};
 use tokio::sync::Notify;
 
 use crate::ledger::audit::AuditFinding;
-use crate::ledger::commit::{CommitSummary, CommitWarning};
+use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitOutcome};
 use crate::subjects::FieldError;
 use crate::types::{StreamId, Subject, meters};
@@ -98,12 +98,18 @@ impl WorkerReport {
     pub fn answered(&mut self, batch: &Batch, answer: &CommitOutcome, took: Duration) {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
         match answer {
-            CommitOutcome::Committed(done) => self.committed(batch, done, took),
+            CommitOutcome::Committed { not_raised } => self.committed(batch, not_raised, took),
             CommitOutcome::Lost => {
                 tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again")
             }
-            CommitOutcome::Overflow(full) => {
-                tracing::warn!(counters = full.len(), "counters are full: events that do not fit are refused");
+            CommitOutcome::Drift(drift) => {
+                counter!(meters::DRIFT).increment(1);
+                tracing::warn!(
+                    key = drift.key,
+                    subject = drift.subject,
+                    held = drift.held,
+                    "a counter was changed by somebody else: what is stored counts, and everything is read again"
+                );
             }
             CommitOutcome::Stale(stored) => Self::outrun(batch.from, *stored),
             // The audit that follows says it.
@@ -111,7 +117,7 @@ impl WorkerReport {
         }
     }
 
-    fn committed(&mut self, batch: &Batch, done: &CommitSummary, took: Duration) {
+    fn committed(&mut self, batch: &Batch, not_raised: &[usize], took: Duration) {
         self.serving();
         self.commits += 1;
         histogram!(meters::COMMIT_SECONDS).record(took.as_secs_f64());
@@ -121,32 +127,37 @@ impl WorkerReport {
             counter!(meters::REFUSED, "reason" => refused.reason.as_str()).increment(1);
             tracing::debug!(entry = %refused.entry, reason = %refused.reason, "event refused");
         }
-        for raised in &done.raised {
-            let row = &batch.rows[raised.row];
-            let metric_day = &batch.metric_days[row.metric_day as usize];
-            counter!(meters::RAISED, "threshold" => raised.percent.to_string()).increment(1);
+        let mut raised = 0;
+        for (at, new) in batch.alerts.iter().enumerate() {
+            let alert = new.alert();
+            if not_raised.contains(&at) {
+                tracing::warn!(alert = %alert.id, subject = %alert.subject, "an alert has its flag already: not raised again");
+                continue;
+            }
+            raised += 1;
+            counter!(meters::RAISED, "threshold" => alert.threshold_percent.to_string()).increment(1);
             tracing::info!(
-                alert = %raised.id, subject = %row.subject, metric = %metric_day.metric, day = %metric_day.day,
-                threshold_percent = raised.percent.get(), used = raised.used, "alert raised"
+                alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
+                threshold_percent = alert.threshold_percent.get(), used = alert.used, "alert raised"
             );
         }
-        if !done.raised.is_empty() {
+        if raised > 0 {
             self.raised.notify_one();
         }
-        self.noted(&done.notes);
     }
 
-    fn noted(&mut self, notes: &[CommitWarning]) {
+    /// The stream was tidied.
+    pub fn tidied(&mut self, notes: &[TidyWarning]) {
         let holder = notes.iter().find_map(|note| match note {
-            CommitWarning::TrimHeld(group) => Some(group.clone()),
-            CommitWarning::CommandRefused { .. } => None,
+            TidyWarning::TrimHeld(group) => Some(group.clone()),
+            TidyWarning::CommandRefused { .. } => None,
         });
         self.held(holder);
         for note in notes {
-            if let CommitWarning::CommandRefused { what, error } = note
+            if let TidyWarning::CommandRefused { what, error } = note
                 && !self.refused_notes.contains(what)
             {
-                tracing::warn!(what, error, "an optional part of the commit was refused");
+                tracing::warn!(what, error, "the user may not run a command that tidies the stream");
                 self.refused_notes.push(what.clone());
             }
         }
@@ -215,11 +226,11 @@ impl WorkerReport {
 
 const fn word(answer: &CommitOutcome) -> &'static str {
     match answer {
-        CommitOutcome::Committed(_) => "committed",
+        CommitOutcome::Committed { .. } => "committed",
         CommitOutcome::Stale(_) => "stale",
         CommitOutcome::Lost => "lost",
         CommitOutcome::Recreated => "recreated",
         CommitOutcome::Old => "old",
-        CommitOutcome::Overflow(_) => "overflow",
+        CommitOutcome::Drift(_) => "drift",
     }
 }

@@ -33,7 +33,7 @@ impl Audit {
     /// An audit of the partition with these keys.
     #[must_use]
     pub fn new(keys: Keys) -> Self {
-        Self { keys, script: Script::new(include_str!("audit.lua")) }
+        Self { keys, script: Script::with_prelude(include_str!("audit.lua")) }
     }
 
     /// Compares stream and checkpoint, when the reader has found nothing after `at`. Repeatable.

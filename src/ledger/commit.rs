@@ -1,17 +1,13 @@
-//! The wrapper of `commit.lua`: one batch, all or nothing. Read next: [`arguments`](super::arguments), what the script is told.
+//! The wrapper of `commit.lua`: one batch, all or nothing.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use redis::{Cmd, RedisError, RedisResult, Value};
 
-use redis::{RedisError, RedisResult, Value};
-
-use crate::types::{AlertId, Keys, Percent, StreamId};
+use crate::types::{Alert, Keys, Period, StreamId, keys};
 use crate::wire::{RedisClient, Script, script};
 
-use super::arguments::{Arguments, Group, groups_of};
-use super::batch::Batch;
-use super::commit_settings::CommitSettings;
-use super::naming::{ReachedThreshold, alert_of, foreseen};
-use super::ttl_refresh::{TtlRefresh, TtlRefreshes};
+use super::batch::{Batch, Group, NewAlert};
+use super::commit_settings::{CommitSettings, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT};
+use super::totals::{COUNTER_TTL_S, SPREAD_S, ttl_s};
 
 /// Commits batches of one partition.
 #[derive(Debug)]
@@ -19,14 +15,16 @@ pub struct Committer {
     keys: Keys,
     script: Script,
     settings: CommitSettings,
-    ttl_refreshes: Mutex<TtlRefreshes>,
 }
 
 /// What the script answered.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitOutcome {
-    /// The batch is in the books.
-    Committed(CommitSummary),
+    /// The batch is in the books, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
+    Committed {
+        /// The alerts that were not raised.
+        not_raised: Vec<usize>,
+    },
     /// Another commit came first; the stored checkpoint.
     Stale(StreamId),
     /// The batch's last entry is not in the stream.
@@ -35,173 +33,200 @@ pub enum CommitOutcome {
     Recreated,
     /// The batch was read too long ago.
     Old,
-    /// These counters would pass 2^53 - 1.
-    Overflow(Vec<FullCounter>),
+    /// A counter is not what the worker knows.
+    Drift(Drift),
 }
 
-/// What a commit did.
-#[derive(Debug, Default)]
-pub struct CommitSummary {
-    /// Alerts that were raised.
-    pub raised: Vec<RaisedAlert>,
-    /// What the operator should hear.
-    pub notes: Vec<CommitWarning>,
-}
-
-/// An alert that a commit raised.
+/// A counter that somebody else changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RaisedAlert {
-    /// Its id.
-    pub id: AlertId,
-    /// Position of the row in the batch.
-    pub row: usize,
-    /// The threshold.
-    pub percent: Percent,
-    /// The count.
-    pub used: u64,
-}
-
-/// Something beside the commit that did not go as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommitWarning {
-    /// This consumer group keeps consumed entries from being trimmed.
-    TrimHeld(String),
-    /// An optional command failed: which, and the server's words.
-    CommandRefused {
-        /// `group`, `trim` or `unlink`.
-        what: String,
-        /// The error.
-        error: String,
-    },
-}
-
-/// A counter without room for a row's sum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FullCounter {
-    /// Position of the row in the batch.
-    pub row: usize,
-    /// What the counter holds now.
-    pub count: u64,
+pub struct Drift {
+    /// The hash in which it lies.
+    pub key: String,
+    /// Whose it is.
+    pub subject: String,
+    /// What it holds.
+    pub held: String,
 }
 
 impl Committer {
     /// A committer of the partition with these keys.
     #[must_use]
     pub fn new(keys: Keys, settings: CommitSettings) -> Self {
-        Self { keys, script: Script::new(include_str!("commit.lua")), settings, ttl_refreshes: Mutex::default() }
+        Self { keys, script: Script::with_prelude(include_str!("commit.lua")), settings }
     }
 
-    /// Applies an arranged batch ([`Batch::arrange`]), naming the alerts where thresholds are reached.
+    /// How this committer was set up.
+    #[must_use]
+    pub const fn settings(&self) -> &CommitSettings {
+        &self.settings
+    }
+
+    /// Applies a batch.
     ///
     /// Repeatable: once applied, the same batch is [`CommitOutcome::Stale`] and changes nothing. The argument is in `commit.lua`.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored checkpoint
-    /// tells. A key of another type ([`crate::wire::ErrorKind::WrongType`]) has written nothing.
+    /// tells. A key of another type ([`crate::wire::ErrorKind::WrongType`]) and a right that the user lacks have written nothing.
     pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<CommitOutcome> {
-        let groups = groups_of(batch, &self.ttl_refreshes());
-        let mut named = foreseen(batch);
-        // Between two tries other rows can't reach a threshold: the checkpoint guards the counters. A limit of two keeps a script
-        // that misbehaves from looping.
-        for _ in 0..2 {
-            let arguments =
-                Arguments { keys: &self.keys, settings: &self.settings, batch, groups: &groups, named: &named };
-            let command = arguments.encode(self.script.sha1());
-            let reply: Value = script::run(client, &self.script, &command).await?;
-            match decode(reply, batch)? {
-                CommitReply::Outcome(answer) => {
-                    if matches!(answer, CommitOutcome::Committed(_)) {
-                        self.ttl_refreshed(batch, &groups);
-                    }
-                    return Ok(answer);
-                }
-                CommitReply::Unnamed(rows) => named.extend(rows),
-            }
+        let reply: Value = script::run(client, &self.script, &self.command(batch)).await?;
+        decode(reply)
+    }
+
+    fn command(&self, batch: &Batch) -> Cmd {
+        let keys = &self.keys;
+        let rows: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
+        let sets = metric_sets(batch);
+        let key_count = 5 + batch.groups.len() + 2 * batch.alerts.len() + batch.seen.len() + sets.len();
+        // Only a guess of how much there will be to write.
+        let words = 4 + key_count + 4 * batch.groups.len() + 2 * rows + 9 * batch.alerts.len();
+        let mut command = Cmd::with_capacity(words, 24 * words);
+        command.arg("EVALSHA").arg(self.script.sha1()).arg(key_count);
+        command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
+        for Group { of, bucket, .. } in &batch.groups {
+            command.arg(keys.usage(&of.metric, of.period, *bucket));
         }
-        Err(unexpected("unnamed alerts twice"))
+        for alert in &batch.alerts {
+            let Alert { metric, period, .. } = alert.alert();
+            command.arg(keys.flag(&alert.alert().key()));
+            command.arg(keys.raised(metric, *period, batch.groups[alert.group].bucket));
+        }
+        for ids in &batch.seen {
+            command.arg(keys.seen(ids.window));
+        }
+        for set in &sets {
+            command.arg(keys.metrics(set.period));
+        }
+        command.arg(self.scalars(batch, sets.len()));
+        batch.groups.iter().for_each(|group| add_group(&mut command, group));
+        batch.alerts.iter().for_each(|alert| add_alert(&mut command, batch, alert));
+        add_refused(&mut command, batch);
+        for ids in &batch.seen {
+            command.arg(&ids.digests);
+        }
+        for set in &sets {
+            command
+                .arg(ttl_s(set.period, batch.read_at) + SPREAD_S * u64::from(keys::BUCKETS))
+                .arg(set.metrics.len())
+                .arg(&set.metrics);
+        }
+        command
     }
 
-    fn ttl_refreshes(&self) -> MutexGuard<'_, TtlRefreshes> {
-        self.ttl_refreshes.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The script's first argument.
+    fn scalars(&self, batch: &Batch, metric_sets: usize) -> Vec<u8> {
+        let Self { settings, .. } = self;
+        let (from, to) = (batch.from.to_string(), batch.to.to_string());
+        let texts = [
+            ("from", from.as_str()),
+            ("to", &to),
+            ("format", FORMAT),
+            ("fingerprint", &settings.fingerprint),
+            ("instance", batch.instance.as_str()),
+        ];
+        let numbers = [
+            ("entries", batch.entries),
+            ("read_at", u64::try_from(batch.read_at.0).unwrap_or(0)),
+            ("age_max", READ_AGE_MAX_MS),
+            ("partitions", settings.partitions.into()),
+            ("counted", batch.counted),
+            ("duplicates", batch.duplicates),
+            ("refused_max", REFUSED_KEPT),
+            ("ttl", COUNTER_TTL_S),
+            ("groups", batch.groups.len() as u64),
+            ("alerts", batch.alerts.len() as u64),
+            ("refused", batch.refused.len() as u64),
+            ("id_lists", batch.seen.len() as u64),
+            ("metric_sets", metric_sets as u64),
+        ];
+        packed(&texts, &numbers).expect("a vector takes what is written to it")
     }
+}
 
-    fn ttl_refreshed(&self, batch: &Batch, groups: &[Group]) {
-        let mut refreshes = self.ttl_refreshes();
-        for group in groups.iter().filter(|group| group.ttl_refresh == TtlRefresh::Due) {
-            refreshes.refreshed(&batch.metric_days[group.metric_day as usize], group.bucket, batch.read_at);
+fn packed(texts: &[(&str, &str)], numbers: &[(&str, u64)]) -> Result<Vec<u8>, rmp::encode::ValueWriteError> {
+    let mut bytes = Vec::with_capacity(512);
+    rmp::encode::write_map_len(&mut bytes, u32::try_from(texts.len() + numbers.len()).unwrap_or(u32::MAX))?;
+    for (name, text) in texts {
+        rmp::encode::write_str(&mut bytes, name)?;
+        rmp::encode::write_str(&mut bytes, text)?;
+    }
+    for (name, number) in numbers {
+        rmp::encode::write_str(&mut bytes, name)?;
+        rmp::encode::write_uint(&mut bytes, *number)?;
+    }
+    Ok(bytes)
+}
+
+fn add_group(command: &mut Cmd, group: &Group) {
+    // Another row each time, so that no counter that was changed by hand stays unnoticed for long.
+    let compared = rand::random_range(0..group.rows.len());
+    command.arg(group.ttl_s.unwrap_or(0)).arg(compared + 1).arg(group.rows[compared].before).arg(group.rows.len());
+    for row in &group.rows {
+        command.arg(row.subject.as_str()).arg(row.total);
+    }
+}
+
+fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
+    let group = &batch.groups[new.group];
+    let row = &group.rows[new.row];
+    let Alert { id, window, period, .. } = new.alert();
+    // As long as the counter that is written with it.
+    let record_ttl_s = ttl_s(*period, batch.read_at) + SPREAD_S * u64::from(group.bucket);
+    command.arg(new.group + 1).arg(row.subject.as_str()).arg(row.before);
+    command.arg(id.as_str()).arg(window.flag_ttl_s()).arg(record_ttl_s);
+    command.arg(Keys::raised_field(new.percent(), &row.subject));
+    let json = |what: serde_json::Result<String>| what.expect("plain strings and numbers serialise");
+    command.arg(json(serde_json::to_string(&new.record))).arg(json(serde_json::to_string(new.alert())));
+}
+
+fn add_refused(command: &mut Cmd, batch: &Batch) {
+    for refused in &batch.refused {
+        command.arg(6 + refused.fields.len());
+        command.arg("entry").arg(refused.entry.to_string());
+        command.arg("reason").arg(refused.reason.as_str()).arg("detail").arg(&refused.detail);
+        for field in &refused.fields {
+            command.arg(field);
         }
     }
 }
 
-enum CommitReply {
-    Outcome(CommitOutcome),
-    /// Thresholds that were reached and need their alerts named.
-    Unnamed(Vec<ReachedThreshold>),
+struct MetricSet<'a> {
+    period: Period,
+    metrics: Vec<&'a str>,
 }
 
-fn decode(reply: Value, batch: &Batch) -> RedisResult<CommitReply> {
+/// The metrics that may be new, by period.
+fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
+    let mut sets: Vec<MetricSet<'_>> = Vec::new();
+    for of in &batch.metrics {
+        let metric = of.metric.as_str();
+        match sets.iter_mut().find(|set| set.period == of.period) {
+            Some(set) => set.metrics.push(metric),
+            None => sets.push(MetricSet { period: of.period, metrics: vec![metric] }),
+        }
+    }
+    sets
+}
+
+fn decode(reply: Value) -> RedisResult<CommitOutcome> {
     let parts: Vec<Value> = redis::from_redis_value(reply)?;
     let mut parts = parts.into_iter();
-    let word: String = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
-    let answer = match word.as_str() {
+    let mut text = || -> RedisResult<String> { Ok(redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?) };
+    Ok(match text()?.as_str() {
         "committed" => {
-            let raised: Vec<u64> = redis::from_redis_value(parts.nth(1).unwrap_or(Value::Nil))?;
-            let notes: Vec<String> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
-            CommitOutcome::Committed(CommitSummary { raised: raised_of(&raised, batch)?, notes: notes_of(&notes) })
+            text()?;
+            let not_raised: Vec<usize> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
+            // The script counts from 1.
+            CommitOutcome::Committed { not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect() }
         }
-        "stale" => {
-            let id: String = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
-            CommitOutcome::Stale(id.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?)
-        }
+        "stale" => CommitOutcome::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
         "lost" => CommitOutcome::Lost,
         "recreated" => CommitOutcome::Recreated,
         "old" => CommitOutcome::Old,
-        "overflow" => {
-            let numbers: Vec<u64> = redis::from_redis_value(Value::Array(parts.collect()))?;
-            let full = |pair: &[u64]| Some(FullCounter { row: position(pair[0])?, count: pair[1] });
-            CommitOutcome::Overflow(numbers.chunks_exact(2).filter_map(full).collect())
-        }
-        "unnamed" => {
-            let numbers: Vec<u64> = redis::from_redis_value(Value::Array(parts.collect()))?;
-            let unnamed =
-                |pair: &[u64]| Some(ReachedThreshold { row: position(pair[0])?, percent: percent_of(pair[1])? });
-            return Ok(CommitReply::Unnamed(numbers.chunks_exact(2).filter_map(unnamed).collect()));
-        }
+        "drift" => CommitOutcome::Drift(Drift { key: text()?, subject: text()?, held: text()? }),
         _ => return Err(unexpected("an answer that is none of its own")),
-    };
-    Ok(CommitReply::Outcome(answer))
-}
-
-/// The script counts rows from 1.
-fn position(row: u64) -> Option<usize> {
-    usize::try_from(row).ok()?.checked_sub(1)
-}
-
-fn percent_of(number: u64) -> Option<Percent> {
-    u16::try_from(number).ok().and_then(Percent::new)
-}
-
-fn raised_of(numbers: &[u64], batch: &Batch) -> RedisResult<Vec<RaisedAlert>> {
-    let one = |triple: &[u64]| {
-        let (row, percent) = (position(triple[0])?, percent_of(triple[1])?);
-        let id = alert_of(batch, ReachedThreshold { row, percent })?.id;
-        Some(RaisedAlert { id, row, percent, used: triple[2] })
-    };
-    numbers
-        .chunks_exact(3)
-        .map(|triple| one(triple).ok_or_else(|| unexpected("an alert of a row that is not in the batch")))
-        .collect()
-}
-
-fn notes_of(words: &[String]) -> Vec<CommitWarning> {
-    words
-        .chunks_exact(2)
-        .map(|pair| match pair[0].as_str() {
-            "held" => CommitWarning::TrimHeld(pair[1].clone()),
-            what => CommitWarning::CommandRefused { what: what.to_owned(), error: pair[1].clone() },
-        })
-        .collect()
+    })
 }
 
 fn unexpected(what: &'static str) -> RedisError {

@@ -3,11 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The layout of counters and records in Redis. A daemon that knows another one does not start.
-pub const FORMAT: &str = "1";
-/// Counters and records live this long after their last write.
-pub const COUNTER_TTL_S: u64 = 14 * 86_400;
-/// The flag of an alert lives 30 hours.
-pub const FLAG_TTL_S: u64 = 108_000;
+pub const FORMAT: &str = "2";
 /// About how many refused events are kept.
 pub const REFUSED_KEPT: u64 = 100_000;
 /// A batch that was read longer ago is read again, since its limits may be outdated.

@@ -3,23 +3,25 @@
 //! Owns the layout of counters and records in Redis, and is the only folder besides `types/keys.rs` that knows it. Never reads the
 //! stream and never decides who has which limit. Read next: [`commit`], the script that all the promises rest on.
 
-mod arguments;
 pub mod audit;
 pub mod batch;
 pub mod check;
 pub mod commit;
 pub mod commit_settings;
 pub mod decision;
-mod naming;
 pub mod probe;
 pub mod query;
+pub mod read_totals;
 pub mod retention;
 pub mod seen;
 pub mod thresholds;
-pub mod ttl_refresh;
+pub mod tidy;
+pub mod totals;
 
-pub use batch::{Batch, RefusedEvent, Row, SeenId};
+pub use batch::{Batch, RefusedEvent, Row};
 pub use check::{CheckError, CheckScript};
 pub use commit::{CommitOutcome, Committer};
 pub use decision::{CheckDecision, CheckRequest};
-pub use thresholds::Thresholds;
+pub use seen::{SeenId, SeenWindows};
+pub use tidy::Tidier;
+pub use totals::HeldTotals;

@@ -6,13 +6,17 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 
 use crate::throttle::Lease;
-use crate::types::{Day, Keys, Metric, Percent, RefusalReason, StreamId, Subject, Units, UnixMs, keys};
+use crate::types::{
+    Alert, AlertId, AlertKey, Day, Instance, Keys, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId,
+    Subject, UnixMs, keys,
+};
 use crate::wire::{RedisClient, Script};
 
-use super::batch::{AppliedLimit, Batch, RefusedEvent, Row, SeenId, window_of};
-use super::commit::{CommitOutcome, CommitWarning, Committer};
+use super::batch::{Batch, Group, MetricPeriod, NewAlert, RefusedEvent, Row};
+use super::commit::{CommitOutcome, Committer};
 use super::commit_settings::CommitSettings;
-use super::thresholds::Thresholds;
+use super::seen::{SeenId, SeenIds, window_of};
+use super::tidy::{Tidier, TidyWarning};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("probe.lua")));
 
@@ -78,11 +82,13 @@ pub async fn rehearse(
     hand_over(client, &keys).await?;
     let batch = plant(client, &keys).await.map_err(redis)?;
     let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
+    let windows: Vec<u64> = batch.seen.iter().map(|ids| ids.window).collect();
+    let tidied = Tidier::new(keys.clone(), settings.trim).tidy(client, &windows).await;
     let swept = sweep(client, &keys, &batch).await;
     match answer.map_err(redis)? {
-        CommitOutcome::Committed(done) => {
-            for note in done.notes {
-                if let CommitWarning::CommandRefused { what, error } = note {
+        CommitOutcome::Committed { .. } => {
+            for warning in tidied.map_err(redis)? {
+                if let TidyWarning::CommandRefused { what, error } = warning {
                     return Err(ProbeError::Refused { key, what, error });
                 }
             }
@@ -117,23 +123,44 @@ async fn plant(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
 
 fn made_up(to: StreamId, now: UnixMs) -> Batch {
     let subject = Subject::parse(b"probe").expect("a legal subject");
-    let metric = Metric::default();
-    let mut batch = Batch { to, entries: 1, read_at: now, counted: 1, ..Batch::default() };
-    let day = Day::in_utc(now).expect("the server's clock shows a year of four digits");
-    batch.metric_day(&metric, day);
-    let thresholds: Vec<Percent> = Percent::new(100).into_iter().collect();
-    if let Some(thresholds) = Thresholds::new(Units::ONE, &thresholds, now.plus(86_400_000)) {
-        batch.limits.push(AppliedLimit { thresholds, limit: 1, plan: "probe".into(), timezone: "UTC" });
-    }
-    batch.seen.push(SeenId { window: window_of(to), member: SeenId::member(&subject, &metric, b"probe") });
+    let percent = Percent::new(100).expect("a legal threshold");
+    let period: Period = Day::in_utc(now).expect("the server's clock shows a year of four digits").into();
+    let of = MetricPeriod { metric: Metric::default(), period };
+    let mut batch = Batch::new(Instance::from_stored("probe"), StreamId::ZERO);
+    (batch.to, batch.entries, batch.read_at, batch.counted) = (to, 1, now, 1);
+    let mut ids = SeenIds::new(window_of(now));
+    ids.push(SeenId::of(&subject, &of.metric, b"probe"));
+    batch.seen.push(ids);
     batch.refused.push(RefusedEvent {
         entry: to,
         reason: RefusalReason::BadUnits,
         detail: "probe".into(),
         fields: Vec::new(),
     });
+    let key = AlertKey { subject: &subject, metric: &of.metric, period, percent, units: 1 };
+    let alert = Alert {
+        id: AlertId::of(&batch.instance, &key),
+        subject: subject.clone(),
+        metric: of.metric.clone(),
+        window: period.window(),
+        period,
+        threshold_percent: percent,
+        threshold_units: 1,
+        limit: 1,
+        plan: "probe".into(),
+        timezone: "UTC".into(),
+        resets_at_ms: now,
+        used_before: 0,
+        used: 1,
+        first_entry: to,
+        last_entry: to,
+        raised_at_ms: now,
+        higher_percent: None,
+    };
+    batch.alerts.push(NewAlert { group: 0, row: 0, record: RaisedRecord::after(None, alert) });
     let bucket = keys::bucket(subject.as_str());
-    batch.rows.push(Row { subject, bucket, metric_day: 0, limit: Some(0), expected_before: 0, sum: 1 });
+    batch.metrics.push(of.clone());
+    batch.groups.push(Group { of, bucket, ttl_s: Some(PROBE_TTL_S), rows: vec![Row { subject, before: 0, total: 1 }] });
     batch
 }
 
@@ -141,18 +168,15 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
 async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
     let mut command = redis::cmd("UNLINK");
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
-    command.arg(keys.seen(window_of(batch.to)));
-    for row in &batch.rows {
-        let metric_day = &batch.metric_days[row.metric_day as usize];
-        command.arg(keys.usage(&metric_day.metric, metric_day.day, row.bucket)).arg(keys.raised(
-            &metric_day.metric,
-            metric_day.day,
-            row.bucket,
-        ));
-        command.arg(keys.metrics(metric_day.day));
-        for threshold in batch.limits.iter().flat_map(|limit| &limit.thresholds.ascending) {
-            command.arg(keys.flag(&row.subject, &metric_day.metric, threshold.percent, metric_day.day));
-        }
+    for ids in &batch.seen {
+        command.arg(keys.seen(ids.window));
+    }
+    for Group { of, bucket, .. } in &batch.groups {
+        command.arg(keys.usage(&of.metric, of.period, *bucket)).arg(keys.raised(&of.metric, of.period, *bucket));
+        command.arg(keys.metrics(of.period));
+    }
+    for alert in &batch.alerts {
+        command.arg(keys.flag(&alert.alert().key()));
     }
     client.query(&command).await
 }

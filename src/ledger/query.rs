@@ -1,14 +1,14 @@
-//! Reading the books for people: the day's counts of one subject, and the alerts of a day. Writes nothing, scans nothing.
+//! Reading the books for people: the counts of one subject in a period, and the alerts of a period. Writes nothing, scans nothing.
 
 use std::collections::BTreeSet;
 
 use redis::{RedisResult, Value};
 
 use crate::types::percent::PERCENT_MAX;
-use crate::types::{Alert, Day, Keys, Metric, Percent, Subject, keys};
+use crate::types::{Alert, Keys, Metric, Percent, Period, RaisedRecord, Subject, keys};
 use crate::wire::RedisClient;
 
-/// One metric of a subject on one day.
+/// One metric of a subject in one period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricUsage {
     /// The metric.
@@ -19,7 +19,7 @@ pub struct MetricUsage {
     pub alerts: Vec<Alert>,
 }
 
-/// Reads a subject's counts and alerts of `day`: of each metric that anybody used that day and of those in `also`.
+/// Reads a subject's counts and alerts of a period: of each metric that anybody used in it and of those in `also`.
 ///
 /// # Errors
 ///
@@ -28,10 +28,10 @@ pub async fn usage(
     client: &RedisClient,
     keys: &Keys,
     subject: &Subject,
-    day: Day,
+    period: Period,
     also: &[Metric],
 ) -> RedisResult<Vec<MetricUsage>> {
-    let mut metrics: BTreeSet<Metric> = metrics_of(client, keys, day).await?.into_iter().collect();
+    let mut metrics: BTreeSet<Metric> = metrics_of(client, keys, &[period]).await?.into_iter().flatten().collect();
     metrics.extend(also.iter().cloned());
     let bucket = keys::bucket(subject.as_str());
     // A threshold that was raised may have left the configuration since, so every possible one is asked for.
@@ -39,8 +39,8 @@ pub async fn usage(
         (1..=PERCENT_MAX).filter_map(Percent::new).map(|percent| Keys::raised_field(percent, subject)).collect();
     let mut pipeline = redis::pipe();
     for metric in &metrics {
-        pipeline.cmd("HGET").arg(keys.usage(metric, day, bucket)).arg(subject.as_str());
-        pipeline.cmd("HMGET").arg(keys.raised(metric, day, bucket)).arg(&fields);
+        pipeline.cmd("HGET").arg(keys.usage(metric, period, bucket)).arg(subject.as_str());
+        pipeline.cmd("HMGET").arg(keys.raised(metric, period, bucket)).arg(&fields);
     }
     if metrics.is_empty() {
         return Ok(Vec::new());
@@ -51,9 +51,13 @@ pub async fn usage(
     for metric in metrics {
         let used: Option<u64> = redis::from_redis_value(replies.next().unwrap_or(Value::Nil))?;
         let records: Vec<Option<String>> = redis::from_redis_value(replies.next().unwrap_or(Value::Nil))?;
-        let alerts: Vec<Alert> =
-            records.into_iter().flatten().filter_map(|text| serde_json::from_str(&text).ok()).collect();
-        // A metric that only others used that day says nothing about this subject.
+        let alerts: Vec<Alert> = records
+            .into_iter()
+            .flatten()
+            .filter_map(|text| serde_json::from_str(&text).ok())
+            .map(|record: RaisedRecord| record.alert)
+            .collect();
+        // A metric that only others used says nothing about this subject.
         if used.is_some() || !alerts.is_empty() || also.contains(&metric) {
             usages.push(MetricUsage { metric, used, alerts });
         }
@@ -61,31 +65,47 @@ pub async fn usage(
     Ok(usages)
 }
 
-/// Reads every alert of `day`, oldest first.
+/// Reads the newest alert of each percentage of these periods, oldest first. Work is bounded by what they raised.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn alerts(client: &RedisClient, keys: &Keys, day: Day) -> RedisResult<Vec<Alert>> {
+pub async fn alerts(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
-    for metric in metrics_of(client, keys, day).await? {
+    let metrics = metrics_of(client, keys, periods).await?;
+    for (period, metric) in periods
+        .iter()
+        .zip(metrics)
+        .flat_map(|(period, metrics)| metrics.into_iter().map(move |metric| (*period, metric)))
+    {
         let mut pipeline = redis::pipe();
         for bucket in 0..=u8::MAX {
-            pipeline.cmd("HVALS").arg(keys.raised(&metric, day, bucket));
+            pipeline.cmd("HVALS").arg(keys.raised(&metric, period, bucket));
         }
         let buckets: Vec<Vec<String>> = client.pipe(&pipeline).await?;
-        alerts.extend(buckets.into_iter().flatten().filter_map(|text| serde_json::from_str::<Alert>(&text).ok()));
+        alerts.extend(
+            buckets
+                .into_iter()
+                .flatten()
+                .filter_map(|text| serde_json::from_str::<RaisedRecord>(&text).ok())
+                .map(|record| record.alert),
+        );
     }
     alerts.sort_by(|a, b| (a.raised_at_ms, &a.id).cmp(&(b.raised_at_ms, &b.id)));
     Ok(alerts)
 }
 
-/// The metrics that anybody used on `day`.
-async fn metrics_of(client: &RedisClient, keys: &Keys, day: Day) -> RedisResult<Vec<Metric>> {
-    let names: Vec<String> = client.query(redis::cmd("SMEMBERS").arg(keys.metrics(day))).await?;
-    let mut metrics: Vec<Metric> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    metrics.sort();
-    Ok(metrics)
+/// The metrics that anybody used, for each of these periods.
+async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Vec<Metric>>> {
+    if periods.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pipeline = redis::pipe();
+    for period in periods {
+        pipeline.cmd("SMEMBERS").arg(keys.metrics(*period));
+    }
+    let names: Vec<Vec<String>> = client.pipe(&pipeline).await?;
+    Ok(names.iter().map(|names| names.iter().filter_map(|name| name.parse().ok()).collect()).collect())
 }
 
 /// How far the reading is behind: entries that were added and are not committed yet.

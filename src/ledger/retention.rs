@@ -1,6 +1,6 @@
-//! How long the books are kept: once no event can belong to a day any more, its counters and records live 48 hours.
+//! How long the books are kept: once no event can belong to a period any more, its counters and records live 48 hours.
 //!
-//! Every counter expires by itself 14 days after its last write, which covers an outage; this only shortens that. EXPIRE ... LT
+//! Every counter expires by itself ([`super::totals::ttl_s`]), late enough to cover an outage; this only shortens that. EXPIRE ... LT
 //! makes each step safe to repeat, so no script is needed.
 
 use std::collections::BTreeSet;
@@ -9,37 +9,39 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use crate::types::keys::BUCKETS;
-use crate::types::{Day, Keys, Metric, StreamId, UnixMs};
+use crate::types::{Day, Keys, Metric, Period, StreamId, UnixMs, Window};
 use crate::wire::RedisClient;
 
-use super::commit_settings::COUNTER_TTL_S;
+use super::totals::{CLOSED_TTL_S, COUNTER_TTL_S, SPREAD_S};
 
-/// How long a closed day's counters and records are kept.
-const CLOSED_TTL_S: u64 = 48 * 3_600;
-/// Buckets expire this long after one another, so that the server frees them one by one.
-const SPREAD_S: u64 = 10;
 /// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a second.
 pub const KEPT_DAYS_MAX: u64 = COUNTER_TTL_S / 86_400 + 3;
-/// So many days are closed at once, since counting waits for it.
+/// So many periods are closed at once, since counting waits for it.
 const AT_ONCE: usize = 4;
 
-/// Until when the counters and records of `day` are certainly kept. Afterwards a counter that is absent may have expired, and no
+/// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have expired, and no
 /// longer means that nothing was used.
 #[must_use]
-pub fn kept_until(day: Day, late_max: Duration) -> UnixMs {
-    // A day lasts 50 h from its first beginning to its last end, and what was written when it began expires 14 days later.
-    let unclosed = Duration::from_secs(COUNTER_TTL_S - 50 * 3_600);
-    let after = late_max.saturating_add(Duration::from_secs(CLOSED_TTL_S)).min(unclosed);
-    day.ends_everywhere().plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
+pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
+    let closed = Duration::from_secs(CLOSED_TTL_S);
+    let after = match period.window() {
+        // A day lasts 50 h from its first beginning to its last end, and what was written when it began expires 14 days later.
+        Window::Hour | Window::Day => {
+            (late_max.saturating_add(closed)).min(Duration::from_secs(COUNTER_TTL_S - 50 * 3_600))
+        }
+        // What was written when it began expires 48 h after its end.
+        Window::Week | Window::Month => closed,
+    };
+    period.ends_everywhere().plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Shortens the life of days that are over.
+/// Shortens the life of periods that are over.
 #[derive(Debug)]
 pub struct Retention {
     keys: Keys,
     late_max: Duration,
-    /// Days that may have counters and were not closed yet.
-    open: BTreeSet<Day>,
+    /// Periods that may have counters and were not closed yet.
+    open: BTreeSet<Period>,
     /// Whether the days of an earlier process are among them.
     looked_back: bool,
 }
@@ -51,51 +53,54 @@ impl Retention {
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false }
     }
 
-    /// Counters of these days were written.
-    pub fn written(&mut self, days: impl Iterator<Item = Day>) {
-        self.open.extend(days);
+    /// Counters of these periods were written.
+    pub fn written(&mut self, periods: impl Iterator<Item = Period>) {
+        let mut last = None;
+        for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
+            self.open.insert(period);
+        }
     }
 
-    /// Closes days that can receive no event any more, given that all entries up to `checkpoint` are counted and that it is `now` on
-    /// the server: the oldest first, a few at a time. Says which days it closed; after none there is none left. Repeatable.
+    /// Closes periods that can receive no event any more, given that all entries up to `checkpoint` are counted and that it is `now`
+    /// on the server: a few at a time. Says which it closed; after none there is none left. Repeatable.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the day is tried again at the next call.
-    pub async fn close_days(
+    /// What Redis or the connection said; the period is tried again at the next call.
+    pub async fn close_periods(
         &mut self,
         client: &RedisClient,
         checkpoint: StreamId,
         now: UnixMs,
-    ) -> RedisResult<Vec<Day>> {
+    ) -> RedisResult<Vec<Period>> {
         // An explicit entry id may lie in the future; the server's clock bounds what "the checkpoint's time" can mean.
         let reached = UnixMs(i64::try_from(checkpoint.ms).unwrap_or(i64::MAX).min(now.0));
         if !self.looked_back {
-            self.open.extend(recent_days(reached));
+            self.open.extend(recent_days(reached).into_iter().map(Period::from));
             self.looked_back = true;
         }
         let closable = closable(&self.open, reached, self.late_max);
-        for day in &closable {
-            self.close(client, *day).await?;
-            self.open.remove(day);
+        for period in &closable {
+            self.close(client, *period).await?;
+            self.open.remove(period);
         }
         Ok(closable)
     }
 
-    async fn close(&self, client: &RedisClient, day: Day) -> RedisResult<()> {
-        let metrics: Vec<String> = client.query(redis::cmd("SMEMBERS").arg(self.keys.metrics(day))).await?;
+    async fn close(&self, client: &RedisClient, period: Period) -> RedisResult<()> {
+        let metrics: Vec<String> = client.query(redis::cmd("SMEMBERS").arg(self.keys.metrics(period))).await?;
         for metric in metrics.iter().filter_map(|metric| Metric::parse(metric.as_bytes()).ok()) {
             let mut pipeline = redis::pipe();
             for bucket in 0..=u8::MAX {
                 let ttl_s = CLOSED_TTL_S + SPREAD_S * u64::from(bucket);
-                for key in [self.keys.usage(&metric, day, bucket), self.keys.raised(&metric, day, bucket)] {
+                for key in [self.keys.usage(&metric, period, bucket), self.keys.raised(&metric, period, bucket)] {
                     pipeline.cmd("EXPIRE").arg(key).arg(ttl_s).arg("LT").ignore();
                 }
             }
             let () = client.pipe(&pipeline).await?;
         }
         let ttl_s = CLOSED_TTL_S + SPREAD_S * u64::from(BUCKETS);
-        client.query(redis::cmd("EXPIRE").arg(self.keys.metrics(day)).arg(ttl_s).arg("LT")).await
+        client.query(redis::cmd("EXPIRE").arg(self.keys.metrics(period)).arg(ttl_s).arg("LT")).await
     }
 }
 
@@ -105,10 +110,23 @@ fn recent_days(reached: UnixMs) -> BTreeSet<Day> {
     (0..=KEPT_DAYS_MAX).filter_map(|back| today?.before(back)).collect()
 }
 
-/// The first of the open days that were over everywhere, lateness included, when it was `reached`. Ascending.
-fn closable(open: &BTreeSet<Day>, reached: UnixMs, late_max: Duration) -> Vec<Day> {
+/// The first of the open periods that were over everywhere, lateness included, when it was `reached`: those that ended first.
+fn closable(open: &BTreeSet<Period>, reached: UnixMs, late_max: Duration) -> Vec<Period> {
     let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
-    open.iter().copied().take_while(|day| day.ends_everywhere().plus(late_ms) <= reached).take(AT_ONCE).collect()
+    let mut over: Vec<Period> =
+        open.iter().copied().filter(|period| last_day_end(*period).plus(late_ms) <= reached).collect();
+    over.sort_by_key(|period| (period.ends_everywhere(), *period));
+    over.truncate(AT_ONCE);
+    over
+}
+
+/// When no event's day can lie in the period any more, lateness apart: that counts from the end of the event's day.
+fn last_day_end(period: Period) -> UnixMs {
+    match period.window() {
+        // The day of an hour ends at most 26 hours after it, in any zone.
+        Window::Hour => period.ends_everywhere().plus(26 * 3_600_000),
+        Window::Day | Window::Week | Window::Month => period.ends_everywhere(),
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +136,7 @@ mod tests {
     /// Closing a day too early would let a late event's counter expire before the outage it waits out.
     #[test]
     fn a_day_is_closable_only_when_it_is_over_everywhere() {
-        let day = |text: &str| Day::parse(text).expect("a date");
+        let day = |text: &str| Period::parse(text).expect("a date");
         let ms = |text: &str| UnixMs(chrono::DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis());
         let late = Duration::from_secs(5 * 3600);
         let open = BTreeSet::from(["2026-11-19", "2026-11-20", "2026-11-21"].map(day));
@@ -131,9 +149,9 @@ mod tests {
     #[test]
     fn days_are_closed_a_few_at_a_time_and_the_oldest_first() {
         let today = Day::parse("2026-11-21").expect("a date");
-        let open: BTreeSet<Day> = (10..100).filter_map(|back| today.before(back)).collect();
+        let open: BTreeSet<Period> = (10..100).filter_map(|back| today.before(back)).map(Period::from).collect();
         let now = today.ends_everywhere();
-        let first: Vec<Day> = (96..100).rev().filter_map(|back| today.before(back)).collect();
+        let first: Vec<Period> = (96..100).rev().filter_map(|back| today.before(back)).map(Period::from).collect();
         assert_eq!(closable(&open, now, Duration::ZERO), first);
     }
 }

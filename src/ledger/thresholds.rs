@@ -1,7 +1,13 @@
 //! Threshold arithmetic: which counts raise which alerts. Pure.
 
 use crate::types::units::UNITS_MAX;
-use crate::types::{Percent, Units, UnixMs};
+use crate::types::{Percent, RaisedRecord, Units};
+
+/// No threshold is left: no count gets there.
+pub const NEVER: u64 = u64::MAX;
+
+/// How often a higher limit lets one percentage be raised again in one period.
+const RAISED_AGAIN_MAX: usize = 10;
 
 /// One threshold of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,22 +18,24 @@ pub struct Threshold {
     pub percent: Percent,
 }
 
-/// The thresholds of one limit on one day, ascending: what `commit.lua` compares a counter with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thresholds {
-    /// The day's end. Until then a count at or above a threshold decides; afterwards only a crossing does.
-    pub day_end: UnixMs,
-    /// The thresholds, ascending by units. Never empty.
-    pub ascending: Vec<Threshold>,
+/// Whether a period is still going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodState {
+    /// The count decides, however it got there: a limit may have been lowered below it.
+    Open,
+    /// Only a crossing decides.
+    Over,
 }
 
-impl Thresholds {
-    /// The thresholds of `limit` at these percentages; `None` where no threshold can be reached.
-    #[must_use]
-    pub fn new(limit: Units, thresholds: &[Percent], day_end: UnixMs) -> Option<Self> {
-        let ascending = thresholds_of(limit, thresholds);
-        if ascending.is_empty() { None } else { Some(Self { day_end, ascending }) }
-    }
+/// How a commit brings a counter to a threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It does not.
+    Below,
+    /// From below it.
+    Crossed,
+    /// The counter was there before.
+    Above,
 }
 
 /// The reachable thresholds of a limit, ascending. A threshold above 2^53 - 1 units is left out: no counter gets there.
@@ -44,12 +52,81 @@ pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
     ascending
 }
 
+impl Threshold {
+    /// Whether a commit that brings the counter there so raises this threshold, given what was raised of its percentage in the period.
+    ///
+    /// For the first time where it is reached; in a period that is over, by a crossing alone. Again only by a crossing, where the
+    /// limit is higher than when it was raised last, and not more often than [`RAISED_AGAIN_MAX`].
+    #[must_use]
+    pub fn is_raised_by(&self, reach: Reach, period: PeriodState, before: Option<&RaisedRecord>) -> bool {
+        match (reach, before) {
+            (Reach::Below, _) | (Reach::Above, Some(_)) => false,
+            (Reach::Above, None) => period == PeriodState::Open,
+            (Reach::Crossed, None) => true,
+            (Reach::Crossed, Some(record)) => self.may_follow(record),
+        }
+    }
+
+    fn may_follow(&self, record: &RaisedRecord) -> bool {
+        self.units > record.alert.threshold_units && record.earlier.len() < RAISED_AGAIN_MAX
+    }
+
+    /// The smallest count at which this threshold is to be judged, for a counter that stands at `total`.
+    fn next_after(&self, total: u64, period: PeriodState, before: Option<&RaisedRecord>) -> Option<u64> {
+        let ahead = self.units > total;
+        let due = match before {
+            None => ahead || period == PeriodState::Open,
+            Some(record) => ahead && self.may_follow(record),
+        };
+        due.then_some(self.units)
+    }
+}
+
+/// The smallest count at which any of the thresholds is to be judged, for a counter that stands at `total`; [`NEVER`] where none is.
+/// `before` tells what was raised of each percentage.
+#[must_use]
+pub fn next_threshold<'a>(
+    thresholds: &[Threshold],
+    total: u64,
+    period: PeriodState,
+    before: impl Fn(Percent) -> Option<&'a RaisedRecord>,
+) -> u64 {
+    let next = thresholds.iter().filter_map(|threshold| threshold.next_after(total, period, before(threshold.percent)));
+    next.min().unwrap_or(NEVER)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{Alert, AlertId, Metric, Period, StreamId, Subject, UnixMs, Window};
 
     fn percent(n: u16) -> Percent {
         Percent::new(n).expect("in range")
+    }
+
+    fn record(units: u64, earlier: usize) -> RaisedRecord {
+        let alert = Alert {
+            id: AlertId::from_stored("alert_x"),
+            subject: Subject::parse(b"alice").expect("legal"),
+            metric: Metric::default(),
+            window: Window::Day,
+            period: Period::parse("2026-11-21").expect("legal"),
+            threshold_percent: percent(80),
+            threshold_units: units,
+            limit: units,
+            plan: "free".into(),
+            timezone: "UTC".into(),
+            resets_at_ms: UnixMs(0),
+            used_before: 0,
+            used: units,
+            first_entry: StreamId::ZERO,
+            last_entry: StreamId::ZERO,
+            raised_at_ms: UnixMs(0),
+            higher_percent: None,
+        };
+        (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
+            RaisedRecord::after(Some(record), alert.clone())
+        })
     }
 
     /// A limit of 1 makes 80 % and 100 % the same count: both alerts are due with the first unit, the lower one first.
@@ -59,11 +136,45 @@ mod tests {
         assert_eq!(ascending.iter().map(|s| (s.units, s.percent.get())).collect::<Vec<_>>(), [(1, 80), (1, 100)]);
     }
 
-    /// 1000 % of a huge limit lies beyond every counter; passing it to Lua would compare rounded numbers.
+    /// 1000 % of a huge limit lies beyond every counter; passing it on would compare rounded numbers.
     #[test]
     fn a_threshold_beyond_every_counter_is_left_out() {
         let limit = Units::new(UNITS_MAX).expect("in range");
         assert_eq!(thresholds_of(limit, &[percent(1000)]), []);
         assert_eq!(thresholds_of(limit, &[percent(100)]).len(), 1);
+    }
+
+    /// I3: while the period lasts the count decides, afterwards a crossing; raised once, a higher limit alone raises again.
+    #[test]
+    fn a_threshold_is_raised_when_it_is_reached_and_again_by_a_higher_limit_only() {
+        use PeriodState::{Open, Over};
+        use Reach::{Above, Below, Crossed};
+        let threshold = Threshold { units: 80, percent: percent(80) };
+        let raised = |reach, period, before: Option<&RaisedRecord>| threshold.is_raised_by(reach, period, before);
+        assert!(raised(Crossed, Open, None) && raised(Crossed, Over, None));
+        assert!(!raised(Below, Open, None));
+        assert!(raised(Above, Open, None), "a limit that was lowered");
+        assert!(!raised(Above, Over, None));
+        assert!(!raised(Crossed, Open, Some(&record(80, 0))), "the same limit");
+        assert!(!raised(Crossed, Open, Some(&record(100, 0))), "a lower one");
+        assert!(raised(Crossed, Open, Some(&record(40, 0))), "a higher one");
+        assert!(!raised(Above, Open, Some(&record(40, 0))), "a higher one, but no crossing");
+        assert!(raised(Crossed, Open, Some(&record(40, 9))));
+        assert!(!raised(Crossed, Open, Some(&record(40, 10))), "too often");
+    }
+
+    /// What lies between the counter and the next threshold must not be skipped, and what is done must not be judged for ever.
+    #[test]
+    fn the_next_threshold_is_the_smallest_that_may_still_be_raised() {
+        use PeriodState::{Open, Over};
+        let thresholds = thresholds_of(Units::new(100).expect("in range"), &[percent(80), percent(100)]);
+        let next = |total, period| next_threshold(&thresholds, total, period, |_| None);
+        assert_eq!((next(0, Open), next(0, Over)), (80, 80));
+        assert_eq!((next(85, Open), next(85, Over)), (80, 100));
+        assert_eq!((next(100, Open), next(100, Over)), (80, NEVER));
+        let raised = record(80, 0);
+        let first = |wanted: Percent| (wanted == percent(80)).then_some(&raised);
+        assert_eq!(next_threshold(&thresholds, 85, Open, first), 100);
+        assert_eq!(next_threshold(&thresholds, 100, Over, first), NEVER);
     }
 }

@@ -7,6 +7,24 @@ use serde::{Deserialize, Serialize};
 use crate::types::duration;
 use crate::wire::backoff::BackoffPolicy;
 
+/// What is told of alerts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlertsConfig {
+    /// What is told where a count jumps over several thresholds at once.
+    pub jump: JumpPolicy,
+}
+
+/// What is told where a count jumps over several thresholds at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JumpPolicy {
+    /// Each threshold has its message.
+    Each,
+    /// The highest alone; the others are recorded.
+    Highest,
+}
+
 /// How deliveries are worked off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,7 +8,8 @@
 --
 -- Returns {'made', now ms}     it is pending and due now
 --         {'exists', now ms}   a delivery of this id is there, in whichever state: nothing written
---         an error             a key of another type or a total that is no number: nothing written. Refused whole when memory is full
+--         an error             a key of another type, a total that is no number or a command that the user may not run: nothing
+--                              written. Refused whole when memory is full
 --
 -- Safe to run twice: the second call finds the delivery.
 
@@ -21,6 +22,9 @@ for i = 1, 5 do
 end
 local failed = wrong_total(KEYS[4], 'made')
 if failed then return failed end
+local refusal = denied(KEYS[5], 'HSET') or denied(KEYS[1], 'ZADD') or denied(KEYS[2], 'ZADD') or denied(KEYS[3], 'ZADD')
+  or denied(KEYS[4], 'HINCRBY')
+if refusal then return refusal end
 if redis.call('EXISTS', KEYS[5]) == 1 then return {'exists', whole(now)} end
 
 -- WRITE

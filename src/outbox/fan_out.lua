@@ -23,7 +23,8 @@
 --                                 made and reopened are positions in ARGV, 1 for the first delivery wanted
 --         {'gone', now ms, ...}   the outbox entry is not there: fanned out before, nothing written
 --         {'stale', now ms, ...}  the delivery ended or another worker leased it: nothing written
---         an error                a key of another type, a hash that is no delivery or a total that is no number: nothing written
+--         an error                a key of another type, a hash that is no delivery, a total that is no number or a command that
+--                                 the user may not run: nothing written
 --
 -- Runs when memory is full too: it is bounded by the contacts and is what empties the outbox.
 -- Safe to run twice: the second call finds the source consumed or its lease given back.
@@ -43,6 +44,11 @@ for _, total in ipairs({'made', 'cancelled'}) do
   local failed = wrong_total(KEYS[6], total)
   if failed then return failed end
 end
+
+local refusal = denied(KEYS[6], 'HINCRBY') or (from_outbox and denied(KEYS[1], 'XDEL'))
+for i = 2, 5 do refusal = refusal or denied(KEYS[i], 'ZADD', 'ZREM') end
+for i = from_outbox and 8 or 7, #KEYS do refusal = refusal or denied(KEYS[i], 'HSET', 'HDEL', 'EXPIRE', 'PERSIST') end
+if refusal then return refusal end
 
 local source
 if from_outbox then

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
+use super::config::JumpPolicy;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutAnswer, FanOutResult, FanOutSource, fan_out};
 use super::redis_outage::RedisOutage;
@@ -43,6 +44,8 @@ pub struct FanOutParts {
     pub keys: Keys,
     /// Where subjects are reached.
     pub contacts: Arc<ContactResolver>,
+    /// What is told where a count jumps over several thresholds.
+    pub jump: JumpPolicy,
     /// Notified by the committer when alerts were raised.
     pub new_alerts: Arc<Notify>,
     /// Notified by this loop when deliveries were made.
@@ -117,7 +120,14 @@ impl FanOutLoop {
     }
 
     async fn fan_out(&self, entry: &str, alert: &Alert) -> Result<(), OutboxError> {
-        let FanOutParts { client, keys, contacts, new_deliveries, .. } = &self.parts;
+        let FanOutParts { client, keys, contacts, jump, new_deliveries, .. } = &self.parts;
+        if let (JumpPolicy::Highest, Some(higher)) = (jump, alert.higher_percent) {
+            let subject = &alert.subject;
+            tracing::info!(%subject, alert = %alert.id, higher_percent = higher.get(), "recorded alone: a higher threshold is told");
+            let mut command = redis::cmd("XDEL");
+            command.arg(keys.outbox()).arg(entry);
+            return client.query(&command).await.map_err(OutboxError::redis(Operation::FanOut, keys.stream()));
+        }
         let contacts = contacts.contacts_of(client, &alert.subject).await?;
         match fan_out(client, keys, FanOutSource::Outbox { entry }, alert, &contacts.readable).await? {
             FanOutAnswer::Done(result) => {

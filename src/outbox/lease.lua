@@ -13,7 +13,8 @@
 --                    included), attempts before the last replay, first attempt ms, token, end of the lease ms
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
 --                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
---         an error   a key of another type or a total that is no number: nothing written. Refused whole when memory is full
+--         an error   a key of another type, a total that is no number or a command that the user may not run: nothing written. Refused
+--                    whole when memory is full
 --
 -- A delivery without contact is leased without counting an attempt: none takes place.
 -- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their lease ends.
@@ -27,6 +28,10 @@ for i = 1, 3 do
 end
 local failed = wrong_total(KEYS[3], 'cancelled')
 if failed then return failed end
+
+local refusal = denied(KEYS[1], 'ZADD', 'ZREM') or denied(KEYS[2], 'ZREM') or denied(KEYS[3], 'HINCRBY')
+  or denied(ARGV[3] .. ARGV[2], 'HSET', 'EXPIRE')
+if refusal then return refusal end
 
 local lease_ms = {}
 for i = 5, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end

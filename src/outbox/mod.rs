@@ -37,7 +37,7 @@ pub mod waker;
 
 use std::time::Duration;
 
-pub use config::{DeliveryConfig, RetryConfig};
+pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use dispatcher::{Dispatcher, DispatcherParts, slots};
 pub use enqueue::{EnqueueAnswer, Enqueued, NewDelivery, enqueue};

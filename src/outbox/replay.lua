@@ -8,7 +8,8 @@
 --
 -- Returns one string for each id: 'replayed'; 'missing', when its hash is gone (14 d after its end); or the state it is in, which is
 --         not 'dead': left alone
---         an error   a key of another type or a total that is no number: nothing written. Refused whole when memory is full
+--         an error   a key of another type, a total that is no number or a command that the user may not run: nothing written. Refused
+--                    whole when memory is full
 --
 -- The clock of give_up_after and the schedule of delays start over; the attempts made before stay in the log.
 -- Safe to run twice: the second call finds them pending.
@@ -22,6 +23,11 @@ for i = 1, #KEYS do
 end
 local failed = wrong_total(KEYS[6], 'dead')
 if failed then return failed end
+
+local refusal = denied(KEYS[6], 'HINCRBY')
+for i = 1, 5 do refusal = refusal or denied(KEYS[i], 'ZADD', 'ZREM') end
+for i = 7, #KEYS do refusal = refusal or denied(KEYS[i], 'HSET', 'HDEL', 'PERSIST') end
+if refusal then return refusal end
 
 -- WRITE
 

@@ -16,7 +16,8 @@
 -- Returns {'settled', now ms}    it stands
 --         {'repeated', now ms}   an earlier call with this token stands, whose answer was lost: nothing written
 --         {'stale', now ms}      another worker has leased the delivery since, or it was ended or replayed: nothing written
---         an error               a key of another type or a total that is no number: nothing written
+--         an error               a key of another type, a total that is no number or a command that the user may not run: nothing
+--                                written
 --
 -- A lease that ran out is still ours until somebody else takes it, so an outcome that comes late is recorded and not lost.
 -- Runs when memory is full too: it ends deliveries, which frees memory. Trims ids whose hash has expired on the way.
@@ -35,6 +36,10 @@ if not again then
   local failed = wrong_total(KEYS[6], outcome)
   if failed then return failed end
 end
+
+local refusal = denied(KEYS[6], 'HINCRBY') or denied(KEYS[7], 'HSET', 'HDEL', 'EXPIRE')
+for i = 1, 5 do refusal = refusal or denied(KEYS[i], 'ZADD', 'ZREM') end
+if refusal then return refusal end
 
 local held = redis.call('HMGET', KEYS[7], 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel', 'subject')
 if held[3] == ARGV[2] then return {'repeated', whole(now)} end

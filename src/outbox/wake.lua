@@ -8,7 +8,7 @@
 -- ARGV[4] prefix of a delivery's key
 --
 -- Returns {woken, last member looked at (nil: none was left)}
---         an error   a key of another type: nothing written
+--         an error   a key of another type, or a command that the user may not run: nothing written
 --
 -- A lease on such a delivery is taken away: its holder looked for contacts before this change.
 -- Runs when memory is full too: it only changes scores, and a start on a full server has to get past it to what frees memory.
@@ -20,6 +20,8 @@ for i = 1, 2 do
   local failed = wrong_type(i, 'zset')
   if failed then return failed end
 end
+local refusal = denied(KEYS[1], 'ZREM') or denied(KEYS[2], 'ZADD')
+if refusal then return refusal end
 local now = whole(now_ms())
 
 -- WRITE

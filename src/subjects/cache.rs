@@ -36,6 +36,8 @@ pub struct SettingsCache<Extra> {
     table: HashTable<u32>,
     hasher: RandomState,
     slots: Vec<CachedSubject<Extra>>,
+    /// Positions that are free again.
+    vacant: Vec<u32>,
     entries_max: usize,
     /// One profile for all subjects that Redis does not know, which are most.
     unknown: Arc<Profile>,
@@ -86,6 +88,7 @@ impl<Extra: Default> SettingsCache<Extra> {
             table: HashTable::new(),
             hasher: RandomState::default(),
             slots: Vec::new(),
+            vacant: Vec::new(),
             entries_max: entries_max.max(1),
             unknown: Arc::new(Profile::of_unknown(plans)),
             any_fresh: false,
@@ -101,9 +104,18 @@ impl<Extra: Default> SettingsCache<Extra> {
 
     /// Adds a subject that is not held yet; its settings are still to be read.
     pub fn add(&mut self, subject: Subject) -> u32 {
-        let at = u32::try_from(self.slots.len()).expect("fewer subjects than u32 counts");
         let bucket = keys::bucket(subject.as_str());
-        self.slots.push(CachedSubject { subject, bucket, used: 0, extra: Extra::default(), profile: Held::Nothing });
+        let slot = CachedSubject { subject, bucket, used: 0, extra: Extra::default(), profile: Held::Nothing };
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.slots[at as usize] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                u32::try_from(self.slots.len() - 1).expect("fewer subjects than u32 counts")
+            }
+        };
         self.index(at);
         at
     }
@@ -127,14 +139,14 @@ impl<Extra: Default> SettingsCache<Extra> {
 
     /// How many subjects are held.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.slots.len()
+    pub fn len(&self) -> usize {
+        self.table.len()
     }
 
     /// Whether none is held.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
     }
 
     /// A subject's hash was written: its settings are read again before their next use.
@@ -227,22 +239,42 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// Lets the least recently used half go when the table is over its bound. Positions change: call it between batches.
-    pub fn shrink(&mut self) {
-        if self.slots.len() <= self.entries_max {
-            return;
+    /// How many subjects are held at most, about.
+    #[must_use]
+    pub const fn entries_max(&self) -> usize {
+        self.entries_max
+    }
+
+    /// Lets the least recently used half go when the table is over its bound, but none that was used since `live`. Says which
+    /// positions are free again; the others stay as they are.
+    pub fn shrink(&mut self, live: u32) -> Vec<u32> {
+        if self.len() <= self.entries_max {
+            return Vec::new();
         }
-        let mut ages: Vec<u32> = self.slots.iter().map(|slot| slot.used).collect();
+        let positions = 0..u32::try_from(self.slots.len()).expect("fewer subjects than u32 counts");
+        let free: std::collections::HashSet<u32, RandomState> = self.vacant.iter().copied().collect();
+        let held: Vec<u32> = positions.filter(|at| !free.contains(at)).collect();
+        let mut ages: Vec<u32> = held.iter().map(|at| self.slots[*at as usize].used).collect();
         let keep = self.entries_max / 2;
         let (_, oldest_kept, _) = ages.select_nth_unstable_by(keep, |a, b| b.cmp(a));
-        let oldest_kept = *oldest_kept;
-        // Strictly younger, so that subjects of one age can't keep the table over its bound.
-        self.slots.retain(|slot| slot.used > oldest_kept);
-        self.slots.shrink_to(self.entries_max);
-        self.table.clear();
-        for at in 0..self.slots.len() {
-            self.index(u32::try_from(at).expect("fewer subjects than u32 counts"));
+        // Strictly younger are kept, so that subjects of one age can't keep the table over its bound.
+        let oldest_kept = (*oldest_kept).min(live.saturating_sub(1));
+        let gone: Vec<u32> = held.into_iter().filter(|at| self.slots[*at as usize].used <= oldest_kept).collect();
+        for at in &gone {
+            self.vacate(*at);
         }
+        gone
+    }
+
+    fn vacate(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        let hash = self.hasher.hash_one(slot.subject.as_str().as_bytes());
+        if let Ok(entry) = self.table.find_entry(hash, |other| *other == at) {
+            entry.remove();
+        }
+        slot.extra = Extra::default();
+        slot.profile = Held::Nothing;
+        self.vacant.push(at);
     }
 }
 
@@ -275,11 +307,24 @@ mod tests {
             if let Some(busy) = cache.find(b"s0") {
                 cache.slot_mut(busy).used = n + 1;
             }
-            cache.shrink();
-            assert!(cache.len() <= 100);
+            cache.shrink(u32::MAX);
+            assert!(cache.len() <= 100 && cache.slots.len() <= 101);
         }
         assert!(cache.find(b"s0").is_some(), "used all the time");
         assert!(cache.find(b"s999").is_some());
         assert!(cache.find(b"s1").is_none());
+    }
+
+    /// The batch that is being built knows its subjects by their positions.
+    #[test]
+    fn subjects_in_use_are_kept_even_above_the_bound() {
+        let mut cache = cache(2);
+        for n in 0..10_u32 {
+            let at = cache.add(Subject::parse(format!("s{n}").as_bytes()).expect("legal"));
+            cache.slot_mut(at).used = n;
+        }
+        assert_eq!(cache.shrink(4), [0, 1, 2, 3]);
+        assert_eq!((cache.len(), cache.find(b"s4")), (6, Some(4)));
+        assert_eq!(cache.add(Subject::parse(b"new").expect("legal")), 3, "a position that is free again");
     }
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Metric, Percent, Units};
+use crate::types::{Limits, Metric, Percent};
 
 use super::rates::RateConfig;
 
-/// A named set of daily limits and thresholds.
+/// A named set of limits, thresholds and rates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanConfig {
-    /// Units a subject may use of a metric in one day.
-    pub limits: BTreeMap<Metric, Units>,
+    /// Units that a subject may use of a metric in one period of each window.
+    pub limits: BTreeMap<Metric, Limits>,
     /// Percentages of a limit at which an alert is due.
     #[serde(default = "thresholds_default")]
     pub thresholds: Vec<Percent>,

@@ -143,7 +143,7 @@ impl HeldSettings {
 
     /// A subject that is new, or was let go: what is being read of it from before may be outdated, so it counts as changed.
     fn add(&mut self, subject: &Subject) -> u32 {
-        self.cache.shrink();
+        self.cache.shrink(u32::MAX);
         self.moment += 1;
         let at = self.cache.add(subject.clone());
         self.cache.slot_mut(at).extra.changed = self.moment;
@@ -246,7 +246,7 @@ mod tests {
     fn what_was_read_before_a_subject_was_let_go_is_not_kept() {
         let held = held(1);
         let began = held.begin().expect("nothing is held");
-        held.lookup.lock().cache.shrink();
+        held.lookup.lock().cache.shrink(u32::MAX);
         for name in ["b", "c", "d"] {
             held.lookup.begin(&name.parse().expect("legal"));
         }

@@ -1,22 +1,22 @@
-//! Plans: named sets of daily limits and thresholds, from the configuration.
+//! Plans: named sets of limits and thresholds, from the configuration.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::throttle::Limiter;
-use crate::types::{Metric, Percent, Units};
+use crate::types::{Limits, Metric, Percent};
 
 use super::config::PlanConfig;
 use super::rates::UnsupportedRate;
+use super::record::write_thresholds;
 
 /// A plan, shared by all its subjects.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Its name.
     pub name: Arc<str>,
-    /// Units a subject may use of a metric in one day.
-    pub limits: BTreeMap<Metric, Units>,
+    /// Units that a subject may use of a metric in one period of each window.
+    pub limits: BTreeMap<Metric, Limits>,
     /// Percentages at which alerts are due, ascending.
     pub thresholds: Vec<Percent>,
     /// Limiters of the check API. Counting knows nothing of them.
@@ -78,20 +78,19 @@ impl Plans {
         use sha2::{Digest, Sha256};
         let mut hash = Sha256::new();
         for plan in self.by_name.values() {
-            hash.update(format!("{:?}", (Counting(plan), plan.name == self.default.name)));
+            hash.update(plan.counting_settings());
+            hash.update(if plan.name == self.default.name { "default\n" } else { "\n" });
         }
         hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// A plan as far as counting depends on it. The text is stored with every commit, so it stays as it is.
-struct Counting<'a>(&'a Plan);
-
-impl fmt::Debug for Counting<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { name, limits, thresholds, limiters: _ } = self.0;
-        let mut plan = f.debug_struct("Plan");
-        plan.field("name", name).field("limits", limits).field("thresholds", thresholds).finish()
+impl Plan {
+    /// What counting depends on, in a text that is the same in every version: its hash is stored with every commit.
+    fn counting_settings(&self) -> String {
+        let Self { name, limits, thresholds, limiters: _ } = self;
+        let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
+        format!("{name:?} {} {} ", limits.join(","), write_thresholds(thresholds))
     }
 }
 
@@ -105,11 +104,13 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
     use crate::subjects::rates::RateConfig;
     use crate::throttle::Algorithm;
 
-    fn fingerprint(rate: RateConfig) -> String {
-        let limits = [(Metric::default(), Units::new(5000).expect("in range"))].into();
+    fn fingerprint(limits: &str, rate: RateConfig) -> String {
+        let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
         let thresholds = [80, 100].map(|percent| Percent::new(percent).expect("in range")).to_vec();
         let plan = PlanConfig { limits, thresholds, rate };
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint()
@@ -118,8 +119,19 @@ mod tests {
     /// Every daemon on a stream compares it: a new version, or a rate that differs, must not look like other plans.
     #[test]
     fn the_fingerprint_is_that_of_limits_and_thresholds_alone() {
-        assert_eq!(fingerprint(RateConfig::default()), "225b1bfb79602506");
+        let expected = fingerprint("5000", RateConfig::default());
+        assert_eq!(expected, "c07e501971453be8");
         let rates = [(Metric::default(), "60/1m".parse().expect("a rate"))].into();
-        assert_eq!(fingerprint(RateConfig { algorithm: Algorithm::Gcra, rates }), "225b1bfb79602506");
+        assert_eq!(fingerprint("5000/day", RateConfig { algorithm: Algorithm::Gcra, rates }), expected);
+    }
+
+    /// Two daemons that count the same units over other windows would raise other alerts.
+    #[test]
+    fn the_fingerprint_covers_windows() {
+        let of = |limits| fingerprint(limits, RateConfig::default());
+        let all: BTreeSet<String> =
+            ["5000", "5000/hour", "5000/month", "600/hour 5000/day", "600/hour 5000/month"].map(of).into();
+        assert_eq!(all.len(), 5);
+        assert_eq!(of("600/hour 5000/day"), of("5000 600/hour"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a subject's settings amount to: plan, zone, limits, thresholds. Pure.
+//! What a subject's settings amount to: plan, zone, billing day, limits, thresholds. Pure.
 //!
 //! A field that can't be read keeps its last good value. Without one the subject is counted and not judged until the field is
 //! mended: no zone silently becomes UTC and no limit silently the default one.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 
 use crate::throttle::Limiter;
-use crate::types::{Metric, Percent, Units};
+use crate::types::{BillingDay, Limits, Metric, Percent, Units, Window, WindowLimit};
 
 use super::plans::{Plan, Plans};
 use super::record::{self, FieldError, SubjectRecord};
@@ -19,7 +19,8 @@ use super::record::{self, FieldError, SubjectRecord};
 pub struct Profile {
     plan: Arc<Plan>,
     zone: Tz,
-    limits: BTreeMap<Metric, Units>,
+    billing_day: BillingDay,
+    limits: BTreeMap<Metric, Limits>,
     thresholds: Option<Vec<Percent>>,
     judged: bool,
 }
@@ -31,6 +32,7 @@ impl Profile {
         Self {
             plan: Arc::clone(plans.default_plan()),
             zone: Tz::UTC,
+            billing_day: BillingDay::FIRST,
             limits: BTreeMap::new(),
             thresholds: None,
             judged: true,
@@ -61,6 +63,7 @@ impl Profile {
         }
         // The record has judged the name already; UTC stands for an absent one.
         profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Tz::UTC);
+        profile.billing_day = own.billing_day.unwrap_or_default();
         profile.limits = own.limits;
         profile.thresholds = own.thresholds;
         errors.iter().for_each(|error| profile.keep_last(&error.field, last));
@@ -75,12 +78,13 @@ impl Profile {
         match field {
             record::PLAN => self.plan = Arc::clone(&last.plan),
             record::TIMEZONE => self.zone = last.zone,
+            record::BILLING_DAY => self.billing_day = last.billing_day,
             record::THRESHOLDS => self.thresholds.clone_from(&last.thresholds),
             _ => {
                 let metric = field.strip_prefix(record::LIMIT_PREFIX).and_then(|metric| metric.parse::<Metric>().ok());
                 match metric.and_then(|metric| last.limits.get_key_value(&metric)) {
-                    Some((metric, units)) => {
-                        self.limits.insert(metric.clone(), *units);
+                    Some((metric, limits)) => {
+                        self.limits.insert(metric.clone(), limits.clone());
                     }
                     None => self.judged = false,
                 }
@@ -94,10 +98,16 @@ impl Profile {
         &self.plan.name
     }
 
-    /// The zone in which the subject's days lie.
+    /// The zone in which the subject's days, weeks and months lie.
     #[must_use]
     pub const fn zone(&self) -> Tz {
         self.zone
+    }
+
+    /// The day of the month on which the subject's months begin.
+    #[must_use]
+    pub const fn billing_day(&self) -> BillingDay {
+        self.billing_day
     }
 
     /// Whether thresholds are judged at all; not while a field is unreadable and has no last good value.
@@ -106,10 +116,17 @@ impl Profile {
         self.judged
     }
 
-    /// Units a day of this metric: the subject's own, else the plan's.
+    /// The limits of this metric, ascending by window: the subject's own, else the plan's. The two are not mixed, so that an own
+    /// limit can also take a window of the plan away.
+    #[must_use]
+    pub fn limits_of(&self, metric: &Metric) -> &[WindowLimit] {
+        self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)
+    }
+
+    /// Units a day of this metric.
     #[must_use]
     pub fn limit(&self, metric: &Metric) -> Option<Units> {
-        self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).copied()
+        self.limits_of(metric).iter().find(|limit| limit.window == Window::Day).map(|limit| limit.units)
     }
 
     /// The limiter of this metric in the plan.
@@ -118,9 +135,9 @@ impl Profile {
         self.plan.limiters.get(metric)
     }
 
-    /// Every metric with a limit, and the limit.
+    /// Every metric with limits, and these.
     #[must_use]
-    pub fn limits(&self) -> BTreeMap<Metric, Units> {
+    pub fn limits(&self) -> BTreeMap<Metric, Limits> {
         let mut limits = self.plan.limits.clone();
         limits.extend(self.limits.clone());
         limits
@@ -139,7 +156,7 @@ mod tests {
 
     fn plans() -> Plans {
         let plan = |units| super::super::config::PlanConfig {
-            limits: [(Metric::default(), Units::new(units).expect("in range"))].into(),
+            limits: [(Metric::default(), Units::new(units).expect("in range").into())].into(),
             thresholds: [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec(),
             rate: super::super::rates::RateConfig::default(),
         };
@@ -159,6 +176,29 @@ mod tests {
         assert_eq!(bad, []);
         assert_eq!(profile.limit(&Metric::default()).map(Units::get), Some(7));
         assert_eq!(&**profile.plan(), "pro");
+    }
+
+    /// An own limit an hour beside the plan's limit a day would leave nobody the means to lift that of the day.
+    #[test]
+    fn own_limits_of_a_metric_replace_all_of_the_plan() {
+        let (profile, bad) = Profile::read(&fields(&[("limit:requests", "9/month 7/hour")]), &plans(), None);
+        assert_eq!(bad, []);
+        let limits: Vec<String> = profile.limits_of(&Metric::default()).iter().map(ToString::to_string).collect();
+        assert_eq!(limits, ["7/hour", "9/month"]);
+        assert_eq!(profile.limit(&Metric::default()), None);
+        assert_eq!(Profile::of_unknown(&plans()).limit(&Metric::default()).map(Units::get), Some(5000));
+    }
+
+    /// A billing day that nobody can read must not end the customer's month.
+    #[test]
+    fn an_unreadable_billing_day_keeps_its_last_good_value() {
+        let plans = plans();
+        let (good, _) = Profile::read(&fields(&[("billing_day", "15")]), &plans, None);
+        assert_eq!((good.billing_day().get(), Profile::of_unknown(&plans).billing_day().get()), (15, 1));
+        for bad in ["0", "32", "1st", ""] {
+            let (kept, errors) = Profile::read(&fields(&[("billing_day", bad)]), &plans, Some(&good));
+            assert_eq!((kept.billing_day().get(), kept.is_judged(), errors.len()), (15, true, 1), "{bad:?}");
+        }
     }
 
     /// A typo in the zone must not move a customer's day to UTC.
@@ -190,6 +230,8 @@ mod tests {
             ("timezone", "Mars"),
             ("limit:requests", "1e3"),
             ("limit:requests", "0"),
+            ("limit:requests", "600/hour 7/hour"),
+            ("billing_day", "0"),
             ("thresholds", "0"),
         ] {
             let (profile, bad) = Profile::read(&fields(&[pair]), &plans(), None);

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::{Metric, Percent, Units};
+use crate::types::billing_day::BillingDayError;
+use crate::types::limits::LimitsError;
+use crate::types::{BillingDay, Limits, Metric, Percent};
 
 /// The field that names the plan.
 pub const PLAN: &str = "plan";
@@ -13,6 +15,8 @@ pub const PLAN: &str = "plan";
 pub const TIMEZONE: &str = "timezone";
 /// What the fields of limits begin with; the metric follows.
 pub const LIMIT_PREFIX: &str = "limit:";
+/// The field that names the day of the month on which the subject's months begin.
+pub const BILLING_DAY: &str = "billing_day";
 /// The field that holds the thresholds, `80,100`.
 pub const THRESHOLDS: &str = "thresholds";
 
@@ -23,8 +27,10 @@ pub struct SubjectRecord {
     pub plan: Option<String>,
     /// An IANA time zone, spelled as it was written.
     pub timezone: Option<String>,
-    /// Limits that win over the plan's.
-    pub limits: BTreeMap<Metric, Units>,
+    /// Limits. Those of a metric replace all that the plan has for it.
+    pub limits: BTreeMap<Metric, Limits>,
+    /// The day of the month on which months begin.
+    pub billing_day: Option<BillingDay>,
     /// Thresholds that replace the plan's, ascending.
     pub thresholds: Option<Vec<Percent>>,
 }
@@ -67,12 +73,16 @@ impl SubjectRecord {
         match field {
             PLAN => self.plan = Some(parse_plan(text(value)?)?),
             TIMEZONE => self.timezone = Some(parse_timezone(text(value)?)?),
+            BILLING_DAY => {
+                let day = text(value)?.parse().map_err(|error: BillingDayError| error.to_string())?;
+                self.billing_day = Some(day);
+            }
             THRESHOLDS => self.thresholds = Some(parse_thresholds(text(value)?)?),
             _ => {
                 if let Some(metric) = field.strip_prefix(LIMIT_PREFIX) {
                     let metric = Metric::parse(metric.as_bytes()).map_err(|error| error.to_string())?;
-                    let limit = Units::parse(value).map_err(|error| format!("a limit is in units: {error}"))?;
-                    self.limits.insert(metric, limit);
+                    let limits = text(value)?.parse().map_err(|error: LimitsError| error.to_string())?;
+                    self.limits.insert(metric, limits);
                 }
             }
         }
@@ -85,7 +95,8 @@ impl SubjectRecord {
         let mut fields = Vec::new();
         fields.extend(self.plan.clone().map(|plan| (PLAN.to_owned(), plan)));
         fields.extend(self.timezone.clone().map(|zone| (TIMEZONE.to_owned(), zone)));
-        fields.extend(self.limits.iter().map(|(metric, limit)| (limit_field(metric), limit.to_string())));
+        fields.extend(self.billing_day.map(|day| (BILLING_DAY.to_owned(), day.to_string())));
+        fields.extend(self.limits.iter().map(|(metric, limits)| (limit_field(metric), limits.to_string())));
         let thresholds = self.thresholds.as_deref().map(write_thresholds);
         fields.extend(thresholds.map(|thresholds| (THRESHOLDS.to_owned(), thresholds)));
         fields
@@ -147,6 +158,7 @@ pub fn parse_thresholds(text: &str) -> Result<Vec<Percent>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Window;
     use proptest::prelude::*;
 
     fn parse(fields: &[(&str, &str)]) -> ParsedRecord {
@@ -163,6 +175,8 @@ mod tests {
             ("limit:tokens", "lots"),
             ("limit:", "1"),
             ("limit:gpt-4.tokens_in", "0"),
+            ("limit:calls", "600/hour 5000/day 7/hour"),
+            ("billing_day", "32"),
             ("thresholds", "80, 50"),
             ("note", "the platform's own"),
         ]);
@@ -170,7 +184,7 @@ mod tests {
         assert_eq!(parsed.record.limits.len(), 1);
         assert_eq!(parsed.record.thresholds.as_deref().map(write_thresholds).as_deref(), Some("50,80"));
         let bad: Vec<&str> = parsed.errors.iter().map(|error| error.field.as_str()).collect();
-        assert_eq!(bad, ["timezone", "limit:tokens", "limit:", "limit:gpt-4.tokens_in"]);
+        assert_eq!(bad, ["timezone", "limit:tokens", "limit:", "limit:gpt-4.tokens_in", "limit:calls", "billing_day"]);
     }
 
     /// Doubled, empty and excessive thresholds are refused when read, as they are in a plan.
@@ -185,11 +199,13 @@ mod tests {
         /// What is written is read back the same.
         #[test]
         fn fields_round_trip(plan in proptest::option::of("[a-z]{1,9}"), limit in 1..=crate::types::units::UNITS_MAX,
+                             window in 0..4_usize, billing_day in 1..=31_u8,
                              percents in proptest::collection::btree_set(1_u16..=1000, 1..6)) {
             let record = SubjectRecord {
                 plan,
                 timezone: Some("Asia/Ho_Chi_Minh".to_owned()),
-                limits: [(Metric::default(), Units::new(limit).expect("in range"))].into(),
+                limits: [(Metric::default(), format!("{limit}/{}", Window::ALL[window]).parse().expect("in range"))].into(),
+                billing_day: BillingDay::new(billing_day),
                 thresholds: Some(percents.into_iter().filter_map(Percent::new).collect()),
             };
             let parsed = SubjectRecord::parse(record.to_fields());
@@ -198,7 +214,7 @@ mod tests {
 
         /// The platform may write anything.
         #[test]
-        fn bytes_never_panic(field in "(plan|timezone|limit:[a-z]*|thresholds)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn bytes_never_panic(field in "(plan|timezone|billing_day|limit:[a-z]*|thresholds)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = SubjectRecord::parse([(field.as_bytes(), value)]);
         }
     }

@@ -7,7 +7,7 @@
 --
 -- Returns {added, alive, retry}  added: 1 or 0; alive: members alive, this one included; retry: ms until a member that was not
 --                                added would be, else 0. Asked only: added is 0, and retry 0 where there is room
---         an error               a key of another type: nothing written
+--         an error               a key of another type, or a command that the user may not run: nothing added
 --
 -- A member that is alive already is not added again and keeps its time: that answers 1, so a call that is sent again does no
 -- harm. By server time.
@@ -21,6 +21,8 @@ local alive = redis.call('ZCARD', key)
 local added = redis.call('ZSCORE', key, ARGV[3]) and 1 or 0
 if ARGV[3] == '' and alive < most then return {0, alive, 0} end
 if added == 0 and alive < most then
+  -- Without its end a member would stay for ever, so both or neither.
+  if not redis.acl_check_cmd('PEXPIREAT', key) then return redis.error_reply('NOPERM this user may not run PEXPIREAT on ' .. key) end
   redis.call('ZADD', key, string.format('%.0f', now + stay), ARGV[3])
   -- As long as the member that stays longest.
   local last = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')

@@ -9,7 +9,7 @@
 --         {'exists'}               another one, or this one with other metadata, or consumed already: nothing written
 --         {'consumed', metadata}   this claim has it
 --         {'gone'}                 never created, past its end, or another claim has it: nothing written
---         an error                 a key of another type: nothing written
+--         an error                 a key of another type, or a command that the user may not run: nothing written
 --
 -- Safe to run twice: what a claim has consumed it is given again, until the token's end; creating the same again is no second
 -- token.
@@ -19,6 +19,10 @@ local metadata, claim = token[1], token[2]
 
 if ARGV[1] == 'create' then
   if not metadata then
+    -- Without its end the token would stay for ever, so both or neither.
+    if not redis.acl_check_cmd('PEXPIRE', KEYS[1]) then
+      return redis.error_reply('NOPERM this user may not run PEXPIRE on ' .. KEYS[1])
+    end
     redis.call('HSET', KEYS[1], 'metadata', ARGV[3])
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     return {'created'}

@@ -8,7 +8,8 @@
 -- Returns {admitted, used, reset, retry}  admitted: 1 or 0; used: units of the calls in the window, this one's included;
 --                                         reset: us until all of them have left; retry: us until a call refused now would be
 --                                         admitted, -1 if never
---         an error                        a key of another type, or members that are none of ours: nothing written
+--         an error                        a key of another type, members that are none of ours, or a command that the user
+--                                         may not run: nothing added
 --
 -- One member a call that was admitted, scored by server time in us; calls as old as the window are removed, at most 1,000 at a time,
 -- so that no call holds the server for long. A member is '<sum>:<units>', where sum is that of all units up to this call, padded to
@@ -56,6 +57,8 @@ local used = last and last.sum - base or 0
 local admitted = units > 0 and used + units <= limit
 if admitted then
   local sum = base + used + units
+  -- Without its end the key would stay for ever, so both or neither.
+  if not redis.acl_check_cmd('PEXPIRE', key) then return redis.error_reply('NOPERM this user may not run PEXPIRE on ' .. key) end
   redis.call('ZADD', key, string.format('%.0f', now), string.format('%016.0f:%.0f', sum, units))
   redis.call('PEXPIRE', key, string.format('%.0f', math.ceil((now + window - clock) / 1000)))
   return {1, used + units, now + window - clock, 0}

@@ -1,10 +1,10 @@
-//! Alerts: the fact that a threshold was reached. At most one per subject, metric, threshold and day.
+//! Alerts: the fact that a threshold was reached. At most one per subject, metric, period, percentage and threshold units.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::text_id::text_id;
-use super::{Day, Metric, Percent, Subject, UnixMs};
+use super::{Instance, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 
 text_id! {
     /// An alert's id: `alert_` and 32 hex digits, the same wherever and whenever it is computed. Holds no dot, as Standard
@@ -12,15 +12,32 @@ text_id! {
     AlertId
 }
 
+/// What there is at most one alert of.
+#[derive(Debug, Clone, Copy)]
+pub struct AlertKey<'a> {
+    /// Whose quota.
+    pub subject: &'a Subject,
+    /// Of what.
+    pub metric: &'a Metric,
+    /// When.
+    pub period: Period,
+    /// The threshold, percent of the limit.
+    pub percent: Percent,
+    /// The same in units, by the limit in force: a higher limit makes another alert.
+    pub units: u64,
+}
+
 impl AlertId {
-    /// The id of the one alert that this subject, metric, threshold and day can have.
+    /// The id of the one alert that this deployment can raise of a threshold.
     ///
-    /// SHA-256 over the length-prefixed parts, so that no two different quadruples share a hash input.
+    /// SHA-256 over the length-prefixed parts, so that no two different ones share a hash input.
     #[must_use]
-    pub fn of(subject: &Subject, metric: &Metric, percent: Percent, day: Day) -> Self {
-        let percent = percent.to_string();
-        let day = day.to_string();
-        Self(format!("alert_{}", digest_of(&[subject.as_str(), metric.as_str(), &percent, &day])))
+    pub fn of(instance: &Instance, key: &AlertKey<'_>) -> Self {
+        let AlertKey { subject, metric, period, percent, units } = *key;
+        let (window, period) = (period.window().as_str(), period.to_string());
+        let (percent, units) = (percent.to_string(), units.to_string());
+        let parts = [instance.as_str(), subject.as_str(), metric.as_str(), window, &period, &percent, &units];
+        Self(format!("alert_{}", digest_of(&parts)))
     }
 }
 
@@ -34,8 +51,8 @@ pub(crate) fn digest_of(parts: &[&str]) -> String {
     hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An alert's facts, frozen by the commit that raised it. This is also its JSON form in Redis: the record of raised alerts,
-/// the outbox entry and the delivery all hold the same text.
+/// An alert's facts, frozen by the commit that raised it. This is also its JSON form in Redis: the outbox entry and the delivery
+/// hold the same text, and the record of raised alerts holds it with those before it in the period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     /// The id.
@@ -44,32 +61,83 @@ pub struct Alert {
     pub subject: Subject,
     /// Of what.
     pub metric: Metric,
-    /// The threshold that was reached.
+    /// Over what the limit counts.
+    pub window: Window,
+    /// The period.
+    pub period: Period,
+    /// The threshold that was reached, percent of the limit.
     pub threshold_percent: Percent,
-    /// The limit in force, units a day.
+    /// The same in units.
+    pub threshold_units: u64,
+    /// The limit in force, units a period.
     pub limit: u64,
     /// The plan in force.
     pub plan: String,
-    /// The day.
-    pub day: Day,
     /// The subject's time zone, an IANA name.
     pub timezone: String,
-    /// When the day ends and the count starts over.
+    /// When the period ends and the count starts over.
     pub resets_at_ms: UnixMs,
+    /// The count before the commit that raised it, units.
+    pub used_before: u64,
     /// The count of the commit that raised it, units.
     pub used: u64,
+    /// The first entry of the stream that the commit took in.
+    pub first_entry: StreamId,
+    /// The last one.
+    pub last_entry: StreamId,
+    /// When it was raised, server time.
+    pub raised_at_ms: UnixMs,
+    /// The highest threshold that was reached by the same commit, percent, where that is a higher one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub higher_percent: Option<Percent>,
+}
+
+/// The newest alert of one percentage in a period, with those before it: what the record of raised alerts holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaisedRecord {
+    /// The newest alert.
+    #[serde(flatten)]
+    pub alert: Alert,
+    /// Those before it, which a higher limit followed, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierAlert>,
+}
+
+/// An alert that a later one of the same percentage and period followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierAlert {
+    /// Its id.
+    pub id: AlertId,
+    /// Its threshold, units.
+    pub threshold_units: u64,
     /// When it was raised, server time.
     pub raised_at_ms: UnixMs,
 }
 
-impl Alert {
-    /// The JSON object without its last two fields and its closing brace, ending in a comma: what `commit.lua` completes with
-    /// `"used":N,"raised_at_ms":N}`, because only the script knows the count.
+impl RaisedRecord {
+    /// The record of an alert, after that of `before`.
     #[must_use]
-    pub fn json_head(&self) -> String {
-        let json = serde_json::to_string(self).expect("plain strings and numbers serialise");
-        let cut = json.rfind("\"used\":").expect("used is the last field but one");
-        json[..cut].to_owned()
+    pub fn after(before: Option<Self>, alert: Alert) -> Self {
+        let earlier = before.map(|Self { alert, mut earlier }| {
+            let Alert { id, threshold_units, raised_at_ms, .. } = alert;
+            earlier.push(EarlierAlert { id, threshold_units, raised_at_ms });
+            earlier
+        });
+        Self { alert, earlier: earlier.unwrap_or_default() }
+    }
+}
+
+impl Alert {
+    /// What there is at most one of: this alert.
+    #[must_use]
+    pub const fn key(&self) -> AlertKey<'_> {
+        AlertKey {
+            subject: &self.subject,
+            metric: &self.metric,
+            period: self.period,
+            percent: self.threshold_percent,
+            units: self.threshold_units,
+        }
     }
 
     /// How much of the limit is used, percent, one decimal, rounded down so that 99.99 % never reads as 100.
@@ -90,46 +158,29 @@ pub fn used_percent(used: u64, limit: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn alert() -> Alert {
-        let subject = Subject::parse("a \"quoted\" : subject".as_bytes()).expect("legal");
-        let metric = Metric::default();
-        let percent = Percent::new(80).expect("legal");
-        let day = Day::parse("2026-11-21").expect("legal");
-        Alert {
-            id: AlertId::of(&subject, &metric, percent, day),
-            subject,
-            metric,
-            threshold_percent: percent,
-            limit: 5000,
-            plan: "free".into(),
-            day,
-            timezone: "UTC".into(),
-            resets_at_ms: UnixMs(1_795_305_600_000),
-            used: 4000,
-            raised_at_ms: UnixMs(1_795_250_000_123),
-        }
-    }
-
-    /// The script completes the head by hand; what it makes must read back as the same alert.
-    #[test]
-    fn the_head_completed_by_the_script_reads_back() {
-        let alert = alert();
-        let text = format!("{}\"used\":{},\"raised_at_ms\":{}}}", alert.json_head(), alert.used, alert.raised_at_ms.0);
-        assert_eq!(serde_json::from_str::<Alert>(&text).expect("JSON"), alert);
+    fn key<'a>(subject: &'a Subject, metric: &'a Metric) -> AlertKey<'a> {
+        let (period, percent) = (Period::parse("2026-11-21").expect("legal"), Percent::new(80).expect("legal"));
+        AlertKey { subject, metric, period, percent, units: 4000 }
     }
 
     /// Receivers deduplicate by this id for ever, so its value is part of the contract: SHA-256 over the length-prefixed parts,
     /// checked against Python's hashlib.
     #[test]
     fn the_id_never_changes() {
-        let id = AlertId::of(
-            &Subject::parse(b"alice").expect("legal"),
-            &Metric::default(),
-            Percent::new(80).expect("legal"),
-            Day::parse("2026-11-21").expect("legal"),
-        );
-        assert_eq!(id.as_str(), "alert_49b9c819a935e9ab96eabcc398e3a831");
+        let (subject, metric) = (Subject::parse(b"alice").expect("legal"), Metric::default());
+        let id = AlertId::of(&Instance::from_stored("0123456789abcdef0123456789abcdef"), &key(&subject, &metric));
+        assert_eq!(id.as_str(), "alert_5725b489d7cf5f4bb741e820dca044da");
         assert!(!id.as_str().contains('.'));
+    }
+
+    /// A receiver that drops what it has seen would drop another environment's alert, or the one after an upgrade.
+    #[test]
+    fn other_deployments_and_other_limits_have_other_ids() {
+        let (subject, metric) = (Subject::parse(b"alice").expect("legal"), Metric::default());
+        let one = Instance::from_stored("one");
+        let id = AlertId::of(&one, &key(&subject, &metric));
+        assert_ne!(id, AlertId::of(&Instance::from_stored("two"), &key(&subject, &metric)));
+        assert_ne!(id, AlertId::of(&one, &AlertKey { units: 16_000, ..key(&subject, &metric) }));
     }
 
     /// A reader must not be told 100 % before the limit is reached.

@@ -62,10 +62,23 @@ impl Day {
     ///
     /// [`DayError`] for any other text and for dates that do not exist.
     pub fn parse(text: &str) -> Result<Self, DayError> {
-        if text.len() != 10 {
+        // By itself chrono would also take signs and missing zeros, and a day has one text.
+        let shaped = text
+            .bytes()
+            .enumerate()
+            .all(|(at, byte)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() });
+        if text.len() != 10 || !shaped {
             return Err(DayError);
         }
         NaiveDate::parse_from_str(text, "%Y-%m-%d").map(Self).map_err(|_| DayError)
+    }
+
+    pub(super) const fn from_date(date: NaiveDate) -> Self {
+        Self(date)
+    }
+
+    pub(super) const fn date(self) -> NaiveDate {
+        self.0
     }
 
     /// The date at which the instant falls in UTC.
@@ -98,7 +111,7 @@ impl Day {
 }
 
 /// The first instant whose local date is `date` or later.
-fn start_of(zone: Tz, date: NaiveDate) -> Option<UnixMs> {
+pub(super) fn start_of(zone: Tz, date: NaiveDate) -> Option<UnixMs> {
     let midnight = date.and_time(NaiveTime::MIN);
     let first = match zone.from_local_datetime(&midnight) {
         chrono::LocalResult::Single(at) | chrono::LocalResult::Ambiguous(at, _) => at.to_utc(),

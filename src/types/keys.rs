@@ -6,14 +6,14 @@
 //! | key | type | content | TTL |
 //! |---|---|---|---|
 //! | `usage` | stream | usage events, written by producers | trimmed |
-//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `format`, `partitions`, `fingerprint` of plans and windows | none |
-//! | `quota_usage:{tag}:<metric>:<day>:<bucket>` | hash | subject -> units used that day | 14 d from the last write, 48 h once the day is over everywhere |
-//! | `quota_raised:{tag}:<metric>:<day>:<bucket>` | hash | `<percent>:<subject>` -> the alert, JSON | as its counter |
-//! | `quota_metrics:{tag}:<day>` | set | metrics used that day | as the counters |
-//! | `quota_alert:{tag}:<subject>:<metric>:<percent>:<day>` | string | alert id: the flag | 30 h |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows | none |
+//! | `quota_usage:{tag}:<metric>:<period>:<bucket>` | hash | subject -> units used in that period | 14 d from the last write and 48 h after the period's end everywhere, then 48 h once it is over everywhere |
+//! | `quota_raised:{tag}:<metric>:<period>:<bucket>` | hash | `<percent>:<subject>` -> the newest alert of that percentage, JSON, with those before it in the period | as its counter |
+//! | `quota_metrics:{tag}:<period>` | set | metrics used in that period | as the counters |
+//! | `quota_alert:{tag}:<subject>:<metric>:<percent>:<period>:<units>` | string | alert id: the flag | the window's longest length and 6 h; a day: 30 h |
 //! | `quota_outbox:{tag}` | stream | alerts not fanned out yet | consumed |
 //! | `quota_refused:{tag}` | stream | `entry`, `reason`, `detail`, original fields | `MAXLEN ~ 100000` |
-//! | `quota_seen:{tag}:<window>` | set | subject, metric and id of counted events, separated by NUL | 14 d; removed two windows later |
+//! | `quota_seen:{tag}:<window>` | list | ids of counted events: a commit's as one value, 16 bytes of SHA-256 over subject, metric and id each | 14 d; removed two windows later |
 //! | `quota_due:{tag}` | zset | pending deliveries by due time, ms | |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
 //! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
@@ -30,13 +30,14 @@
 //! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
-//! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `limit:<metric>`, `thresholds`, `contacts` | none |
+//! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
-//! Metric, percent, day and bucket hold no colon, so a subject with colons can't collide with another.
+//! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.
 
 use std::sync::Arc;
 
-use super::{Channel, ContactId, Day, Metric, Percent, Subject};
+use super::alert::AlertKey;
+use super::{Channel, ContactId, Metric, Percent, Period, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -112,16 +113,16 @@ impl Keys {
         format!("quota_checkpoint:{}", self.tag)
     }
 
-    /// `quota_usage:{tag}:<metric>:<day>:<bucket>`.
+    /// `quota_usage:{tag}:<metric>:<period>:<bucket>`.
     #[must_use]
-    pub fn usage(&self, metric: &Metric, day: Day, bucket: u8) -> String {
-        format!("quota_usage:{}:{metric}:{day}:{bucket:02x}", self.tag)
+    pub fn usage(&self, metric: &Metric, period: impl Into<Period>, bucket: u8) -> String {
+        format!("quota_usage:{}:{metric}:{}:{bucket:02x}", self.tag, period.into())
     }
 
-    /// `quota_raised:{tag}:<metric>:<day>:<bucket>`.
+    /// `quota_raised:{tag}:<metric>:<period>:<bucket>`.
     #[must_use]
-    pub fn raised(&self, metric: &Metric, day: Day, bucket: u8) -> String {
-        format!("quota_raised:{}:{metric}:{day}:{bucket:02x}", self.tag)
+    pub fn raised(&self, metric: &Metric, period: impl Into<Period>, bucket: u8) -> String {
+        format!("quota_raised:{}:{metric}:{}:{bucket:02x}", self.tag, period.into())
     }
 
     /// The field of [`Keys::raised`] that holds one subject's alert: `<percent>:<subject>`.
@@ -130,23 +131,17 @@ impl Keys {
         format!("{percent}:{subject}")
     }
 
-    /// `quota_metrics:{tag}:<day>`.
+    /// `quota_metrics:{tag}:<period>`.
     #[must_use]
-    pub fn metrics(&self, day: Day) -> String {
-        format!("quota_metrics:{}:{day}", self.tag)
+    pub fn metrics(&self, period: impl Into<Period>) -> String {
+        format!("quota_metrics:{}:{}", self.tag, period.into())
     }
 
-    /// `quota_alert:{tag}:<subject>:<metric>:<percent>:<day>`: the flag.
+    /// `quota_alert:{tag}:<subject>:<metric>:<percent>:<period>:<units>`: the flag.
     #[must_use]
-    pub fn flag(&self, subject: &Subject, metric: &Metric, percent: Percent, day: Day) -> String {
-        format!("{}{subject}:{metric}:{percent}:{day}", self.flag_prefix())
-    }
-
-    /// `quota_alert:{tag}:`, to which `<subject>:<metric>:<percent>:<day>` is appended; `commit.lua` learns only while it runs
-    /// which flags it has to claim.
-    #[must_use]
-    pub fn flag_prefix(&self) -> String {
-        format!("quota_alert:{}:", self.tag)
+    pub fn flag(&self, alert: &AlertKey<'_>) -> String {
+        let AlertKey { subject, metric, period, percent, units } = alert;
+        format!("quota_alert:{}:{subject}:{metric}:{percent}:{period}:{units}", self.tag)
     }
 
     /// `quota_outbox:{tag}`.
@@ -286,13 +281,12 @@ mod tests {
     fn keys_are_spelled_as_documented() {
         let keys = Keys::new("usage");
         let alice = Subject::parse(b"alice").expect("legal");
-        let day = Day::parse("2026-11-21").expect("legal");
-        assert_eq!(keys.usage(&Metric::default(), day, 10), "quota_usage:{usage}:requests:2026-11-21:0a");
+        let period = Period::parse("2026-11-21T14Z").expect("legal");
+        let metric = Metric::default();
+        assert_eq!(keys.usage(&metric, period, 10), "quota_usage:{usage}:requests:2026-11-21T14Z:0a");
         let percent = Percent::new(80).expect("legal");
-        assert_eq!(
-            keys.flag(&alice, &Metric::default(), percent, day),
-            "quota_alert:{usage}:alice:requests:80:2026-11-21"
-        );
+        let alert = AlertKey { subject: &alice, metric: &metric, period, percent, units: 480 };
+        assert_eq!(keys.flag(&alert), "quota_alert:{usage}:alice:requests:80:2026-11-21T14Z:480");
         assert_eq!(keys.cap(Channel::Email, None), "quota_cap:{usage}:email");
         assert_eq!(
             keys.cap(Channel::Webhook, Some("https://b.test:8443")),
@@ -309,10 +303,13 @@ mod tests {
         fn flags_of_different_subjects_differ(a in "[a:{}*0-9-]{1,12}", b in "[a:{}*0-9-]{1,12}", m in "[a-z0-9_.-]{1,4}", n in "[a-z0-9_.-]{1,4}") {
             prop_assume!((&a, &m) != (&b, &n));
             let keys = Keys::new("usage");
-            let day = Day::parse("2026-11-21").expect("legal");
+            let period = Period::parse("2026-11-21").expect("legal");
             let percent = Percent::new(80).expect("legal");
-            let flag = |s: &str, m: &str| keys.flag(
-                &Subject::parse(s.as_bytes()).expect("legal"), &Metric::parse(m.as_bytes()).expect("legal"), percent, day);
+            let flag = |subject: &str, metric: &str| {
+                let subject = Subject::parse(subject.as_bytes()).expect("legal");
+                let metric = Metric::parse(metric.as_bytes()).expect("legal");
+                keys.flag(&AlertKey { subject: &subject, metric: &metric, period, percent, units: 480 })
+            };
             prop_assert_ne!(flag(&a, &m), flag(&b, &n));
         }
     }

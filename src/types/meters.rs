@@ -42,7 +42,9 @@ meters! {
     /// Entries removed by somebody else before they were read.
     GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others before they were read";
     /// Batches committed; label `answer`.
-    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, overflow)";
+    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, drift)";
+    /// Counters that somebody else changed.
+    DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
     /// Time of a commit.
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
     /// Alerts raised; label `threshold`.

@@ -13,6 +13,8 @@ pub enum RefusalReason {
     BadSubject,
     /// `units` is not decimal digits from 1 to 2^53 - 1.
     BadUnits,
+    /// `credit` is not decimal digits from 1 to 2^53 - 1, or the entry has `units` too.
+    BadCredit,
     /// `metric` does not match `[a-z0-9_.-]{1,64}`.
     BadMetric,
     /// `ts` is neither Unix milliseconds nor RFC 3339 with an offset.
@@ -31,10 +33,11 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// Every reason, so that metrics show a zero for those that have not happened.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::MissingSubject,
         Self::BadSubject,
         Self::BadUnits,
+        Self::BadCredit,
         Self::BadMetric,
         Self::BadTs,
         Self::BadId,
@@ -51,6 +54,7 @@ impl RefusalReason {
             Self::MissingSubject => "missing_subject",
             Self::BadSubject => "bad_subject",
             Self::BadUnits => "bad_units",
+            Self::BadCredit => "bad_credit",
             Self::BadMetric => "bad_metric",
             Self::BadTs => "bad_ts",
             Self::BadId => "bad_id",

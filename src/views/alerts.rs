@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::Rfc3339;
 use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
-use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Subject, UnixMs};
+use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Period, Subject, UnixMs, Window};
 use crate::wire::RedisClient;
 
 /// An alert.
@@ -24,8 +24,10 @@ pub struct AlertView {
     pub used: u64,
     /// The limit in force then, units.
     pub limit: u64,
-    /// The day, in the subject's zone.
-    pub day: Day,
+    /// Over what the limit counts.
+    pub window: Window,
+    /// The period, in the subject's zone.
+    pub period: Period,
     /// When it was raised.
     pub raised_at: Rfc3339,
     /// The same in milliseconds.
@@ -38,10 +40,23 @@ pub struct AlertView {
 
 impl From<Alert> for AlertView {
     fn from(alert: Alert) -> Self {
-        let Alert { id, subject, metric, threshold_percent, limit, plan, day, timezone, used, raised_at_ms, .. } =
-            alert;
+        let Alert { id, subject, metric, window, period, threshold_percent, limit, .. } = alert;
+        let Alert { plan, timezone, used, raised_at_ms, .. } = alert;
         let raised_at = Rfc3339(raised_at_ms);
-        Self { id, subject, metric, threshold_percent, used, limit, day, raised_at, raised_at_ms, plan, timezone }
+        Self {
+            id,
+            subject,
+            metric,
+            threshold_percent,
+            used,
+            limit,
+            window,
+            period,
+            raised_at,
+            raised_at_ms,
+            plan,
+            timezone,
+        }
     }
 }
 
@@ -61,22 +76,37 @@ impl AlertFilter {
     }
 }
 
-/// Every day whose alerts may still be kept, the oldest first, with the one that zones ahead of UTC call today already. An alert may be
-/// raised for a day that is long over: an event may come late, or be read late. Empty where `now` is in no day.
+/// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may come late, or be
+/// read late. Empty where `now` is in no day.
 #[must_use]
-pub fn kept_days(now: UnixMs) -> Vec<Day> {
-    let Some(today) = Day::in_utc(now) else { return Vec::new() };
-    let back = (0..=KEPT_DAYS_MAX).rev().filter_map(|days| today.before(days));
-    back.chain(today.next()).collect()
+pub fn kept_periods(now: UnixMs) -> Vec<Period> {
+    periods(now, KEPT_DAYS_MAX)
 }
 
-/// Reads the alerts of one day that pass the filter, in no order. Work is bounded by what one day raised.
+/// Every period that touches today or yesterday, in any zone. Empty where `now` is in no day.
+#[must_use]
+pub fn recent_periods(now: UnixMs) -> Vec<Period> {
+    periods(now, 1)
+}
+
+/// The periods of the last days, and of the one that zones ahead of UTC call today already.
+fn periods(now: UnixMs, back: u64) -> Vec<Period> {
+    let Some(today) = Day::in_utc(now) else { return Vec::new() };
+    Period::touching(today.before(back).unwrap_or(today), today.next().unwrap_or(today))
+}
+
+/// Reads the alerts of these periods that pass the filter, in no order. Work is bounded by what was raised in them.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn of_day(client: &RedisClient, keys: &Keys, day: Day, filter: &AlertFilter) -> RedisResult<Vec<AlertView>> {
-    let alerts = query::alerts(client, keys, day).await?;
+pub async fn of_periods(
+    client: &RedisClient,
+    keys: &Keys,
+    periods: &[Period],
+    filter: &AlertFilter,
+) -> RedisResult<Vec<AlertView>> {
+    let alerts = query::alerts(client, keys, periods).await?;
     Ok(alerts.into_iter().filter(|alert| filter.takes(alert)).map(AlertView::from).collect())
 }
 

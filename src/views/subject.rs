@@ -10,7 +10,7 @@ use crate::contacts::Contact;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN};
 use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
 use crate::types::text::lossless;
-use crate::types::{Keys, Metric, Percent, Subject, Units};
+use crate::types::{BillingDay, Keys, Limits, Metric, Percent, Subject};
 use crate::wire::RedisClient;
 
 /// A field and its value, as HGETALL gives them.
@@ -34,8 +34,10 @@ pub struct SubjectView {
     pub plan: Option<String>,
     /// The time zone.
     pub timezone: Option<String>,
-    /// Limits that win over the plan's.
-    pub limits: BTreeMap<Metric, Units>,
+    /// The day of the month on which its months begin.
+    pub billing_day: Option<BillingDay>,
+    /// Limits. Those of a metric replace all that the plan has for it.
+    pub limits: BTreeMap<Metric, Limits>,
     /// Thresholds that replace the plan's, ascending.
     pub thresholds: Option<Vec<Percent>>,
     /// The contacts, without their secrets ([`masked_contact`](crate::contacts::masked_contact)).
@@ -49,8 +51,10 @@ pub struct SubjectSettings {
     pub plan: String,
     /// The zone of its days.
     pub zone: Tz,
+    /// The day of the month on which its months begin.
+    pub billing_day: BillingDay,
     /// The limits that hold.
-    pub limits: BTreeMap<Metric, Units>,
+    pub limits: BTreeMap<Metric, Limits>,
 }
 
 impl SubjectSettings {
@@ -58,7 +62,12 @@ impl SubjectSettings {
     #[must_use]
     pub fn read(fields: &[SubjectField], plans: &Plans) -> (Self, Vec<FieldError>) {
         let (profile, errors) = Profile::read(fields, plans, None);
-        let mut settings = Self { plan: profile.plan().to_string(), zone: profile.zone(), limits: profile.limits() };
+        let mut settings = Self {
+            plan: profile.plan().to_string(),
+            zone: profile.zone(),
+            billing_day: profile.billing_day(),
+            limits: profile.limits(),
+        };
         let unreadable: BTreeSet<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         if unreadable.contains(PLAN) {
             let stored = fields.iter().find(|(name, _)| name == PLAN.as_bytes());
@@ -78,8 +87,8 @@ mod tests {
     use crate::subjects::rates::RateConfig;
 
     fn settings(pairs: &[(&str, &str)]) -> (SubjectSettings, usize) {
-        let limits = [("requests", 5000), ("tokens", 9)];
-        let limits = limits.map(|(metric, units)| (metric.parse().expect("legal"), Units::new(units).expect("legal")));
+        let limits = [("requests", "600/hour 5000"), ("tokens", "9")];
+        let limits = limits.map(|(metric, limits)| (metric.parse().expect("legal"), limits.parse().expect("legal")));
         let plan = PlanConfig { limits: limits.into(), thresholds: Vec::new(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<SubjectField> =
@@ -99,6 +108,8 @@ mod tests {
         assert_eq!((limits(&own), errors), (vec!["requests=7".to_owned(), "tokens=9".to_owned()], 0));
         let (broken, errors) = settings(&[("limit:requests", "lots")]);
         assert_eq!((limits(&broken), errors), (vec!["tokens=9".to_owned()], 1));
+        let (windows, errors) = settings(&[("limit:tokens", "7/day 9/day")]);
+        assert_eq!((limits(&windows), errors), (vec!["requests=600/hour 5000/day".to_owned()], 1));
         let (gold, errors) = settings(&[("plan", "gold"), ("limit:tokens", "3"), ("limit:requests", "0")]);
         assert_eq!((gold.plan.as_str(), limits(&gold), errors), ("gold", vec!["tokens=3".to_owned()], 2));
     }

@@ -29,3 +29,42 @@ local function wrong_total(key, field)
     return wrong(key, 'no count in field ' .. field)
   end
 end
+
+-- A flat list of names and values as a table.
+local function pairs_of(list)
+  local of = {}
+  for at = 1, #list, 2 do of[list[at]] = list[at + 1] end
+  return of
+end
+
+-- What XINFO STREAM tells.
+local function stream_info(key) return pairs_of(redis.call('XINFO', 'STREAM', key)) end
+
+-- Is entry id a before entry id b? As digits of any length, since 2^64 does not fit a Lua number.
+local function is_before(a, b)
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am == bm then am, bm = as, bs end
+  if #am ~= #bm then return #am < #bm end
+  return am < bm
+end
+
+-- Does another stream lie under the name than the one that was read up to the checkpoint? The checkpoint's entry stays until something
+-- behind it is committed, and what trims or deletes it takes those before it too, or leaves a trace. So where it has gone from behind
+-- others, these were never read.
+local function made_again(key, checkpoint)
+  if checkpoint == '0-0' or #redis.call('XRANGE', key, checkpoint, checkpoint) > 0 then return false end
+  local info = stream_info(key)
+  return is_before(info['last-generated-id'], checkpoint)
+    or #redis.call('XRANGE', key, '-', '(' .. checkpoint, 'COUNT', 1) > 0 and is_before(info['max-deleted-entry-id'], checkpoint)
+end
+
+-- The error reply where the user may not run one of the commands on a key, else nil. A right may be withdrawn at any time, and a
+-- script that fails midway is not rolled back: each that writes more than once asks for all of it before it writes.
+local function denied(key, ...)
+  for _, command in ipairs({...}) do
+    if not redis.acl_check_cmd(command, key) then
+      return redis.error_reply('NOPERM this user may not run ' .. command .. ' on ' .. key)
+    end
+  end
+end

@@ -1,9 +1,9 @@
 //! `alerts` against a real server.
 
 use crate::support::books::{ids, record, run, server_time};
-use crate::support::outbox::{alert, subject};
+use crate::support::outbox::{alert, in_period, subject};
 use crate::support::redis_server::RedisServer;
-use quotabell::types::{Alert, AlertId, Day};
+use quotabell::types::{Alert, Day};
 
 /// In Auckland it is tomorrow already: an operator in UTC must see that alert today.
 #[tokio::test]
@@ -17,10 +17,9 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     for (n, day) in days.into_iter().enumerate() {
         for name in ["alice", "bob"] {
             let facts = alert(&subject(name), 80);
-            let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
             // The newest day first: the order is that of time, not that of days.
             let raised_at_ms = now.plus(-1000 * n as i64 - i64::from(name == "alice"));
-            recorded.push(Alert { id, day, raised_at_ms, ..facts });
+            recorded.push(in_period(Alert { raised_at_ms, ..facts }, day));
             record(&client, recorded.last().expect("just added")).await;
         }
     }
@@ -51,8 +50,7 @@ async fn alerts_of_one_moment_are_in_the_order_of_their_thresholds() {
     for name in ["alice", "bob"] {
         for percent in [100, 80, 90, 50] {
             let facts = alert(&subject(name), percent);
-            let id = AlertId::of(&facts.subject, &facts.metric, facts.threshold_percent, day);
-            record(&client, &Alert { id, day, raised_at_ms: now, ..facts }).await;
+            record(&client, &in_period(Alert { raised_at_ms: now, ..facts }, day)).await;
         }
     }
     let listed = run(&server, "alerts --json").expect_json();

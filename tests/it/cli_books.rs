@@ -4,7 +4,7 @@ use crate::support::binary::quotabell;
 use crate::support::books::{hide_what_varies, ids, record, run, server_time, with_dead};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
-use crate::support::outbox::{Outbox, alert, subject, webhook};
+use crate::support::outbox::{Outbox, alert, in_period, subject, webhook};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
@@ -49,8 +49,9 @@ async fn what_the_daemon_did_is_shown() {
     }
     let usage = run(server, "usage alice --json").expect_json();
     let of_alice = &run(server, "alerts --subject alice --json").expect_json()[0];
-    assert_eq!(usage[0]["day"], json!(day));
-    assert_eq!(usage[0]["metrics"][0]["alerts"][0]["id"], of_alice["id"]);
+    let requests = &usage[0]["metrics"][0]["windows"][0];
+    assert_eq!((&requests["window"], &requests["period"]), (&json!("day"), &json!(day)));
+    assert_eq!(requests["alerts"][0]["id"], of_alice["id"]);
     for state in ["delivered", "dead", "pending"] {
         let listed = run(server, &format!("deliveries list --json --state {state}")).expect_json();
         let id = ids(&listed)[0];
@@ -67,7 +68,8 @@ fn an_empty_list_is_told_to_a_terminal() {
     let server = RedisServer::start();
     for (line, told) in [
         ("alerts", "no alerts\r\n"),
-        ("alerts --day 2026-01-01", "the alerts of that day are no longer kept\r\n"),
+        ("alerts --day 2026-01-01", "the alerts of that period are no longer kept\r\n"),
+        ("alerts --period 2026-W01", "the alerts of that period are no longer kept\r\n"),
         ("deliveries list", "no deliveries\r\n"),
         ("refused list", "no refused events\r\n"),
         ("refused list --limit 3", "no refused events\r\n"),
@@ -91,7 +93,7 @@ async fn lists_fit_a_terminal_of_80_columns() {
     outbox.fan_out_new(&alert(&subject("carol"), 80), &[webhook("a")]).await;
     let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
     let facts = alert(&subject(&long), 80);
-    record(&outbox.client, &Alert { day, used: 1_234_567, limit: 1_234_567, ..facts }).await;
+    record(&outbox.client, &in_period(Alert { used: 1_234_567, limit: 1_234_567, ..facts }, day)).await;
     for verb in ["deliveries list", "alerts"] {
         let on_terminal = || quotabell(verb.split(' ')).redis(&outbox.server.url());
         let shown = on_terminal().env("NO_COLOR", "1").print_on_terminal();

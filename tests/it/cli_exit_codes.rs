@@ -63,6 +63,17 @@ fn wrong_command_lines_are_explained() {
         ("empty_id", vec!["emit", "--subject", "alice", "--id", ""]),
         ("bad_zone", vec!["subject", "set", "alice", "--timezone", "Hanoi"]),
         ("bad_limit", vec!["subject", "set", "alice", "--limit", "5000"]),
+        ("bad_window", vec!["subject", "set", "alice", "--limit", "requests=600/hours"]),
+        (
+            "same_window",
+            vec!["subject", "set", "alice", "--limit", "requests=600/hour", "--limit", "requests=5/day 7/hour"],
+        ),
+        (
+            "none_and_a_limit",
+            vec!["subject", "set", "alice", "--limit", "requests=600/hour", "--limit", "requests=none"],
+        ),
+        ("bad_billing_day", vec!["subject", "set", "alice", "--billing-day", "0"]),
+        ("late_billing_day", vec!["subject", "set", "alice", "--billing-day", "32"]),
         ("bad_threshold", vec!["subject", "set", "alice", "--threshold", "0"]),
         ("doubled_threshold", vec!["subject", "set", "alice", "--threshold", "80", "--threshold", "80"]),
         ("unknown_plan", vec!["subject", "set", "alice", "--plan", "fre"]),

@@ -156,6 +156,13 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert_eq!((said("subject"), said("plan"), said("timezone")), (json!("alice"), json!("free"), json!("Asia/Tokyo")));
     assert_eq!((said("metric"), said("limit"), said("used")), (json!("tokens"), json!(7), json!(6)), "{body}");
 
+    // A customer who has no limit a day must not read of one.
+    set(&redis, "alice", &["limit:tokens", "900/month 50/hour", "billing_day", "15"]).await;
+    run().run().expect_done();
+    cooled().await;
+    let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    assert_eq!((&body["data"]["window"], &body["data"]["limit"]), (&json!("hour"), &json!(50)), "{body}");
+
     // What can't be read is told, as `usage` tells it, and the message goes out.
     set(&redis, "alice", &["plan", "gold"]).await;
     let unknown = run().run();

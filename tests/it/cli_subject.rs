@@ -69,6 +69,30 @@ fn set_writes_the_documented_fields() {
     assert_eq!(hash.len(), 6);
 }
 
+/// The limits of a metric are one field: what is named together is written together, and replaces what was there.
+#[test]
+fn set_writes_the_limits_of_every_window() {
+    let server = RedisServer::start();
+    let options = ["--limit", "requests=5000/day", "--limit", "requests=600/hour", "--limit", "tokens=9/month"];
+    subject(&server, &[&["set", "alice", "--billing-day", "15"], &options[..]].concat()).expect_done();
+    let fields = hash(&server, "alice");
+    assert_eq!((fields["limit:requests"].as_str(), fields["limit:tokens"].as_str()), ("600/hour 5000/day", "9/month"));
+    assert_eq!((fields["billing_day"].as_str(), fields.len()), ("15", 3));
+    let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
+    assert_eq!(shown["limits"], json!({"requests": ["600/hour", "5000/day"], "tokens": ["9/month"]}));
+    assert_eq!(shown["billing_day"], json!(15));
+    let shown = subject(&server, &["show", "alice"]).expect_done();
+    assert!(shown.contains("billing day  15\n"), "{shown}");
+    assert!(shown.contains("requests=600/hour requests=5000/day tokens=9/month\n"), "{shown}");
+
+    let clear = ["--clear", "billing-day", "--limit", "requests=100/week 7/month", "--limit", "tokens=none"];
+    let warned = subject(&server, &[&["set", "alice"], &clear[..]].concat());
+    let warning =
+        "warning: the limits of requests: 100/week is above 7/month: the limit of the month is reached first\n";
+    assert!(warned.stderr.contains(warning), "{}", warned.stderr);
+    assert_eq!(hash(&server, "alice"), [("limit:requests".to_owned(), "100/week 7/month".to_owned())].into());
+}
+
 /// A change of one thing must not undo another.
 #[test]
 fn set_changes_only_what_is_named() {
@@ -364,7 +388,7 @@ fn show_prints_the_documented_fields_without_secrets() {
     set(&server, "alice", &format!("{options} {SECRET}")).expect_done();
     let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
     let expected = json!({
-        "subject": "alice", "plan": "free", "timezone": null, "limits": {"requests": 5}, "thresholds": [50],
+        "subject": "alice", "plan": "free", "timezone": null, "billing_day": null, "limits": {"requests": 5}, "thresholds": [50],
         "contacts": [
             {"id": shown["contacts"][0]["id"], "channel": "email", "address": "a@b.test"},
             {"id": shown["contacts"][1]["id"], "channel": "webhook", "url": "https://x.test/h", "secret": "***"},
@@ -381,10 +405,16 @@ fn show_names_unreadable_fields_and_shows_the_rest() {
     hset(
         &server,
         "alice",
-        &[("plan", b"free"), ("timezone", b"Mars/Olympus"), ("limit:requests", b"-5"), ("contacts", b"[{]")],
+        &[
+            ("plan", b"free"),
+            ("timezone", b"Mars/Olympus"),
+            ("limit:requests", b"-5"),
+            ("billing_day", b"32"),
+            ("contacts", b"[{]"),
+        ],
     );
     let finished = subject(&server, &["show", "alice", "--json"]);
-    for field in ["timezone", "limit:requests", "contacts"] {
+    for field in ["timezone", "limit:requests", "billing_day", "contacts"] {
         assert!(finished.stderr.contains(&format!("field {field:?}")), "{}", finished.stderr);
     }
     let shown = finished.expect_json().remove(0);

@@ -75,6 +75,29 @@ fn many_json_lines_are_imported_from_stdin() {
     assert_eq!(field(&server, "s1200", "limit:requests").as_deref(), Some("1201"));
 }
 
+/// Windows and billing days, as a spreadsheet and as a program write them.
+#[test]
+fn windows_and_billing_days_are_imported() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let csv = "subject,billing_day,limit:requests\nalice,15,5000/day 600/hour\nbob,32,\ncarol,0,\ndave,,7/hour 7/hour\nerin,31,\n";
+    let finished = import(&server, folder.path(), csv, &[]).run();
+    assert_eq!(field(&server, "alice", "limit:requests").as_deref(), Some("600/hour 5000/day"));
+    assert_eq!(field(&server, "alice", "billing_day").as_deref(), Some("15"));
+    assert_eq!(field(&server, "erin", "billing_day").as_deref(), Some("31"));
+    for (line, why) in [
+        (3, "billing_day \"32\": a billing day is a day of the month, 1 to 31"),
+        (4, "billing_day \"0\": a billing day is a day of the month, 1 to 31"),
+        (5, "limit:requests: two limits for the same window, 7/hour and 7/hour: a window has one"),
+    ] {
+        assert!(finished.stderr.contains(&format!("line {line}: {why}")), "{}", finished.stderr);
+    }
+    let json = "{\"subject\":\"alice\",\"limit:requests\":[7,\"600/month\"],\"billing_day\":1}\n";
+    import(&server, folder.path(), json, &[]).run().expect_done();
+    assert_eq!(field(&server, "alice", "limit:requests").as_deref(), Some("7/day 600/month"));
+    assert_eq!(field(&server, "alice", "billing_day").as_deref(), Some("1"));
+}
+
 /// An empty cell means nothing: it must not take away what was set.
 #[test]
 fn empty_cells_leave_settings_alone() {

@@ -59,6 +59,18 @@ wrong_files! {
     a_limit_of_thirty_digits_is_an_error: "[plans.free.limits]\nrequests = 900719925474099200000000000000\n";
     /// A negative limit.
     a_negative_limit_is_an_error: "[plans.free.limits]\nrequests = -1\n";
+    /// Nobody could say which of the two holds.
+    two_limits_of_the_same_window_are_an_error: "[plans.pro]\nlimits = { requests = [\n  \"600/hour\",\n  5000,\n  \"7/day\",\n] }\n";
+    /// A window that is none would make a limit that never ends.
+    an_unknown_window_is_an_error: "[plans.pro.limits]\nrequests = [\n  \"5000/day\",\n  \"600/hours\",\n]\n";
+    /// The form of a rate: its window is a duration, that of a limit is a name.
+    a_rate_for_a_limit_is_an_error: "[plans.pro.limits]\nrequests = \"600/1h\"\n";
+    /// Half a unit.
+    a_limit_with_bad_units_is_an_error: "[plans.pro.limits]\nrequests = [\"1.5/hour\"]\n";
+    /// It alerts nobody, and was meant otherwise.
+    an_empty_list_of_limits_is_an_error: "[plans.pro.limits]\nrequests = []\n";
+    /// A list in a list.
+    a_list_in_a_list_of_limits_is_an_error: "[plans.pro.limits]\nrequests = [[\"600/hour\"]]\n";
     /// A metric that no event can name.
     a_limit_of_an_illegal_metric_is_an_error: "[plans.free.limits]\n\"Re quests\" = 1\n";
     /// Every subject that names no plan would have none.
@@ -263,6 +275,10 @@ wrong_variables! {
     a_variable_with_an_empty_rate_is_an_error: "QUOTABELL__PLANS__FREE__RATE", "{}";
     /// JSON of the wrong shape.
     a_variable_with_the_wrong_json_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS", "[5000]";
+    /// A list that is not JSON, where text is allowed too.
+    a_variable_with_a_broken_list_of_limits_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS__REQUESTS", "[600/hour, 5000/day]";
+    /// A window that is none.
+    a_variable_with_an_unknown_window_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["600/hour","5000/daily"]}"#;
     /// A key below a value that is no table.
     a_variable_below_a_value_is_an_error: "QUOTABELL__REDIS__URL__HOST", "x";
     /// A port that is none.
@@ -380,6 +396,25 @@ fn every_setting_is_judged_before_the_daemon_listens() {
     }
     let run = quotabell(["run"]).env("QUOTABELL__HTTP__LISTEN", &listen).run();
     assert!(run.code == 1 && run.stderr.contains("Address already in use"), "{}", run.stderr);
+}
+
+const CONTRADICTION: &str = "plans.pro.limits.requests: 600/hour is above 500/day: the limit of the day is reached first (quotabell.toml, line 3)";
+
+/// Limits that contradict each other still count: the operator hears of them where the configuration is judged, and at start.
+#[test]
+fn limits_that_contradict_each_other_are_warned_of() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text =
+        "[plans.pro.limits]\ntokens = [\"600/hour\", \"600/day\"]\nrequests = [\"600/hour\", 500, \"9000/month\"]\n";
+    fs::write(folder.path().join("quotabell.toml"), text).expect("the folder is writable");
+    let named = |verb: &[&str]| quotabell(verb.iter().copied()).env("QUOTABELL_CONFIG", "quotabell.toml");
+    let checked = named(&["check-config", "--offline"]).within(folder.path()).run();
+    assert_eq!((checked.code, checked.stderr.matches("reached first").count()), (0, 1), "{}", checked.stderr);
+    assert!(checked.stderr.contains(&format!("warning: {CONTRADICTION}\n")), "{}", checked.stderr);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listen = taken.local_addr().expect("an address").to_string();
+    let started = named(&["run"]).within(folder.path()).env("QUOTABELL__HTTP__LISTEN", &listen).run();
+    assert!(started.stderr.contains(CONTRADICTION), "{}", started.stderr);
 }
 
 /// No error may show a password, whatever is wrong around it.

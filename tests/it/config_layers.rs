@@ -51,6 +51,8 @@ fn every_kind_of_setting_can_come_from_a_variable() {
         .env("QUOTABELL__DEFAULT_PLAN", "pro")
         .env("QUOTABELL__PLANS__PRO", r#"{"limits":{"requests":10},"thresholds":[90]}"#)
         .env("QUOTABELL__PLANS__PRO__LIMITS__TOKENS", "20")
+        .env("QUOTABELL__PLANS__PRO__LIMITS__CALLS", "600/hour")
+        .env("QUOTABELL__PLANS__PRO__LIMITS__JOBS", r#"["5000/day", "600/hour"]"#)
         .env("QUOTABELL__PLANS__FREE__THRESHOLDS", "[50,75]")
         .env("QUOTABELL__FALLBACK", r#"{"contacts":[{"channel":"email","address":"a@b.test"}]}"#)
         .env("QUOTABELL__DELIVERY__CONCURRENCY", "3")
@@ -61,7 +63,8 @@ fn every_kind_of_setting_can_come_from_a_variable() {
         .env("QUOTABELL__STREAM__KEY", "007");
     let settings = settings(run);
     assert_eq!(settings["default_plan"], "pro");
-    assert_eq!(settings["plans"]["pro"], json!({"limits": {"requests": 10, "tokens": 20}, "thresholds": [90]}));
+    let limits = json!({"requests": 10, "tokens": 20, "calls": ["600/hour"], "jobs": ["600/hour", "5000/day"]});
+    assert_eq!(settings["plans"]["pro"], json!({"limits": limits, "thresholds": [90]}));
     assert_eq!(settings["plans"]["free"], json!({"limits": {"requests": 5000}, "thresholds": [50, 75]}));
     assert_eq!(settings["fallback"]["contacts"][0]["address"], "a@b.test");
     assert_eq!(settings["delivery"]["concurrency"], 3);

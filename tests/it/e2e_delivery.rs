@@ -11,7 +11,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
 use quotabell::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{ReplayAnswer, replay};
-use quotabell::types::DeliveryId;
+use quotabell::types::{AlertId, AlertKey, DeliveryId, Instance, Percent};
 use quotabell::views::DeliveryDetailView;
 use quotabell::views::deliveries::show;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +68,16 @@ impl Town {
     async fn deliveries(&self) -> Vec<DeliveryId> {
         let ids: Vec<String> = self.outbox.run("ZRANGE", &[self.outbox.keys.deliveries().as_str(), "0", "-1"]).await;
         ids.iter().map(|id| DeliveryId::from_stored(id)).collect()
+    }
+
+    /// The alert's id, computed anew from what the receiver was told.
+    async fn alert_id(&self, body: &serde_json::Value) -> AlertId {
+        let text = |field: &str| body["data"][field].as_str().expect("text").to_owned();
+        let instance: String = self.outbox.run("HGET", &[&self.outbox.keys.checkpoint(), "instance"]).await;
+        let (subject, metric) = (subject(&text("subject")), text("metric").parse().expect("legal"));
+        let (percent, period) = (Percent::new(80).expect("legal"), text("period").parse().expect("a period"));
+        let key = AlertKey { subject: &subject, metric: &metric, period, percent, units: 80 };
+        AlertId::of(&Instance::from_stored(&instance), &key)
     }
 
     /// Waits until this delivery has this state, and reads it with its attempts.
@@ -128,7 +138,7 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
     for id in town.deliveries().await {
         let detail = town.ended(&id, "delivered").await;
         assert_eq!(detail.attempt_log.len(), 1);
-        assert_eq!(alert_id(&detail), town_alert(&body, &detail));
+        assert_eq!(detail.delivery.alert_id, Some(town.alert_id(&body).await));
         if detail.delivery.channel.as_str() == "email" {
             assert_eq!(id.as_str(), delivery);
         }
@@ -144,21 +154,6 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
     daemon.drain().await;
     assert!(town.receiver.try_next().is_none() && town.mailbox.try_next().is_none());
     assert_eq!(town.outbox.assert_balanced().await.raised, 2);
-}
-
-/// The alert's id, computed anew from what the receiver was told.
-fn town_alert<'a>(body: &serde_json::Value, detail: &'a DeliveryDetailView) -> &'a str {
-    let text = |field: &str| body["data"][field].as_str().expect("text").to_owned();
-    let percent = quotabell::types::Percent::new(80).expect("legal");
-    let metric = text("metric").parse().expect("legal");
-    let day = quotabell::types::Day::parse(&text("day")).expect("a day");
-    let id = quotabell::types::AlertId::of(&subject(&text("subject")), &metric, percent, day);
-    assert_eq!(Some(&id), detail.delivery.alert_id.as_ref());
-    alert_id(detail)
-}
-
-fn alert_id(detail: &DeliveryDetailView) -> &str {
-    detail.delivery.alert_id.as_ref().expect("an alert").as_str()
 }
 
 /// A receiver that is down for a moment gets its alert afterwards, and can tell that it is the same one.

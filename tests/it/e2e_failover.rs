@@ -109,7 +109,7 @@ async fn agrees(client: &RedisClient) {
             counts.extend(run::<HashMap<String, u64>>(client, &["HGETALL", &key]).await);
         } else if key.starts_with("quota_raised:") {
             records.extend(run::<Vec<String>>(client, &["HKEYS", &key]).await);
-        } else if key.starts_with(&names.flag_prefix()) {
+        } else if key.starts_with("quota_alert:") {
             flags += 1;
         }
     }

@@ -28,7 +28,7 @@ fn units(units: u64) -> Units {
 
 /// The settings of a subject in this zone; a limit or rate of none is left out.
 fn profile(zone: &str, limit: Option<u64>, algorithm: Algorithm, rate: Option<&str>) -> Profile {
-    let limits = limit.map(|limit| (Metric::default(), units(limit))).into_iter().collect();
+    let limits = limit.map(|limit| (Metric::default(), units(limit).into())).into_iter().collect();
     let rates = rate.map(|rate| (Metric::default(), rate.parse().expect("a rate"))).into_iter().collect();
     let plan = PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig { algorithm, rates } };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
@@ -167,7 +167,7 @@ async fn without_a_limit_everything_is_allowed() {
 }
 
 fn plan_of_one() -> PlanConfig {
-    let limits = [(Metric::default(), units(1))].into();
+    let limits = [(Metric::default(), units(1).into())].into();
     PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig::default() }
 }
 

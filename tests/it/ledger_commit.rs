@@ -1,198 +1,122 @@
 //! The commit on a real server: all or nothing, once, whatever comes between.
 
+use std::collections::HashMap;
+
 use crate::support::eventually::eventually;
-use crate::support::redis_server::RedisServer;
-use quotabell::ledger::batch::AppliedLimit;
-use quotabell::ledger::commit::{CommitSummary, CommitWarning};
-use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
-use quotabell::ledger::{Batch, CommitOutcome, Committer, RefusedEvent, Row, SeenId, Thresholds, probe};
-use quotabell::types::{Alert, Day, Keys, Metric, Percent, RefusalReason, StreamId, Subject, Units, UnixMs, keys};
-use quotabell::wire::{ErrorKind, RedisClient, error_kind};
+use crate::support::ledger::{Change, Ledger, flag, instance, raising, refused, settings};
+use quotabell::ledger::batch::GROUP_ROWS_MAX;
+use quotabell::ledger::commit::Drift;
+use quotabell::ledger::seen::SeenIds;
+use quotabell::ledger::{Batch, CommitOutcome, Committer, SeenId};
+use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, keys};
+use quotabell::wire::{ErrorKind, error_kind};
 
-/// A partition on a server of its own, with what a test does to it.
-struct Books {
-    server: RedisServer,
-    client: RedisClient,
-    keys: Keys,
-    committer: Committer,
-}
-
-fn settings() -> CommitSettings {
-    CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: "test".into() }
-}
-
-impl Books {
-    fn open() -> Self {
-        Self::open_with(&["--save", ""])
-    }
-
-    fn open_with(options: &[&str]) -> Self {
-        let server = RedisServer::start_with(options);
-        let keys = Keys::new("usage");
-        Self { client: server.client(), server, committer: Committer::new(keys.clone(), settings()), keys }
-    }
-
-    async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        self.client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
-    }
-
-    async fn add(&self, subject: &str) -> StreamId {
-        self.run::<String>(&["XADD", "usage", "*", "subject", subject]).await.parse().expect("an id")
-    }
-
-    async fn now(&self) -> UnixMs {
-        let (s, us): (i64, i64) = self.run(&["TIME"]).await;
-        UnixMs(s * 1000 + us / 1000)
-    }
-
-    /// A batch of one entry that counts `sum` units for `subject`, with a limit of 10 and thresholds 80 and 100.
-    async fn batch(&self, from: StreamId, subject: &str, sum: u64) -> Batch {
-        let to = self.add(subject).await;
-        let now = self.now().await;
-        self.batch_on(from, to, subject, sum, Day::in_utc(now).expect("a day"), now.plus(3_600_000), now)
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "a test spells out what it varies")]
-    fn batch_on(
-        &self,
-        from: StreamId,
-        to: StreamId,
-        subject: &str,
-        sum: u64,
-        day: Day,
-        ends: UnixMs,
-        now: UnixMs,
-    ) -> Batch {
-        let mut batch = Batch { from, to, entries: 1, read_at: now, counted: 1, ..Batch::default() };
-        let metric_day = batch.metric_day(&Metric::default(), day);
-        let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range"));
-        let thresholds = Thresholds::new(Units::new(10).expect("in range"), &thresholds, ends).expect("reachable");
-        batch.limits.push(AppliedLimit { thresholds, limit: 10, plan: "free".into(), timezone: "UTC" });
-        let subject = Subject::parse(subject.as_bytes()).expect("legal");
-        let bucket = keys::bucket(subject.as_str());
-        batch.rows.push(Row { subject, bucket, metric_day, limit: Some(0), expected_before: 0, sum });
-        batch.arrange();
-        batch
-    }
-
-    async fn commit(&self, batch: &Batch) -> CommitOutcome {
-        self.committer.commit(&self.client, batch).await.expect("the server answers")
-    }
-
-    async fn committed(&self, batch: &Batch) -> CommitSummary {
-        match self.commit(batch).await {
-            CommitOutcome::Committed(done) => done,
-            answer => panic!("{answer:?}"),
-        }
-    }
-
-    async fn count(&self, batch: &Batch) -> Option<u64> {
-        let row = &batch.rows[0];
-        let key = self.keys.usage(&Metric::default(), batch.metric_days[0].day, row.bucket);
-        self.run(&["HGET", &key, row.subject.as_str()]).await
-    }
-
-    /// Everything in the server, to see that nothing was written.
-    async fn dump(&self) -> Vec<(String, Vec<u8>)> {
-        let mut names: Vec<String> = self.run(&["KEYS", "*"]).await;
-        names.sort();
-        let mut all = Vec::new();
-        for name in names {
-            let dump: Vec<u8> = self.run(&["DUMP", &name]).await;
-            all.push((name, dump));
-        }
-        all
-    }
+/// A counter of this subject that moves from the first count to the second.
+fn change(subject: &str, before: u64, total: u64) -> Change<'_> {
+    Change { subject, before, total }
 }
 
 /// I2, I3: a crossing writes counter, flag, record and outbox together, with the texts and lives of the contract.
 #[tokio::test]
 async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
-    let books = Books::open();
-    let batch = books.batch(StreamId::ZERO, "alice", 8).await;
-    let done = books.committed(&batch).await;
-    assert_eq!(done.raised.iter().map(|r| (r.percent.get(), r.used)).collect::<Vec<_>>(), [(80, 8)]);
-    assert_eq!(done.notes, []);
+    let ledger = Ledger::open();
+    let batch = raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80);
+    assert_eq!(ledger.committed(&batch).await, [0_usize; 0]);
 
-    let (row, day) = (&batch.rows[0], batch.metric_days[0].day);
-    let flag = books.keys.flag(&row.subject, &Metric::default(), Percent::new(80).expect("in range"), day);
-    assert_eq!(books.run::<String>(&["GET", &flag]).await, done.raised[0].id.as_str());
-    let ttl: u64 = books.run(&["TTL", &flag]).await;
+    let alert = batch.alerts[0].alert();
+    let (of, bucket) = (&batch.groups[0].of, batch.groups[0].bucket);
+    assert_eq!(flag(&ledger, &batch), format!("quota_alert:{{usage}}:alice:requests:80:{}:8", of.period));
+    assert_eq!(ledger.run::<String>(&["GET", &flag(&ledger, &batch)]).await, alert.id.as_str());
+    let ttl: u64 = ledger.run(&["TTL", &flag(&ledger, &batch)]).await;
     assert!((107_990..=108_000).contains(&ttl), "{ttl}");
 
-    let record: String =
-        books.run(&["HGET", &books.keys.raised(&Metric::default(), day, row.bucket), "80:alice"]).await;
-    let alert: Alert = serde_json::from_str(&record).expect("an alert");
-    assert_eq!((alert.used, alert.limit, alert.subject.as_str()), (8, 10, "alice"));
-    let outbox: Vec<(String, Vec<String>)> = books.run(&["XRANGE", &books.keys.outbox(), "-", "+"]).await;
+    let record: String = ledger.run(&["HGET", &ledger.records(&batch), "80:alice"]).await;
+    assert_eq!(serde_json::from_str::<RaisedRecord>(&record).expect("a record"), batch.alerts[0].record);
+    let outbox: Vec<(String, Vec<String>)> = ledger.run(&["XRANGE", &ledger.keys.outbox(), "-", "+"]).await;
     assert_eq!(outbox.len(), 1);
-    assert_eq!(outbox[0].1, ["alert", &record]);
+    assert_eq!(
+        (outbox[0].1[0].as_str(), serde_json::from_str::<Alert>(&outbox[0].1[1]).ok()),
+        ("alert", Some(alert.clone()))
+    );
 
-    let life: u64 = books.run(&["TTL", &books.keys.usage(&Metric::default(), day, row.bucket)]).await;
-    let expected = 14 * 86_400 + 10 * u64::from(row.bucket);
-    assert!((expected - 5..=expected).contains(&life), "{life}");
-    assert_eq!(books.count(&batch).await, Some(8));
+    let expected = 14 * 86_400 + 10 * u64::from(bucket);
+    for key in [ledger.counter(&batch), ledger.records(&batch)] {
+        let life: u64 = ledger.run(&["TTL", &key]).await;
+        assert!((expected - 5..=expected).contains(&life), "{key}: {life}");
+    }
+    assert_eq!(ledger.count(&batch).await, Some(8));
+    assert_eq!(ledger.run::<Vec<String>>(&["SMEMBERS", &ledger.keys.metrics(of.period)]).await, ["requests"]);
+    let checkpoint: HashMap<String, String> = ledger.run(&["HGETALL", &ledger.keys.checkpoint()]).await;
+    let expected = [
+        ("id", batch.to.to_string()),
+        ("entries_read", "1".to_owned()),
+        ("instance", instance().to_string()),
+        ("format", "2".to_owned()),
+        ("partitions", "1".to_owned()),
+        ("fingerprint", "test".to_owned()),
+    ];
+    assert_eq!(checkpoint, expected.map(|(name, value)| (name.to_owned(), value)).into());
+    let totals: HashMap<String, u64> = ledger.run(&["HGETALL", &ledger.keys.totals()]).await;
+    assert_eq!(totals, [("counted", 1), ("raised", 1)].map(|(name, n)| (name.to_owned(), n)).into());
 }
 
 /// I1: a batch sent twice (a lost reply, a cluster client that re-sends) counts once.
 #[tokio::test]
 async fn a_batch_committed_twice_counts_once() {
-    let books = Books::open();
-    let batch = books.batch(StreamId::ZERO, "alice", 3).await;
-    books.committed(&batch).await;
-    let before = books.dump().await;
-    assert!(matches!(books.commit(&batch).await, CommitOutcome::Stale(id) if id == batch.to));
-    assert_eq!(books.dump().await, before);
+    let ledger = Ledger::open();
+    let batch = raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80);
+    ledger.committed(&batch).await;
+    let before = ledger.dump().await;
+    assert_eq!(ledger.commit(&batch).await, CommitOutcome::Stale(batch.to));
+    assert_eq!(ledger.dump().await, before);
 }
 
 /// I1: of two workers that read the same entries, one is told to read again.
 #[tokio::test]
 async fn two_racing_workers_count_once() {
-    let books = Books::open();
-    let batch = books.batch(StreamId::ZERO, "alice", 3).await;
-    let other = Committer::new(books.keys.clone(), settings());
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
+    let other = Committer::new(ledger.keys.clone(), settings());
     let (a, b) =
-        tokio::join!(books.commit(&batch), async { other.commit(&books.client, &batch).await.expect("answers") });
+        tokio::join!(ledger.commit(&batch), async { other.commit(&ledger.client, &batch).await.expect("answers") });
     assert_eq!(
-        [&a, &b].iter().filter(|answer| matches!(answer, CommitOutcome::Committed(_))).count(),
+        [&a, &b].iter().filter(|answer| matches!(answer, CommitOutcome::Committed { .. })).count(),
         1,
         "{a:?} {b:?}"
     );
-    assert_eq!(books.count(&batch).await, Some(3));
+    assert_eq!(ledger.count(&batch).await, Some(3));
 }
 
 /// A primary that lost its tail must not be told that the tail was counted.
 #[tokio::test]
 async fn a_batch_whose_last_entry_is_gone_is_lost() {
-    let books = Books::open();
-    let batch = books.batch(StreamId::ZERO, "alice", 3).await;
-    books.run::<u64>(&["XDEL", "usage", &batch.to.to_string()]).await;
-    let before = books.dump().await;
-    assert!(matches!(books.commit(&batch).await, CommitOutcome::Lost));
-    assert_eq!(books.dump().await, before);
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
+    ledger.run::<u64>(&["XDEL", "usage", &batch.to.to_string()]).await;
+    let before = ledger.dump().await;
+    assert_eq!(ledger.commit(&batch).await, CommitOutcome::Lost);
+    assert_eq!(ledger.dump().await, before);
 }
 
 /// What was read from a primary and is not on the replica that took its place must not be counted there, though the replica's
 /// checkpoint is the one that the batch was read from: 1050 counted and 1000 surviving was measured without this.
 #[tokio::test]
 async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
-    let (primary, replica) = (Books::open_with(&["--save", "", "--repl-diskless-sync-delay", "0"]), Books::open());
-    let first = primary.batch(StreamId::ZERO, "alice", 3).await;
+    let (primary, replica) = (Ledger::open_with(&["--save", "", "--repl-diskless-sync-delay", "0"]), Ledger::open());
+    let first = primary.batch(StreamId::ZERO, change("alice", 0, 3)).await;
     primary.committed(&first).await;
     let port = primary.server.port().to_string();
     replica.run::<String>(&["REPLICAOF", "127.0.0.1", &port]).await;
     eventually("the replica has it all", || async { (replica.count(&first).await == Some(3)).then_some(()) }).await;
     replica.run::<String>(&["REPLICAOF", "NO", "ONE"]).await;
 
-    let tail = primary.batch(first.to, "alice", 5).await;
+    let tail = primary.batch(first.to, change("alice", 3, 8)).await;
     let before = replica.dump().await;
-    assert!(matches!(replica.commit(&tail).await, CommitOutcome::Lost));
+    assert_eq!(replica.commit(&tail).await, CommitOutcome::Lost);
     assert_eq!(replica.dump().await, before);
     // Entries that came after the promotion don't make it this history either.
-    let survivor = replica.batch(first.to, "alice", 1).await;
-    assert!(matches!(replica.commit(&tail).await, CommitOutcome::Lost));
+    let survivor = replica.batch(first.to, change("alice", 3, 4)).await;
+    assert_eq!(replica.commit(&tail).await, CommitOutcome::Lost);
     replica.committed(&survivor).await;
     assert_eq!(replica.count(&first).await, Some(4));
 }
@@ -200,284 +124,249 @@ async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
 /// A worker that was paused would judge by limits that have changed meanwhile.
 #[tokio::test]
 async fn a_batch_read_too_long_ago_is_old() {
-    let books = Books::open();
-    let mut batch = books.batch(StreamId::ZERO, "alice", 3).await;
+    let ledger = Ledger::open();
+    let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
     batch.read_at = batch.read_at.plus(-5_500);
-    let before = books.dump().await;
-    assert!(matches!(books.commit(&batch).await, CommitOutcome::Old));
-    assert_eq!(books.dump().await, before);
+    let before = ledger.dump().await;
+    assert_eq!(ledger.commit(&batch).await, CommitOutcome::Old);
+    assert_eq!(ledger.dump().await, before);
 }
 
-/// Above 2^53 - 1 Lua loses units; the count so far tells the worker which events still fit.
+/// I1: what somebody else wrote to a counter must not be overwritten by what the worker believes. The one counter of a hash is
+/// compared each time, and so is each that raises an alert.
 #[tokio::test]
-async fn a_counter_that_would_overflow_is_reported_with_its_count() {
-    let books = Books::open();
-    let first = books.batch(StreamId::ZERO, "alice", (1 << 53) - 5).await;
-    books.committed(&first).await;
-    let fits = books.batch(first.to, "alice", 4).await;
-    let too_much = Batch { rows: vec![Row { sum: 5, ..fits.rows[0].clone() }], ..fits.clone() };
-    let before = books.dump().await;
-    match books.commit(&too_much).await {
-        CommitOutcome::Overflow(full) => {
-            assert_eq!(full.iter().map(|f| (f.row, f.count)).collect::<Vec<_>>(), [(0, (1 << 53) - 5)])
-        }
-        answer => panic!("{answer:?}"),
+async fn a_counter_that_was_changed_by_hand_is_drift_and_nothing_is_written() {
+    let ledger = Ledger::open();
+    let first = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
+    ledger.committed(&first).await;
+    let counter = ledger.counter(&first);
+    let next = raising(ledger.batch(first.to, change("alice", 3, 8)).await, 80);
+    for held in ["4", "0", "03", "", "3.0", "abc"] {
+        ledger.run::<u64>(&["HSET", &counter, "alice", held]).await;
+        let before = ledger.dump().await;
+        let drift = Drift { key: counter.clone(), subject: "alice".into(), held: held.into() };
+        assert_eq!(ledger.commit(&next).await, CommitOutcome::Drift(drift), "{held:?}");
+        assert_eq!(ledger.dump().await, before, "{held:?}");
     }
-    assert_eq!(books.dump().await, before);
-    books.committed(&fits).await;
-    assert_eq!(books.count(&fits).await, Some((1 << 53) - 1));
+    ledger.run::<u64>(&["HDEL", &counter, "alice"]).await;
+    let drift = Drift { key: counter.clone(), subject: "alice".into(), held: "0".into() };
+    assert_eq!(ledger.commit(&next).await, CommitOutcome::Drift(drift), "it has gone");
+    ledger.run::<u64>(&["HSET", &counter, "alice", "3"]).await;
+    ledger.committed(&next).await;
+    assert_eq!(ledger.count(&next).await, Some(8));
 }
 
-/// I3: the flag may expire while its day lasts (26 h days, outages): the record still knows.
-#[tokio::test]
-async fn an_alert_whose_flag_expired_is_not_raised_again() {
-    let books = Books::open();
-    let first = books.batch(StreamId::ZERO, "alice", 8).await;
-    books.committed(&first).await;
-    let flag = books.keys.flag(
-        &first.rows[0].subject,
-        &Metric::default(),
-        Percent::new(80).expect("in range"),
-        first.metric_days[0].day,
-    );
-    books.run::<u64>(&["DEL", &flag]).await;
-    let second = books.batch(first.to, "alice", 1).await;
-    assert_eq!(books.committed(&second).await.raised, []);
-    assert_eq!(books.run::<u64>(&["XLEN", &books.keys.outbox()]).await, 1);
+/// Two subjects whose counters lie in one hash.
+fn neighbours() -> [String; 2] {
+    let names = || (0..).map(|n| format!("s{n}"));
+    let first = names().next().expect("one");
+    let second = names().skip(1).find(|name| keys::bucket(name) == keys::bucket(&first)).expect("one of 256");
+    [first, second]
 }
 
-/// While the day lasts the count decides, so a lowered limit takes effect with the next event; afterwards only a crossing does.
+/// Only one row of a hash is compared: were it always the same one, the others could be changed for ever.
 #[tokio::test]
-async fn a_lowered_limit_counts_today_and_not_for_yesterday() {
-    let books = Books::open();
-    let now = books.now().await;
-    let today = Day::in_utc(now).expect("a day");
-    let yesterday = today.before(1).expect("a day");
-    // No limit yet on either day: 9 units.
+async fn each_counter_of_a_hash_is_compared_at_some_time() {
+    let ledger = Ledger::open();
+    let [one, other] = neighbours();
     let mut from = StreamId::ZERO;
-    for day in [today, yesterday] {
-        let mut batch = books.batch_on(from, books.add("alice").await, "alice", 9, day, now.plus(3_600_000), now);
-        batch.limits.clear();
-        batch.rows[0].limit = None;
-        books.committed(&batch).await;
-        from = batch.to;
+    let mut units = 0;
+    for changed in [&one, &other] {
+        let mut found = false;
+        // By chance, one in two: this often it is never missed.
+        for _ in 0..100 {
+            let to = ledger.add("alice").await;
+            let batch =
+                ledger.batch_to(from, to, &[change(&one, units, units + 1), change(&other, units, units + 1)]).await;
+            ledger.run::<u64>(&["HSET", &ledger.counter(&batch), changed, "700"]).await;
+            found = matches!(ledger.commit(&batch).await, CommitOutcome::Drift(drift) if drift.subject == *changed);
+            if found {
+                ledger.run::<u64>(&["HSET", &ledger.counter(&batch), changed, &units.to_string()]).await;
+                break;
+            }
+            (from, units) = (to, units + 1);
+        }
+        assert!(found, "{changed} is never compared");
     }
-    let late = books.batch_on(from, books.add("alice").await, "alice", 1, yesterday, now.plus(-1), now);
-    let raised = books.committed(&late).await.raised;
-    assert_eq!(raised.iter().map(|r| r.percent.get()).collect::<Vec<_>>(), [100], "only the crossing from 9 to 10");
-    let live = books.batch_on(late.to, books.add("alice").await, "alice", 1, today, now.plus(3_600_000), now);
-    let raised = books.committed(&live).await.raised;
-    assert_eq!(raised.iter().map(|r| r.percent.get()).collect::<Vec<_>>(), [80, 100]);
+}
+
+/// An alert is built on its counter: that one is compared whichever row of the hash was picked.
+#[tokio::test]
+async fn a_counter_that_raises_an_alert_is_always_compared() {
+    let ledger = Ledger::open();
+    let [one, other] = neighbours();
+    for _ in 0..30 {
+        let to = ledger.add("alice").await;
+        let batch = raising(ledger.batch_to(StreamId::ZERO, to, &[change(&one, 0, 8), change(&other, 0, 1)]).await, 80);
+        ledger.run::<u64>(&["HSET", &ledger.counter(&batch), &one, "700"]).await;
+        assert!(matches!(ledger.commit(&batch).await, CommitOutcome::Drift(drift) if drift.subject == one));
+    }
+}
+
+/// I3: a flag that is there means that the alert was raised, whatever the worker has read: the caller hears that it was not.
+#[tokio::test]
+async fn an_alert_whose_flag_is_there_is_not_raised() {
+    let ledger = Ledger::open();
+    let batch = raising(raising(ledger.batch(StreamId::ZERO, change("alice", 0, 10)).await, 80), 100);
+    ledger.run::<String>(&["SET", &flag(&ledger, &batch), "alert_x"]).await;
+    assert_eq!(ledger.committed(&batch).await, [0]);
+    assert_eq!(ledger.run::<Vec<String>>(&["HKEYS", &ledger.records(&batch)]).await, ["100:alice"]);
+    assert_eq!(ledger.run::<u64>(&["XLEN", &ledger.keys.outbox()]).await, 1);
+    assert_eq!(ledger.run::<u64>(&["HGET", &ledger.keys.totals(), "raised"]).await, 1);
+    assert_eq!(ledger.count(&batch).await, Some(10));
 }
 
 /// I8: a key of another type stops the partition with its name, before anything is written.
 #[tokio::test]
 async fn a_key_of_another_type_is_named_and_nothing_is_written() {
-    let books = Books::open();
-    let batch = books.batch(StreamId::ZERO, "alice", 8).await;
-    let (day, bucket) = (batch.metric_days[0].day, batch.rows[0].bucket);
-    let metric = Metric::default();
+    let ledger = Ledger::open();
+    let batch = with_everything(raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80));
     for key in [
-        books.keys.outbox(),
-        books.keys.refused(),
-        books.keys.totals(),
-        books.keys.usage(&metric, day, bucket),
-        books.keys.raised(&metric, day, bucket),
-        books.keys.metrics(day),
-        books.keys.checkpoint(),
+        ledger.keys.outbox(),
+        ledger.keys.refused(),
+        ledger.keys.totals(),
+        ledger.counter(&batch),
+        ledger.records(&batch),
+        ledger.keys.metrics(batch.groups[0].of.period),
+        ledger.keys.seen(1),
+        ledger.keys.checkpoint(),
     ] {
-        books.run::<String>(&["SET", &key, "mine"]).await;
-        let before = books.dump().await;
-        let error = books.committer.commit(&books.client, &batch).await.expect_err("refused");
+        ledger.run::<String>(&["SET", &key, "mine"]).await;
+        let before = ledger.dump().await;
+        let error = ledger.committer.commit(&ledger.client, &batch).await.expect_err("refused");
         assert_eq!(error_kind(&error), ErrorKind::WrongType, "{key}: {error}");
-        assert_eq!(books.dump().await, before, "{key}");
-        books.run::<u64>(&["DEL", &key]).await;
+        assert!(error.to_string().contains(&key), "{key}: {error}");
+        assert_eq!(ledger.dump().await, before, "{key}");
+        ledger.run::<u64>(&["DEL", &key]).await;
     }
-    let counter = books.keys.usage(&metric, day, bucket);
-    for value in ["abc", "1.5", "-1", "nan", "9007199254740993"] {
-        books.run::<u64>(&["HSET", &counter, "alice", value]).await;
-        let error = books.committer.commit(&books.client, &batch).await.expect_err("refused");
-        assert!(error.to_string().contains(&counter), "{value}: {error}");
-    }
-    books.run::<u64>(&["DEL", &counter]).await;
-    books.committed(&batch).await;
+    ledger.committed(&batch).await;
+}
+
+/// The batch, with an event that is refused and one that has an id beside what it counts.
+fn with_everything(mut batch: Batch) -> Batch {
+    batch.refused.push(refused(&batch));
+    let mut ids = SeenIds::new(1);
+    ids.push(id_of("1"));
+    batch.seen.push(ids);
+    batch.duplicates = 1;
+    batch
+}
+
+fn id_of(id: &str) -> SeenId {
+    SeenId::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), id.as_bytes())
 }
 
 /// A total that Redis can't add to would fail the commit midway, with the counters written and the checkpoint not: the batch would
 /// be counted again at each try.
 #[tokio::test]
 async fn a_total_that_is_no_number_is_named_and_nothing_is_counted() {
-    let books = Books::open();
-    let mut batch = books.batch(StreamId::ZERO, "alice", 8).await;
-    batch.duplicates = 1;
-    let (entry, detail) = (batch.to, "units must be digits".to_owned());
-    batch.refused.push(RefusedEvent { entry, reason: RefusalReason::BadUnits, detail, fields: Vec::new() });
-    let totals = books.keys.totals();
+    let ledger = Ledger::open();
+    let batch = with_everything(raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80));
+    let totals = ledger.keys.totals();
     for field in ["counted", "duplicates", "refused", "raised"] {
         for value in ["", "abc", "1.5", "007", "-0", "99999999999999999999", "9223372036854775807"] {
-            books.run::<u64>(&["HSET", &totals, field, value]).await;
-            let before = books.dump().await;
-            let error = books.committer.commit(&books.client, &batch).await.expect_err("refused");
+            ledger.run::<u64>(&["HSET", &totals, field, value]).await;
+            let before = ledger.dump().await;
+            let error = ledger.committer.commit(&ledger.client, &batch).await.expect_err("refused");
             assert_eq!(error_kind(&error), ErrorKind::WrongType, "{field} {value:?}: {error}");
-            assert!(books.dump().await == before, "{field} {value:?}");
+            assert!(ledger.dump().await == before, "{field} {value:?}");
         }
-        books.run::<u64>(&["DEL", &totals]).await;
+        ledger.run::<u64>(&["DEL", &totals]).await;
     }
-    books.committed(&batch).await;
-    assert_eq!(books.count(&batch).await, Some(8));
+    ledger.committed(&batch).await;
+    assert_eq!(ledger.count(&batch).await, Some(8));
 }
 
-/// Tools that know consumer groups show a true lag, also for entries trimmed before the first commit.
-#[tokio::test]
-async fn the_group_shows_a_true_lag() {
-    let books = Books::open();
-    books.add("trimmed").await;
-    books.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
-    let batch = books.batch(StreamId::ZERO, "alice", 1).await;
-    books.add("unread").await;
-    books.committed(&batch).await;
-    let groups: Vec<redis::Value> = books.run(&["XINFO", "GROUPS", "usage"]).await;
-    let text = format!("{groups:?}");
-    assert!(text.contains("quotabell"), "{text}");
-    let lag: Vec<std::collections::HashMap<String, redis::Value>> = books.run(&["XINFO", "GROUPS", "usage"]).await;
-    assert_eq!(lag[0]["lag"], redis::Value::Int(1));
-    assert_eq!(lag[0]["entries-read"], redis::Value::Int(2));
-}
-
-/// Another consumer of the stream must find every entry it has not been given or not acknowledged.
-#[tokio::test]
-async fn trimming_stops_at_what_another_group_needs() {
-    let books = Books::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
-    let mut ids = Vec::new();
-    for n in 0..6 {
-        ids.push(books.add(&format!("s{n}")).await);
-    }
-    books.run::<String>(&["XGROUP", "CREATE", "usage", "billing", "0"]).await;
-    books.run::<redis::Value>(&["XREADGROUP", "GROUP", "billing", "c", "COUNT", "4", "STREAMS", "usage", ">"]).await;
-    books.run::<u64>(&["XACK", "usage", "billing", &ids[0].to_string()]).await;
-    let now = books.now().await;
-    let day = Day::in_utc(now).expect("a day");
-    let batch = books.batch_on(StreamId::ZERO, ids[5], "alice", 1, day, now.plus(1000), now);
-    let done = books.committed(&batch).await;
-    assert_eq!(done.notes, [CommitWarning::TrimHeld("billing".into())]);
-    let left: Vec<(String, Vec<String>)> = books.run(&["XRANGE", "usage", "-", "+"]).await;
-    assert_eq!(left[0].0, ids[1].to_string(), "entry 2 is pending for billing, entry 1 is acknowledged");
-}
-
-/// RefusedEvent events are kept with reason and fields, event ids in their window, and windows that are past are removed.
+/// Refused events are kept with reason and fields, ids of counted events in the list of their window.
 #[tokio::test]
 async fn refusals_and_event_ids_are_written_with_the_batch() {
-    let books = Books::open();
-    books.run::<String>(&["XADD", "usage", "600000-1", "subject", "old"]).await;
-    let now = books.now().await;
-    let day = Day::in_utc(now).expect("a day");
-    let mut first =
-        books.batch_on(StreamId::ZERO, StreamId { ms: 600_000, seq: 1 }, "alice", 1, day, now.plus(1000), now);
-    first.seen.push(SeenId { window: 1, member: b"m1".to_vec() });
-    books.committed(&first).await;
-    assert_eq!(books.run::<u64>(&["SISMEMBER", &books.keys.seen(1), "m1"]).await, 1);
-
-    let mut second = books.batch(first.to, "alice", 1).await;
-    second.refused.push(RefusedEvent {
-        entry: second.to,
-        reason: RefusalReason::BadUnits,
-        detail: "units must be".into(),
-        fields: vec![b"units".to_vec(), b"\xff".to_vec()],
-    });
-    books.committed(&second).await;
-    assert_eq!(books.run::<u64>(&["EXISTS", &books.keys.seen(1)]).await, 0, "two windows behind");
-    let kept: Vec<(String, Vec<Vec<u8>>)> = books.run(&["XRANGE", &books.keys.refused(), "-", "+"]).await;
+    let ledger = Ledger::open();
+    let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
+    batch.refused.push(refused(&batch));
+    for window in [1, 2] {
+        let mut ids = SeenIds::new(window);
+        ["a", "b"].iter().for_each(|id| ids.push(id_of(id)));
+        batch.seen.push(ids);
+    }
+    ledger.committed(&batch).await;
+    for window in [1, 2] {
+        let list = ledger.keys.seen(window);
+        let values: Vec<Vec<u8>> = ledger.run(&["LRANGE", &list, "0", "-1"]).await;
+        assert_eq!(values, std::slice::from_ref(&batch.seen[0].digests), "one value a commit, 16 bytes an id");
+        assert_eq!(values[0].len(), 32);
+        let life: u64 = ledger.run(&["TTL", &list]).await;
+        assert!((14 * 86_400 - 5..=14 * 86_400).contains(&life), "{life}");
+    }
+    let kept: Vec<(String, Vec<Vec<u8>>)> = ledger.run(&["XRANGE", &ledger.keys.refused(), "-", "+"]).await;
+    assert_eq!(kept[0].1[1], batch.to.to_string().as_bytes());
     assert_eq!(kept[0].1[3], b"bad_units");
     assert_eq!(kept[0].1[6..], [b"units".to_vec(), b"\xff".to_vec()]);
-    let totals: std::collections::HashMap<String, u64> = books.run(&["HGETALL", &books.keys.totals()]).await;
-    assert_eq!((totals["counted"], totals["refused"]), (2, 1));
+    let totals: HashMap<String, u64> = ledger.run(&["HGETALL", &ledger.keys.totals()]).await;
+    assert_eq!((totals["counted"], totals["refused"]), (1, 1));
 }
 
-/// A full server must recover by itself: the commit is what frees memory.
+/// Lua unpacks fewer than 8,000 values: the largest group must fit, and so must many metrics.
+#[tokio::test]
+async fn the_largest_group_and_thousands_of_metrics_are_written() {
+    let ledger = Ledger::open();
+    let to = ledger.add("alice").await;
+    let mut batch = ledger.batch_to(StreamId::ZERO, to, &[change("s0", 0, 1)]).await;
+    let row = batch.groups[0].rows[0].clone();
+    let named = |n: usize| format!("s{n}").parse().expect("legal");
+    batch.groups[0].rows =
+        (0..GROUP_ROWS_MAX).map(|n| quotabell::ledger::Row { subject: named(n), ..row.clone() }).collect();
+    let of = batch.groups[0].of.clone();
+    let metric = |n: u32| quotabell::ledger::batch::MetricPeriod {
+        metric: format!("m{n}").parse().expect("legal"),
+        ..of.clone()
+    };
+    batch.metrics = (0..9_000).map(metric).collect();
+    ledger.committed(&batch).await;
+    assert_eq!(ledger.run::<usize>(&["HLEN", &ledger.counter(&batch)]).await, GROUP_ROWS_MAX);
+    assert_eq!(ledger.run::<u64>(&["SCARD", &ledger.keys.metrics(of.period)]).await, 9_000);
+}
+
+/// A full server must recover by itself: the commit is what lets entries be trimmed.
 #[tokio::test]
 async fn a_full_server_still_commits() {
-    let books = Books::open();
-    let batch = books.batch(StreamId::ZERO, "alice", 8).await;
-    books.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    assert_eq!(books.committed(&batch).await.raised.len(), 1);
-}
-
-/// The rehearsal passes on a healthy server, leaves nothing, and names what a user may not do.
-#[tokio::test]
-async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
-    let books = Books::open();
-    probe::rehearse(&books.client, &books.keys, &settings(), "t1").await.expect("healthy");
-    assert_eq!(books.dump().await, []);
-
-    books.run::<String>(&["ACL", "SETUSER", "default", "-xtrim"]).await;
-    let error = probe::rehearse(&books.client, &books.keys, &settings(), "t2").await.expect_err("no xtrim");
-    assert!(error.to_string().contains("trim was refused"), "{error}");
-    books.run::<String>(&["ACL", "SETUSER", "default", "+xtrim", "-hset"]).await;
-    let error = probe::rehearse(&books.client, &books.keys, &settings(), "t3").await.expect_err("no hset");
-    assert!(matches!(error, probe::ProbeError::Redis { .. }), "{error}");
-    for command in ["get", "set", "pttl", "del"] {
-        books.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
-        let error = probe::rehearse(&books.client, &books.keys, &settings(), command).await.expect_err(command);
-        assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
-    }
-}
-
-/// A daemon that starts beside a full server must get as far as freeing memory.
-#[tokio::test]
-async fn the_rehearsal_passes_on_a_full_server() {
-    let books = Books::open();
-    books.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    probe::rehearse(&books.client, &books.keys, &settings(), "full").await.expect("flags=allow-oom");
-}
-
-/// Where a counter stood is only a guess of the reader, who may have begun in the middle of the day or counted a batch twice.
-#[tokio::test]
-async fn a_wrong_guess_of_the_count_neither_hides_nor_invents_an_alert() {
-    let books = Books::open();
-    let mut batch = books.batch(StreamId::ZERO, "alice", 8).await;
-    batch.rows[0].expected_before = 1_000;
-    let raised = |done: &CommitSummary| done.raised.iter().map(|r| (r.percent.get(), r.used)).collect::<Vec<_>>();
-    assert_eq!(raised(&books.committed(&batch).await), [(80, 8)], "believed to be past it");
-
-    let mut next = books.batch(batch.to, "bob", 3).await;
-    next.rows[0].expected_before = 6;
-    assert_eq!(raised(&books.committed(&next).await), [], "believed to reach it");
-
-    let mut last = books.batch(next.to, "alice", 2).await;
-    last.rows[0].expected_before = 8;
-    assert_eq!(raised(&books.committed(&last).await), [(100, 10)], "believed rightly");
+    let ledger = Ledger::open();
+    let batch = with_everything(raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80));
+    ledger.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(ledger.committed(&batch).await, [0_usize; 0]);
 }
 
 /// The life of a key is renewed once a minute only; a key that was deleted by hand meanwhile must not come back without one.
 #[tokio::test]
 async fn a_counter_that_is_made_anew_within_the_minute_has_a_life() {
-    let books = Books::open();
-    let first = books.batch(StreamId::ZERO, "alice", 8).await;
-    books.committed(&first).await;
-    let (day, bucket) = (first.metric_days[0].day, first.rows[0].bucket);
-    let keys = [books.keys.usage(&Metric::default(), day, bucket), books.keys.raised(&Metric::default(), day, bucket)];
-    for key in &keys {
-        let _: u64 = books.run(&["DEL", key]).await;
+    let ledger = Ledger::open();
+    let first = raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80);
+    ledger.committed(&first).await;
+    for key in [ledger.counter(&first), ledger.records(&first), flag(&ledger, &first)] {
+        ledger.run::<u64>(&["DEL", &key]).await;
     }
-    let flag = books.keys.flag(&first.rows[0].subject, &Metric::default(), Percent::new(80).expect("in range"), day);
-    let _: u64 = books.run(&["DEL", &flag]).await;
-    books.committed(&books.batch(first.to, "alice", 8).await).await;
-    let expected = 14 * 86_400 + 10 * u64::from(bucket);
-    for key in &keys {
-        let life: u64 = books.run(&["TTL", key]).await;
-        assert!((expected - 5..=expected).contains(&life), "{key}: {life}");
+    let mut next = raising(ledger.batch(first.to, change("alice", 0, 8)).await, 80);
+    next.groups[0].ttl_s = None;
+    ledger.committed(&next).await;
+    let expected = 14 * 86_400 + 10 * u64::from(first.groups[0].bucket);
+    for key in [ledger.counter(&first), ledger.records(&first)] {
+        let life: u64 = ledger.run(&["TTL", &key]).await;
+        assert!((14 * 86_400 - 5..=expected).contains(&life), "{key}: {life}");
     }
 }
 
-/// A record that is written in a minute in which nothing is renewed must live as long as its counter, not for ever.
+/// A record that is written in a minute in which nothing is renewed must live as long as its counter, not for ever; and a counter
+/// whose life was set keeps it.
 #[tokio::test]
 async fn a_record_that_comes_later_in_the_minute_has_a_life() {
-    let books = Books::open();
-    let first = books.batch(StreamId::ZERO, "alice", 1).await;
-    books.committed(&first).await;
-    books.committed(&books.batch(first.to, "alice", 8).await).await;
-    let (day, bucket) = (first.metric_days[0].day, first.rows[0].bucket);
-    let life: u64 = books.run(&["TTL", &books.keys.raised(&Metric::default(), day, bucket)]).await;
-    let expected = 14 * 86_400 + 10 * u64::from(bucket);
+    let ledger = Ledger::open();
+    let first = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
+    ledger.committed(&first).await;
+    ledger.run::<u64>(&["EXPIRE", &ledger.counter(&first), "1000000"]).await;
+    let mut next = raising(ledger.batch(first.to, change("alice", 1, 8)).await, 80);
+    next.groups[0].ttl_s = None;
+    ledger.committed(&next).await;
+    let expected = 14 * 86_400 + 10 * u64::from(first.groups[0].bucket);
+    let life: u64 = ledger.run(&["TTL", &ledger.records(&first)]).await;
     assert!((expected - 5..=expected).contains(&life), "{life}");
+    assert!(ledger.run::<u64>(&["TTL", &ledger.counter(&first)]).await <= 1_000_000);
 }

@@ -49,11 +49,11 @@ impl Books {
         let checkpoint = StreamId { ms: u64::try_from(at).expect("after 1970"), seq: 0 };
         let mut closed = Vec::new();
         loop {
-            let days = retention.close_days(&self.client, checkpoint, UnixMs(at)).await.expect("redis answers");
-            if days.is_empty() {
+            let periods = retention.close_periods(&self.client, checkpoint, UnixMs(at)).await.expect("redis answers");
+            if periods.is_empty() {
                 return closed;
             }
-            closed.extend(days.iter().map(ToString::to_string));
+            closed.extend(periods.iter().map(ToString::to_string));
         }
     }
 }
@@ -89,7 +89,7 @@ async fn days_of_an_old_stream_are_closed_too() {
     let old = day("2026-03-01");
     books.write(old).await;
     let mut retention = Retention::new(books.keys.clone(), LATE_MAX);
-    retention.written([old].into_iter());
+    retention.written([old.into()].into_iter());
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.first().map(String::as_str), Some("2026-03-01"));
     assert!(books.life(&books.counter(old)).await <= CLOSED_TTL_S);

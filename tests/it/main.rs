@@ -42,6 +42,8 @@ mod events_worker;
 mod ledger_check;
 mod ledger_commit;
 mod ledger_retention;
+mod ledger_rights;
+mod ledger_tidy;
 mod outbox_contacts;
 mod outbox_fan_out;
 mod outbox_loops;

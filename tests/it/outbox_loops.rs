@@ -1,6 +1,6 @@
 //! The fan-out loop and the dispatcher on a real server, with a double in place of the notifier.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, Notifier, OutboxError,
-    Settlement, slots, wake_subject,
+    AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier,
+    OutboxError, Settlement, slots, wake_subject,
 };
-use quotabell::types::{Alert, Channel, Class, DeliveryId};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent};
 use quotabell::wire::ErrorKind;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
@@ -116,13 +116,14 @@ struct Loops {
 /// How the loops of a test differ from the daemon's.
 struct Setting {
     fallback: Vec<Contact>,
+    jump: JumpPolicy,
     concurrency: u32,
     lease_margin: Duration,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { fallback: Vec::new(), concurrency: 16, lease_margin: Duration::from_secs(30) }
+        Self { fallback: Vec::new(), jump: JumpPolicy::Each, concurrency: 16, lease_margin: Duration::from_secs(30) }
     }
 }
 
@@ -133,6 +134,7 @@ impl Loops {
         // Each process has a link of its own.
         let client = Arc::new(outbox.server.client());
         let fan_out = FanOutLoop::new(FanOutParts {
+            jump: setting.jump,
             client: Arc::clone(&client),
             keys: outbox.keys.clone(),
             contacts: Arc::clone(&contacts),
@@ -187,6 +189,27 @@ async fn raised(outbox: &Outbox, name: &str, contacts: &[Contact]) -> Alert {
     let alert = alert(&subject, 80);
     outbox.raise(&alert).await;
     alert
+}
+
+/// Told at 80 % and at 100 % of the same moment, a customer gets two messages that seem to contradict each other.
+#[tokio::test]
+async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
+    for (jump, told) in [(JumpPolicy::Each, vec![80, 100]), (JumpPolicy::Highest, vec![100])] {
+        let outbox = Outbox::start();
+        let notifier = Double::new(|_| Act::Deliver);
+        let subject = subject("alice");
+        outbox.set_contacts(&subject, &json(&[email("alice")])).await;
+        let lower = Alert { higher_percent: Percent::new(100), ..alert(&subject, 80) };
+        for alert in [lower, alert(&subject, 100)] {
+            outbox.raise(&alert).await;
+        }
+        let loops = Loops::start(&outbox, &notifier, Setting { jump, ..Setting::default() });
+        until_ended(&outbox, told.len() as u64).await;
+        loops.drain().await;
+        let seen: BTreeSet<DeliveryId> = notifier.seen().into_iter().map(|seen| seen.delivery).collect();
+        let of = |percent: &u16| delivery(&alert(&subject, *percent), &email("alice"));
+        assert_eq!(seen, told.iter().map(of).collect(), "{jump:?}");
+    }
 }
 
 /// The plain path, from the outbox to each kind of end.

@@ -1,31 +1,20 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
+use chrono_tz::Tz;
+
 use crate::support::table::Table;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{AlertPurpose, ChannelSettings, preview, sample_alert};
+use quotabell::channels::{AlertPurpose, ChannelSettings, Sample, preview, sample_alert};
 use quotabell::config::Config;
-use quotabell::types::{Alert, AlertId, Day, Metric, Percent, Subject, UnixMs};
+use quotabell::types::{Alert, BillingDay, Metric, Percent, Subject, UnixMs, WindowLimit};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
-    let subject = Subject::parse(b"alice").expect("legal");
-    let percent = Percent::new(80).expect("legal");
-    let day = Day::parse("2026-11-21").expect("legal");
-    Alert {
-        id: AlertId::of(&subject, &Metric::default(), percent, day),
-        subject,
-        metric: Metric::default(),
-        threshold_percent: percent,
-        limit: 5000,
-        plan: "free".to_owned(),
-        day,
-        timezone: "UTC".to_owned(),
-        resets_at_ms: UnixMs(1_795_305_600_000),
-        used: 4000,
-        raised_at_ms: UnixMs(1_795_250_220_123),
-    }
+    let alice = Sample::of(Subject::parse(b"alice").expect("legal"));
+    Sample { zone: chrono_tz::Tz::UTC, ..alice }.alert(Percent::new(80).expect("legal"), SAMPLE_AT)
 }
 
 /// A subject in Vietnam that went past its limit, with a name that is not made for HTML.
@@ -57,8 +46,8 @@ fn parts(mail: &Rendered) -> Table {
 fn the_webhook_body_is_the_documented_one() {
     let json = payload::alert(&alert(), AlertPurpose::Alert);
     let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
- "data":{"subject":"alice","metric":"requests","threshold_percent":80,"used":4000,"limit":5000,"used_percent":80.0,
-         "plan":"free","day":"2026-11-21","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
+ "data":{"subject":"alice","metric":"requests","window":"day","period":"2026-11-21","threshold_percent":80,"used":4000,
+         "limit":5000,"used_percent":80.0,"plan":"free","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
     assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
     let bodies = [
         ("exceeded", payload::alert(&exceeded(), AlertPurpose::Alert)),
@@ -87,6 +76,25 @@ fn a_warning_reads_well() {
 fn an_exceeded_quota_reads_well() {
     let mail = render(&exceeded(), AlertPurpose::Alert);
     insta::assert_snapshot!("exceeded", parts(&mail));
+}
+
+/// Whoever reads "of 600 requests" takes it for a day's: every part names the window, and hours as clocks there show them.
+#[test]
+fn every_window_reads_well() {
+    let mut read = Table::default();
+    for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
+        let limit: WindowLimit = limit.parse().expect("a limit");
+        let billing_day = BillingDay::new(15).expect("in range");
+        let sample = Sample { limit, billing_day, zone: Tz::Asia__Kolkata, ..Sample::made_up() };
+        let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
+        let mail = render(&alert, AlertPurpose::Alert);
+        read.add(format!("{limit}: subject"), &mail.subject_line);
+        read.add(format!("{limit}: text"), &mail.text);
+        let html = mail.html.lines().filter(|line| line.contains("Kolkata</p>") || line.contains("</strong>"));
+        read.add(format!("{limit}: html, in part"), html.map(str::trim).collect::<Vec<_>>().join("\n"));
+        read.add(format!("{limit}: webhook"), payload::alert(&alert, AlertPurpose::Alert));
+    }
+    insta::assert_snapshot!("windows", read);
 }
 
 /// "Exceeded" would be wrong at exactly the limit.

@@ -20,7 +20,7 @@ use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::traffic::{Books, Customer, Event, FREE_LIMIT, Reached, Traffic};
 use crate::support::webhook_receiver::secret;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
-use quotabell::types::{Alert, AlertId, ContactId, Day, DeliveryId, Percent};
+use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, Instance};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use redis::streams::StreamRangeReply;
@@ -409,15 +409,16 @@ impl Scene {
         assert_eq!(alerts.len(), raised.len());
         assert_eq!(raised, limits.keys().cloned().collect());
         let mut flags = BTreeSet::new();
+        let instance: String = self.outbox.run("HGET", &[&self.outbox.keys.checkpoint(), "instance"]).await;
+        let instance = Instance::from_stored(&instance);
         for alert in &alerts {
             let reached = reached_of(alert);
             let limit = limits[&reached];
             assert_eq!(alert.limit, limit);
             let least = (u128::from(limit) * u128::from(reached.percent)).div_ceil(100);
             assert!(u128::from(alert.used) >= least && alert.used <= books.counts[&reached.counter], "{alert:?}");
-            let percent = Percent::new(alert.threshold_percent.get()).expect("legal");
-            assert_eq!(alert.id, AlertId::of(&alert.subject, &alert.metric, percent, alert.day));
-            let flag = self.outbox.keys.flag(&alert.subject, &alert.metric, percent, alert.day);
+            assert_eq!(alert.id, AlertId::of(&instance, &alert.key()));
+            let flag = self.outbox.keys.flag(&alert.key());
             let id: Option<String> = self.outbox.run("GET", &flag).await;
             assert_eq!(id.as_deref(), Some(alert.id.as_str()));
             flags.insert(flag);
@@ -544,16 +545,15 @@ fn compare_body(body: &serde_json::Value, alert: &Alert) {
     assert_eq!(data["threshold_percent"], alert.threshold_percent.get());
     assert_eq!(data["used"], alert.used);
     assert_eq!(data["limit"], alert.limit);
-    assert_eq!(data["day"], alert.day.to_string());
+    assert_eq!((&data["window"], &data["period"]), (&alert.window.as_str().into(), &alert.period.to_string().into()));
     assert_eq!(data["timezone"], alert.timezone);
 }
 
 fn reached_of(alert: &Alert) -> Reached {
-    let day: Day = alert.day;
     let counter = support::traffic::Counter {
         subject: alert.subject.to_string(),
         metric: alert.metric.to_string(),
-        day: day.to_string().parse().expect("a date"),
+        day: alert.period.to_string().parse().expect("a date"),
     };
     Reached { counter, percent: alert.threshold_percent.get().into() }
 }

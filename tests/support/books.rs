@@ -27,10 +27,10 @@ pub async fn server_time(client: &RedisClient) -> UnixMs {
 /// Puts an alert into the books as a commit does.
 pub async fn record(client: &RedisClient, alert: &Alert) {
     let keys = Keys::new("usage");
-    let raised = keys.raised(&alert.metric, alert.day, keys::bucket(alert.subject.as_str()));
+    let raised = keys.raised(&alert.metric, alert.period, keys::bucket(alert.subject.as_str()));
     let field = Keys::raised_field(alert.threshold_percent, &alert.subject);
     let mut pipeline = redis::pipe();
-    pipeline.cmd("SADD").arg(keys.metrics(alert.day)).arg(alert.metric.as_str()).ignore();
+    pipeline.cmd("SADD").arg(keys.metrics(alert.period)).arg(alert.metric.as_str()).ignore();
     pipeline.cmd("HSET").arg(raised).arg(field).arg(serde_json::to_string(alert).expect("JSON")).ignore();
     let () = client.pipe(&pipeline).await.expect("written");
 }

@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod echo_receiver;
 pub mod eventually;
 pub mod http_receiver;
+pub mod ledger;
 pub mod mail_server;
 pub mod notifier;
 pub mod outbox;

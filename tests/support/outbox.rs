@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotabell::channels::Sample;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
     FanOutAnswer, FanOutSource, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, Totals, fan_out, lease, totals,
 };
 use quotabell::types::{
-    Alert, AlertId, Class, Day, DeliveryId, Keys, Metric, Outcome, Percent, Secret, Subject, UnixMs,
+    Alert, AlertId, AlertKey, Class, DeliveryId, Instance, Keys, Outcome, Percent, Period, Secret, Subject, UnixMs,
 };
 use quotabell::wire::RedisClient;
 use redis::{FromRedisValue, ToRedisArgs};
@@ -128,20 +129,15 @@ pub fn subject(text: &str) -> Subject {
 /// The alert of this subject and percentage; the same id every time.
 pub fn alert(subject: &Subject, percent: u16) -> Alert {
     let percent = Percent::try_from(percent).expect("a legal percentage");
-    let (metric, day) = (Metric::default(), Day::parse("2026-11-21").expect("a legal day"));
-    Alert {
-        id: AlertId::of(subject, &metric, percent, day),
-        subject: subject.clone(),
-        metric,
-        threshold_percent: percent,
-        limit: 5000,
-        plan: "free".into(),
-        day,
-        timezone: "UTC".into(),
-        resets_at_ms: UnixMs(1_795_305_600_000),
-        used: 4000,
-        raised_at_ms: UnixMs(1_795_250_000_123),
-    }
+    let sample = Sample { zone: chrono_tz::Tz::UTC, ..Sample::of(subject.clone()) };
+    Alert { used: 4000, ..sample.alert(percent, UnixMs(1_795_250_000_123)) }
+}
+
+/// The same alert in another period.
+pub fn in_period(alert: Alert, period: impl Into<Period>) -> Alert {
+    let period = period.into();
+    let id = AlertId::of(&Instance::from_stored("sample"), &AlertKey { period, ..alert.key() });
+    Alert { id, period, ..alert }
 }
 
 pub fn email(name: &str) -> Contact {

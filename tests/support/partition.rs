@@ -62,7 +62,8 @@ impl Partition {
         };
         let target = RedisEndpoint::from_config(&config).expect("a target");
         let limits = [("requests", 5000), ("tokens", 100)];
-        let limits = limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range")));
+        let limits =
+            limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range").into()));
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
         let plan = PlanConfig { limits: limits.into(), thresholds, rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");

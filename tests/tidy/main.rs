@@ -9,4 +9,5 @@ mod files;
 mod layers;
 mod names;
 mod prose;
+mod scripts;
 mod source;

@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use crate::channels::channel::AlertPurpose;
 use crate::channels::error::ChannelError;
-use crate::channels::sample::{SAMPLE_AT, sample_alert};
-use crate::types::{Alert, Percent, UnixMs};
+use crate::channels::sample::{SAMPLE_AT, Sample};
+use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
 
 /// The setting that names the operator's folder.
 const SETTING: &str = "email.templates";
@@ -106,10 +106,14 @@ impl Templates {
             let added = templates.environment.add_template_owned(name, source);
             added.map_err(|error| templates.explain(name, &error))?;
         }
-        for percent in [80, 100, 120].into_iter().filter_map(Percent::new) {
-            let alert = sample_alert(percent, SAMPLE_AT);
-            templates.render(&alert, AlertPurpose::Alert)?;
-            templates.render(&alert, AlertPurpose::Test)?;
+        let sample = Sample::made_up();
+        for window in Window::ALL {
+            let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
+            for percent in [80, 100, 120].into_iter().filter_map(Percent::new) {
+                let alert = sample.alert(percent, SAMPLE_AT);
+                templates.render(&alert, AlertPurpose::Alert)?;
+                templates.render(&alert, AlertPurpose::Test)?;
+            }
         }
         templates.render_verification(SAMPLE_VERIFICATION)?;
         templates.render_verification(VerifyVariables { link: None, ..SAMPLE_VERIFICATION })?;
@@ -238,7 +242,9 @@ fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
         used_percent => alert.used_percent(),
         remaining => alert.limit.saturating_sub(alert.used),
         plan => &alert.plan,
-        day => alert.day.to_string(),
+        window => alert.window.as_str(),
+        period => alert.period.to_string(),
+        starts_at => starts_at(alert),
         timezone => &alert.timezone,
         resets_at => local(alert.resets_at_ms, &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
@@ -252,7 +258,7 @@ fn sample_of(name: &str) -> Value {
     let percent = Percent::new(100).expect("a legal percentage");
     match VERIFY.contains(&name) {
         true => Value::from(Serde(SAMPLE_VERIFICATION)),
-        false => variables(&sample_alert(percent, SAMPLE_AT), AlertPurpose::Alert),
+        false => variables(&Sample::made_up().alert(percent, SAMPLE_AT), AlertPurpose::Alert),
     }
 }
 
@@ -260,6 +266,12 @@ fn sample_of(name: &str) -> Value {
 fn names_of(variables: &Value) -> String {
     let names = variables.try_iter().into_iter().flatten();
     names.map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// When the period began, in the zone of the subject.
+fn starts_at(alert: &Alert) -> String {
+    let zone = alert.timezone.parse().unwrap_or(Tz::UTC);
+    local(alert.period.starts_in(zone).unwrap_or_default(), &alert.timezone)
 }
 
 /// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.
@@ -276,7 +288,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample(percent: u16) -> Alert {
-        sample_alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
+        Sample::made_up().alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
     }
 
     /// An error must name the file of the operator, the line, and what could have stood there.
@@ -304,7 +316,14 @@ mod tests {
     #[test]
     fn samples_reach_every_kind_of_alert() {
         let directory = tempfile::tempdir().expect("a folder");
-        for condition in ["severity == \"exceeded\"", "used > limit", "used == limit", "test"] {
+        for condition in [
+            "severity == \"exceeded\"",
+            "used > limit",
+            "used == limit",
+            "test",
+            "window == \"hour\"",
+            "window == \"month\"",
+        ] {
             let source = format!("{{% if {condition} %}}{{{{ nothing }}}}{{% endif %}}");
             std::fs::write(directory.path().join(ALERT[1]), source).expect("written");
             assert!(Templates::load(Some(directory.path())).is_err(), "{condition}");

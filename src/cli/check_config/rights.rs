@@ -10,7 +10,7 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::channels::{CapKind, REGISTRY};
 use crate::ledger::commit_settings::TrimPolicy;
-use crate::types::{Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
+use crate::types::{AlertKey, Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// What stands for the key in the lists below.
@@ -31,14 +31,14 @@ const STREAM: [&str; 9] = [
 ];
 /// Only with `stream.trim = "consumed"`.
 const TRIMMED: [&str; 3] = ["XINFO GROUPS KEY", "XPENDING KEY x", "XTRIM KEY MINID 0-0"];
-const CHECKPOINT: [&str; 3] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x"];
+const CHECKPOINT: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "HSETNX KEY x x"];
 const USAGE: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
-const RAISED: [&str; 5] = ["HEXISTS KEY x", "HMGET KEY x", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
+const RAISED: [&str; 5] = ["TYPE KEY", "HMGET KEY x", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
 const METRICS: [&str; 3] = ["SMEMBERS KEY", "SADD KEY x", "EXPIRE KEY 1"];
-const FLAG: [&str; 2] = ["EXISTS KEY", "SET KEY x"];
+const FLAG: [&str; 1] = ["SET KEY x"];
 const OUTBOX: [&str; 4] = ["XLEN KEY", "XRANGE KEY - +", "XADD KEY * x x", "XDEL KEY 0-0"];
 const REFUSED: [&str; 2] = ["XRANGE KEY - +", "XADD KEY * x x"];
-const SEEN: [&str; 4] = ["SMISMEMBER KEY x", "SADD KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
+const SEEN: [&str; 5] = ["LRANGE KEY 0 -1", "TYPE KEY", "RPUSH KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
 const SCHEDULE: [&str; 10] = [
     "ZADD KEY 0 x",
     "ZREM KEY x",
@@ -198,7 +198,7 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.usage(&metric, day, bucket), &USAGE),
         (keys.raised(&metric, day, bucket), &RAISED),
         (keys.metrics(day), &METRICS),
-        (keys.flag(&subject, &metric, percent, day), &FLAG),
+        (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), percent, units: 1 }), &FLAG),
         (keys.outbox(), &OUTBOX),
         (keys.refused(), &REFUSED),
         (keys.seen(0), &SEEN),

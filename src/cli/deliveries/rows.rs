@@ -88,7 +88,7 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
         pairs.extend([
             ("metric", alert.metric.to_string()),
             ("threshold", format!("{}%: {} of {} used", alert.threshold_percent, alert.used, alert.limit)),
-            ("day", format!("{} ({})", alert.day, alert.timezone)),
+            (alert.window.as_str(), format!("{} ({})", alert.period, alert.timezone)),
             ("raised", alert.raised_at.to_string()),
         ]);
     }

@@ -12,7 +12,8 @@ use crate::contacts::edit::{MergeReport, NamedContact, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;
-use crate::types::{Metric, Percent, Subject, Units};
+use crate::types::limits::LimitsError;
+use crate::types::{BillingDay, Limits, Metric, Percent, Subject};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -73,8 +74,10 @@ pub struct SubjectChange {
     pub plan: Setting<String>,
     /// The time zone.
     pub timezone: Setting<String>,
+    /// The day of the month on which months begin.
+    pub billing_day: Setting<BillingDay>,
     /// The named metrics' limits.
-    pub limits: BTreeMap<Metric, Setting<Units>>,
+    pub limits: BTreeMap<Metric, Setting<Limits>>,
     /// The thresholds.
     pub thresholds: Setting<Vec<Percent>>,
     /// The contacts.
@@ -100,6 +103,7 @@ impl SubjectChange {
             subject,
             plan: Setting::Keep,
             timezone: Setting::Keep,
+            billing_day: Setting::Keep,
             limits: BTreeMap::new(),
             thresholds: Setting::Keep,
             contacts: ContactsChange::Keep,
@@ -154,6 +158,18 @@ impl SubjectChange {
         Ok(merged)
     }
 
+    /// What an operator should know about limits that are legal.
+    #[must_use]
+    pub fn limit_warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (metric, limits) in &self.limits {
+            if let Setting::Set(limits) = limits {
+                warnings.extend(limits.contradictions().map(|pair| format!("the limits of {metric}: {pair}")));
+            }
+        }
+        warnings
+    }
+
     /// The names of the fields that change, in words for people.
     #[must_use]
     pub fn field_names(&self) -> Vec<String> {
@@ -167,8 +183,9 @@ impl SubjectChange {
         let mut fields = FieldChanges::default();
         take(&mut fields, record::PLAN, &self.plan, Clone::clone);
         take(&mut fields, record::TIMEZONE, &self.timezone, Clone::clone);
-        for (metric, limit) in &self.limits {
-            take(&mut fields, &record::limit_field(metric), limit, ToString::to_string);
+        take(&mut fields, record::BILLING_DAY, &self.billing_day, ToString::to_string);
+        for (metric, limits) in &self.limits {
+            take(&mut fields, &record::limit_field(metric), limits, ToString::to_string);
         }
         take(&mut fields, record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
         fields
@@ -198,14 +215,14 @@ pub fn plan(config: &Config, name: &str) -> Result<String, String> {
     Err(format!("there is no plan {name:?} in the configuration{near}, only {}", known.join(", ")))
 }
 
-/// Judges a limit as written: units, or `none` for no limit of the subject's own.
+/// Judges the limits of a metric as written: `5000`, `600/hour 5000/day`, or `none` for no limit of the subject's own.
 ///
 /// # Errors
 ///
 /// A sentence with what is allowed.
-pub fn limit(text: &str) -> Result<Setting<Units>, String> {
+pub fn limits(text: &str) -> Result<Setting<Limits>, String> {
     if text == "none" {
         return Ok(Setting::Clear);
     }
-    text.parse().map(Setting::Set).map_err(|error| format!("{error}, or none to remove the limit"))
+    text.parse().map(Setting::Set).map_err(|error: LimitsError| format!("{error}; none removes the limits"))
 }

@@ -22,6 +22,7 @@ use crate::subjects::record;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 use crate::terminal::progress::{self, ProgressUnit};
+use crate::types::billing_day::BillingDayError;
 use crate::types::{Metric, Subject};
 use crate::wire::{ErrorKind, error_kind};
 
@@ -52,9 +53,9 @@ fn help() -> String {
     let contacts: Vec<String> = NamedAddresses::columns().collect();
     format!(
         "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
-    limit:METRIC, thresholds, {}.
+    billing_day, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, {}.
 Each line changes what it names, as `subject set` does: an empty cell \
-    leaves its setting alone, `none` removes a limit.
+    leaves its setting alone, `none` removes the limits of a metric.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
     webhook_secret belongs to the nth webhook. Where it is absent, the stored one is kept, and for a new webhook one is \
     generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
@@ -274,10 +275,14 @@ fn check(row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<Su
     if let Some(zone) = row.timezone {
         change.timezone = Setting::Set(record::parse_timezone(&zone)?);
     }
+    if let Some(day) = row.billing_day {
+        let day = day.parse().map_err(|error: BillingDayError| format!("billing_day {day:?}: {error}"))?;
+        change.billing_day = Setting::Set(day);
+    }
     for (metric, limit) in row.limits {
         let at = |error: String| format!("limit:{metric}: {error}");
         let parsed = Metric::parse(metric.as_bytes()).map_err(|error| at(error.to_string()))?;
-        change.limits.insert(parsed, change::limit(&limit).map_err(at)?);
+        change.limits.insert(parsed, change::limits(&limit).map_err(at)?);
     }
     if let Some(thresholds) = row.thresholds {
         change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);

@@ -11,7 +11,7 @@ use crate::subjects::record::LIMIT_PREFIX;
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// The fields that a line may hold, beside `limit:<metric>` and the contacts.
-const FIELDS: [&str; 4] = ["subject", "plan", "timezone", "thresholds"];
+const FIELDS: [&str; 5] = ["subject", "plan", "timezone", "billing_day", "thresholds"];
 
 /// What one line names, as written. Nothing is checked yet.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +22,9 @@ pub struct ImportRow {
     pub plan: Option<String>,
     /// The time zone.
     pub timezone: Option<String>,
-    /// Limits by metric.
+    /// The day of the month.
+    pub billing_day: Option<String>,
+    /// Limits by metric, `600/hour 5000/day`.
     pub limits: BTreeMap<String, String>,
     /// `80,100`.
     pub thresholds: Option<String>,
@@ -263,12 +265,9 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
     for (name, value) in object {
         known(&name)?;
         match value {
-            Value::Array(items) if name == "thresholds" => {
-                let parts: Vec<String> = items
-                    .into_iter()
-                    .map(|item| plain(&name, item).map(Option::unwrap_or_default))
-                    .collect::<Result<_, _>>()?;
-                row.take(&name, Some(parts.join(",")))?;
+            Value::Array(items) if name == "thresholds" => row.take(&name, Some(joined(&name, items, ",")?))?,
+            Value::Array(items) if name.starts_with(LIMIT_PREFIX) => {
+                row.take(&name, Some(joined(&name, items, " ")?))?
             }
             Value::Array(items) if row.contacts.column(&name).is_some() => {
                 items.into_iter().try_for_each(|item| row.take(&name, plain(&name, item)?))?;
@@ -279,12 +278,19 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
     Ok(row)
 }
 
+/// The text that a list stands for.
+fn joined(name: &str, items: Vec<serde_json::Value>, separator: &str) -> Result<String, String> {
+    let parts: Vec<String> =
+        items.into_iter().map(|item| plain(name, item).map(Option::unwrap_or_default)).collect::<Result<_, _>>()?;
+    Ok(parts.join(separator))
+}
+
 fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String> {
     match value {
         serde_json::Value::Null => Ok(None),
         serde_json::Value::String(text) => Ok(Some(text)),
         serde_json::Value::Number(number) => Ok(Some(number.to_string())),
-        _ => Err(format!("{name} must be text, a number, or (thresholds and contacts) a list of those")),
+        _ => Err(format!("{name} must be text, a number, or (limits, thresholds and contacts) a list of those")),
     }
 }
 
@@ -299,6 +305,7 @@ impl ImportRow {
             "subject" => &mut self.subject,
             "plan" => &mut self.plan,
             "timezone" => &mut self.timezone,
+            "billing_day" => &mut self.billing_day,
             "thresholds" => &mut self.thresholds,
             _ => {
                 if let (Some(metric), Some(value)) = (name.strip_prefix(LIMIT_PREFIX), value)
@@ -374,10 +381,11 @@ mod tests {
     #[test]
     fn json_lines_take_numbers_and_lists() {
         let lines = lines(
-            "{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,80],\"email\":[\"a@b.test\"]}\n\n{\"subject\":\"x\",\"plna\":1}\n{",
+            "{\"subject\":\"alice\",\"limit:requests\":5000,\"limit:calls\":[\"600/hour\",7],\"billing_day\":15,\"thresholds\":[50,80],\"email\":[\"a@b.test\"]}\n\n{\"subject\":\"x\",\"plna\":1}\n{",
         );
         let mut row = lines[0].1.clone().expect("a row");
-        assert_eq!(row.limits["requests"], "5000");
+        assert_eq!((row.limits["requests"].as_str(), row.limits["calls"].as_str()), ("5000", "600/hour 7"));
+        assert_eq!(row.billing_day.as_deref(), Some("15"));
         assert_eq!(
             (row.thresholds.as_deref(), row.contacts.column("email").map(|column| column.len())),
             (Some("50,80"), Some(1))

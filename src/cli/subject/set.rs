@@ -1,7 +1,6 @@
 //! `subject set`: changes what is named, leaves the rest.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
@@ -17,11 +16,12 @@ use crate::contacts::edit::MergeReport;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::{Metric, Percent, Subject, Units};
+use crate::types::{BillingDay, Limits, Metric, Percent, Subject};
 
 /// Arguments of `subject set`.
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
+The limits of a metric replace those that the subject had of it, and take precedence over all that the plan has for it.
 Naming any contact replaces the contacts that the operator wrote. One that is there already keeps its id, its secret and whether \
     it is muted. Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
     changes one contact.
@@ -31,6 +31,8 @@ The nth --webhook-secret belongs to the nth --webhook; where there is none, the 
 Examples:
   quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh
   quotabell subject set alice --limit requests=5000 --limit tokens=none
+  quotabell subject set alice --limit requests=600/hour --limit requests=5000/day
+  quotabell subject set alice --billing-day 15
   quotabell subject set alice --threshold 50 --threshold 90
   quotabell subject set alice --email a@b.test --webhook https://example.com/hook
   quotabell subject set alice --clear contacts")]
@@ -43,8 +45,11 @@ pub struct SubjectSetArgs {
     /// An IANA time zone, as Europe/Berlin
     #[arg(long, value_name = "ZONE", value_parser = record::parse_timezone)]
     pub timezone: Option<String>,
-    /// Units a day of a metric; `none` removes the limit
-    #[arg(long = "limit", value_name = "METRIC=UNITS")]
+    /// The day of the month on which the subject's months begin, 1 to 31
+    #[arg(long, value_name = "DAY")]
+    pub billing_day: Option<BillingDay>,
+    /// Units of a metric in each hour, day, week or month, a day without a window; `none` removes its limits
+    #[arg(long = "limit", value_name = "METRIC=UNITS/WINDOW")]
     pub limits: Vec<NamedLimit>,
     /// Percentage of a limit at which an alert is due, 1 to 1000
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
@@ -55,7 +60,7 @@ pub struct SubjectSetArgs {
     /// Which stored contacts the named ones replace.
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
-    /// Remove contacts, limits, thresholds, timezone or plan
+    /// Remove contacts, limits, thresholds, billing-day, timezone or plan
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
     pub clear: Vec<Clearable>,
     /// How to print.
@@ -72,27 +77,30 @@ pub enum Clearable {
     Limits,
     /// The thresholds of the subject's own
     Thresholds,
+    /// The billing day: months begin on the first again
+    BillingDay,
     /// The time zone: UTC again
     Timezone,
     /// The plan: the default plan again
     Plan,
 }
 
-/// `METRIC=UNITS` or `METRIC=none`.
+/// `METRIC=UNITS/WINDOW`, `METRIC=UNITS` for a day, or `METRIC=none`.
 #[derive(Debug, Clone)]
 pub struct NamedLimit {
     metric: Metric,
-    limit: Setting<Units>,
+    limits: Setting<Limits>,
 }
 
 impl FromStr for NamedLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (metric, units) =
-            text.split_once('=').ok_or("a limit is written METRIC=UNITS, as requests=5000, or METRIC=none")?;
+        let (metric, limits) = text.split_once('=').ok_or(
+            "a limit is written METRIC=UNITS or METRIC=UNITS/WINDOW, as requests=5000 or requests=600/hour, or METRIC=none",
+        )?;
         let metric = metric.parse().map_err(|error| format!("{error}"))?;
-        Ok(Self { metric, limit: change::limit(units)? })
+        Ok(Self { metric, limits: change::limits(limits)? })
     }
 }
 
@@ -125,7 +133,8 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     for note in report_lines(&report) {
         say(note);
     }
-    for warning in named_contacts::warnings(change.named_contacts(), &config) {
+    let warnings = named_contacts::warnings(change.named_contacts(), &config);
+    for warning in change.limit_warnings().into_iter().chain(warnings) {
         say(format_args!("warning: {warning}"));
     }
     let mut output = Output::stdout();
@@ -194,6 +203,11 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
         None if cleared(Clearable::Timezone) => Setting::Clear,
         None => Setting::Keep,
     };
+    change.billing_day = match args.billing_day {
+        Some(day) => Setting::Set(day),
+        None if cleared(Clearable::BillingDay) => Setting::Clear,
+        None => Setting::Keep,
+    };
     change.limits = limits_of(args.limits).map_err(bad)?;
     let mut thresholds = args.thresholds;
     thresholds.sort_unstable();
@@ -222,15 +236,22 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
     Ok(change)
 }
 
-fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, Setting<Units>>, String> {
-    let mut limits = BTreeMap::new();
-    for NamedLimit { metric, limit } in named {
-        match limits.entry(metric) {
-            Entry::Vacant(vacant) => vacant.insert(limit),
-            Entry::Occupied(twice) => return Err(format!("the limit of {} is named twice", twice.key())),
+/// The limits of each metric. Each option may add windows to those of its metric.
+fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, Setting<Limits>>, String> {
+    let mut all: BTreeMap<Metric, Setting<Limits>> = BTreeMap::new();
+    for NamedLimit { metric, limits } in named {
+        let together = match (all.remove(&metric), limits) {
+            (None, limits) => limits,
+            (Some(Setting::Set(before)), Setting::Set(limits)) => {
+                let both = before.as_slice().iter().chain(limits.as_slice()).copied();
+                Setting::Set(Limits::new(both).map_err(|error| format!("limits of {metric}: {error}"))?)
+            }
+            (Some(Setting::Clear), Setting::Clear) => Setting::Clear,
+            _ => return Err(format!("limits of {metric}: none stands beside another limit")),
         };
+        all.insert(metric, together);
     }
-    Ok(limits)
+    Ok(all)
 }
 
 /// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client may set

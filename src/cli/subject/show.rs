@@ -64,8 +64,9 @@ impl SubjectView {
                 say(format_args!("warning: subject {subject:?}: contact {id}: {fault}"));
             }
         }
-        let SubjectRecord { plan, timezone, limits, thresholds } = record;
-        Self { subject, plan, timezone, limits, thresholds, contacts: contacts.iter().map(masked_contact).collect() }
+        let SubjectRecord { plan, timezone, billing_day, limits, thresholds } = record;
+        let contacts = contacts.iter().map(masked_contact).collect();
+        Self { subject, plan, timezone, billing_day, limits, thresholds, contacts }
     }
 
     /// One line of the list, as [`HEADING`] names the columns.
@@ -81,8 +82,17 @@ impl SubjectView {
         self.timezone.clone().unwrap_or_else(|| NOT_SET.to_owned())
     }
 
+    fn billing_day(&self) -> String {
+        self.billing_day.map_or_else(|| NOT_SET.to_owned(), |day| day.to_string())
+    }
+
+    /// As `subject set --limit` takes them: each with its metric.
     fn limits(&self) -> String {
-        let limits: Vec<String> = self.limits.iter().map(|(metric, limit)| format!("{metric}={limit}")).collect();
+        let limits = self.limits.iter().flat_map(|(metric, limits)| {
+            let texts = limits.to_string();
+            texts.split(' ').map(|limit| format!("{metric}={limit}")).collect::<Vec<_>>()
+        });
+        let limits: Vec<String> = limits.collect();
         if limits.is_empty() { NOT_SET.to_owned() } else { limits.join(" ") }
     }
 
@@ -138,6 +148,7 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         ("subject", shown.subject.clone()),
         ("plan", shown.plan()),
         ("timezone", shown.timezone()),
+        ("billing day", shown.billing_day()),
         ("limits", shown.limits()),
         ("thresholds", shown.thresholds()),
     ];

@@ -10,8 +10,8 @@ pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliverySlice, find_ids, lis
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{
-    AlertId, Attempt, Channel, ContactId, Day, DeliveryId, DeliveryState, Metric, NotificationKind, Percent, Subject,
-    UnixMs, VerificationRequest,
+    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Metric, NotificationKind, Percent, Period,
+    Subject, UnixMs, VerificationRequest,
 };
 
 /// A delivery.
@@ -41,8 +41,8 @@ pub struct DeliveryView {
     pub metric: Option<Metric>,
     /// The threshold that was reached.
     pub threshold_percent: Option<Percent>,
-    /// The day of the alert.
-    pub day: Option<Day>,
+    /// The period of the alert.
+    pub period: Option<Period>,
     /// When it was made.
     pub created_at: Rfc3339,
     /// The same in milliseconds.

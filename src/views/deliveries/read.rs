@@ -253,7 +253,7 @@ impl StoredDelivery {
             contact_id: ContactId::from_stored(&contact.unwrap_or_default()),
             metric: alert.as_ref().map(|alert| alert.metric.clone()),
             threshold_percent: alert.as_ref().map(|alert| alert.threshold_percent),
-            day: alert.as_ref().map(|alert| alert.day),
+            period: alert.as_ref().map(|alert| alert.period),
             created_at: Rfc3339(created_at_ms),
             created_at_ms,
             ended_at: ended_at_ms.map(Rfc3339),

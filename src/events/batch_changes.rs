@@ -1,0 +1,296 @@
+//! What a batch changes, and what that raises. Pure.
+
+use crate::ledger::HeldTotals;
+use crate::ledger::batch::{Batch, GROUP_ROWS_MAX, Group, NewAlert, Row};
+use crate::ledger::read_totals::RaisedRecords;
+use crate::ledger::thresholds::{NEVER, PeriodState, Reach, Threshold, next_threshold};
+use crate::ledger::totals::{RowKey, TotalRow};
+use crate::types::units::UNITS_MAX;
+use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
+
+use super::held_state::HeldState;
+use super::parse::{Amount, InvalidEvent};
+
+/// The counters that a batch changes.
+#[derive(Debug, Default)]
+pub(super) struct BatchChanges {
+    /// Number of the batch; tells whether a row is in it.
+    number: u32,
+    rows: Vec<ChangedRow>,
+    /// Those of them that reached a threshold.
+    reached: Vec<u32>,
+    /// The thresholds that single events crossed: after a credit the counts before and after the batch don't tell them.
+    crossings: Vec<Crossing>,
+    alerts_due: usize,
+}
+
+/// A counter that the batch changes.
+#[derive(Debug, Clone, Copy)]
+struct ChangedRow {
+    row: u32,
+    before: u64,
+    /// The highest that was at or above the next threshold; 0 where none was.
+    highest: u64,
+}
+
+/// An event that moved a counter from below a threshold to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Crossing {
+    /// The counter's place among the changed rows.
+    place: u32,
+    /// The threshold, units.
+    units: u64,
+}
+
+/// Where a counter lies in a batch.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    group: usize,
+    row: usize,
+}
+
+/// Of which entries the changes come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Evidence {
+    /// The first entry.
+    pub(super) first_entry: StreamId,
+    /// The last one.
+    pub(super) last_entry: StreamId,
+    /// Server time of the newest reading.
+    pub(super) now: UnixMs,
+}
+
+impl BatchChanges {
+    /// Begins a batch of this number.
+    pub(super) fn begin(&mut self, number: u32) {
+        self.number = number;
+        self.rows.clear();
+        self.reached.clear();
+        self.crossings.clear();
+        self.alerts_due = 0;
+    }
+
+    /// How many counters are changed.
+    pub(super) const fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// About how many alerts are due.
+    pub(super) const fn alerts_due(&self) -> usize {
+        self.alerts_due
+    }
+
+    /// Counts an event in the rows of its subject: in all, or in none.
+    ///
+    /// # Errors
+    ///
+    /// A counter would pass 2^53 - 1.
+    pub(super) fn count(&mut self, held: &mut HeldState, slot: u32, amount: Amount) -> Result<(), InvalidEvent> {
+        match amount {
+            Amount::Used(units) => self.add(held, slot, units),
+            Amount::Credit(units) => {
+                self.give_back(held, slot, units);
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, held: &mut HeldState, slot: u32, units: Units) -> Result<(), InvalidEvent> {
+        let HeldState { cache, totals, .. } = held;
+        let subject = cache.slot(slot);
+        let rows = subject.extra.rows();
+        if let Some(row) = rows.iter().find(|row| totals.row(**row).total > UNITS_MAX - units.get()) {
+            let left = UNITS_MAX - totals.row(*row).total;
+            let detail = format!("the counter would pass {UNITS_MAX}, {left} units fit");
+            return Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail));
+        }
+        let mut is_due = false;
+        for at in rows {
+            let row = totals.row_mut(*at);
+            self.change(row, *at);
+            row.total += units.get();
+            is_due |= row.total >= row.next;
+        }
+        if is_due {
+            self.reach(held, slot, units);
+        }
+        Ok(())
+    }
+
+    /// Notes which thresholds the rows of a subject have reached by its last event, of so many units.
+    fn reach(&mut self, held: &mut HeldState, slot: u32, units: Units) {
+        for at in held.cache.slot(slot).extra.rows().to_vec() {
+            let thresholds = held.thresholds(held.totals.place_of(at));
+            let row = held.totals.row_mut(at);
+            if row.total < row.next {
+                continue;
+            }
+            let (total, place) = (row.total, row.place);
+            let changed = &mut self.rows[place as usize];
+            if changed.highest == 0 {
+                self.reached.push(place);
+                self.alerts_due += thresholds.len();
+            }
+            changed.highest = changed.highest.max(total);
+            let is_crossed = |threshold: &&Threshold| total - units.get() < threshold.units && threshold.units <= total;
+            let crossed = thresholds.iter().filter(is_crossed);
+            self.crossings.extend(crossed.map(|threshold| Crossing { place, units: threshold.units }));
+            row.next = thresholds.iter().map(|threshold| threshold.units).find(|ahead| *ahead > total).unwrap_or(NEVER);
+        }
+    }
+
+    fn give_back(&mut self, held: &mut HeldState, slot: u32, units: Units) {
+        let rows: Vec<u32> = held.cache.slot(slot).extra.rows().to_vec();
+        for at in rows {
+            let thresholds = held.thresholds(held.totals.place_of(at));
+            let row = held.totals.row_mut(at);
+            self.change(row, at);
+            row.total = row.total.saturating_sub(units.get());
+            // A threshold that lies ahead again may be crossed again; what was raised of it is looked at then.
+            let ahead = thresholds.iter().map(|threshold| threshold.units).find(|units| *units > row.total);
+            row.next = ahead.map_or(row.next, |ahead| ahead.min(row.next));
+        }
+    }
+
+    /// Takes the row, as it stands, among those that the batch changes.
+    fn change(&mut self, row: &mut TotalRow, at: u32) {
+        if row.batch != self.number {
+            row.batch = self.number;
+            row.place = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
+            self.rows.push(ChangedRow { row: at, before: row.total, highest: 0 });
+        }
+    }
+
+    /// The counters that have reached a threshold: what was raised of each is to be read.
+    pub(super) fn reached(&self, held: &HeldState) -> Vec<RowKey> {
+        self.reached.iter().map(|place| held.totals.place_of(self.rows[*place as usize].row)).collect()
+    }
+
+    /// Puts counters and alerts into a batch; `records` tells what was raised of [`Self::reached`].
+    pub(super) fn close(
+        &mut self,
+        held: &mut HeldState,
+        batch: &mut Batch,
+        evidence: Evidence,
+        records: Vec<RaisedRecords>,
+    ) {
+        let places = self.arrange(held, batch, evidence.now);
+        let reached = std::mem::take(&mut self.reached);
+        for (place, records) in reached.into_iter().zip(records) {
+            self.judge(held, batch, (place, places[place as usize]), evidence, records);
+        }
+    }
+
+    /// Puts the changed counters into groups, by the hash in which they lie; says where each is.
+    fn arrange(&self, held: &mut HeldState, batch: &mut Batch, now: UnixMs) -> Vec<Place> {
+        let mut order: Vec<(u32, u32)> = Vec::with_capacity(self.rows.len());
+        for (place, changed) in (0..).zip(&self.rows) {
+            order.push((held.totals.place_of(changed.row).counter, place));
+        }
+        order.sort_unstable();
+        let mut places = vec![Place::default(); self.rows.len()];
+        for rows in order.chunk_by(|a, b| a.0 == b.0).flat_map(|rows| rows.chunks(GROUP_ROWS_MAX)) {
+            let counter = rows[0].0;
+            let of = held.totals.metric_period(counter).clone();
+            if held.totals.is_to_be_listed(counter, now) {
+                batch.metrics.push(of.clone());
+            }
+            let ttl_s = held.totals.ttl_s(counter, now);
+            let group = batch.groups.len();
+            let row = |(row, (_, place)): (usize, &(u32, u32))| {
+                places[*place as usize] = Place { group, row };
+                let changed = &self.rows[*place as usize];
+                let RowKey { slot, .. } = held.totals.place_of(changed.row);
+                let (subject, total) = (held.cache.slot(slot).subject.clone(), held.totals.row(changed.row).total);
+                Row { subject, before: changed.before, total }
+            };
+            let rows = rows.iter().enumerate().map(row).collect();
+            batch.groups.push(Group { of, bucket: HeldTotals::bucket(counter), ttl_s, rows });
+        }
+        places
+    }
+
+    /// Raises what a counter has reached, and says when it is to be judged next.
+    fn judge(
+        &self,
+        held: &mut HeldState,
+        batch: &mut Batch,
+        (place, at): (u32, Place),
+        evidence: Evidence,
+        mut records: RaisedRecords,
+    ) {
+        let changed = &self.rows[place as usize];
+        let key = held.totals.place_of(changed.row);
+        let thresholds = held.thresholds(key);
+        let row = *held.totals.row(changed.row);
+        let period = if evidence.now < row.end { PeriodState::Open } else { PeriodState::Over };
+        let used = changed.highest.max(row.total);
+        let reach_of = |units: u64| match units {
+            _ if changed.before < units && units <= row.total => Reach::Crossed,
+            _ if self.crossings.contains(&Crossing { place, units }) => Reach::Crossed,
+            _ if units <= used => Reach::Above,
+            _ => Reach::Below,
+        };
+        let is_raised = |threshold: &Threshold| {
+            threshold.is_raised_by(reach_of(threshold.units), period, records.get(&threshold.percent))
+        };
+        let raised: Vec<Threshold> = thresholds.iter().copied().filter(is_raised).collect();
+        let highest = raised.iter().map(|threshold| threshold.percent).max();
+        let moved = Moved { before: changed.before, used };
+        for threshold in raised {
+            let Some(mut alert) = alert_of(held, batch, changed.row, moved, threshold, evidence) else { continue };
+            alert.higher_percent = highest.filter(|highest| *highest > threshold.percent);
+            let record = RaisedRecord::after(records.remove(&threshold.percent), alert);
+            records.insert(threshold.percent, record.clone());
+            batch.alerts.push(NewAlert { group: at.group, row: at.row, record });
+        }
+        let row = held.totals.row_mut(changed.row);
+        // What was due is raised, or its flag is there: from now on only what lies ahead is.
+        row.next = next_threshold(&thresholds, row.total, PeriodState::Over, |percent| records.get(&percent));
+    }
+}
+
+/// The counts of an alert.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    before: u64,
+    used: u64,
+}
+
+/// The alert that a counter raises at a threshold.
+fn alert_of(
+    held: &HeldState,
+    batch: &Batch,
+    row: u32,
+    moved: Moved,
+    threshold: Threshold,
+    evidence: Evidence,
+) -> Option<Alert> {
+    let Threshold { units, percent } = threshold;
+    let RowKey { slot, counter } = held.totals.place_of(row);
+    let subject = held.cache.slot(slot);
+    let profile = subject.extra.profile.as_ref()?;
+    let of = held.totals.metric_period(counter);
+    let window = of.period.window();
+    let limit = profile.limits_of(&of.metric).iter().find(|limit| limit.window == window)?;
+    let key = AlertKey { subject: &subject.subject, metric: &of.metric, period: of.period, percent, units };
+    Some(Alert {
+        id: AlertId::of(&batch.instance, &key),
+        subject: subject.subject.clone(),
+        metric: of.metric.clone(),
+        window,
+        period: of.period,
+        threshold_percent: percent,
+        threshold_units: units,
+        limit: limit.units.get(),
+        plan: profile.plan().to_string(),
+        timezone: profile.zone().name().to_owned(),
+        resets_at_ms: held.totals.row(row).end,
+        used_before: moved.before,
+        used: moved.used,
+        first_entry: evidence.first_entry,
+        last_entry: evidence.last_entry,
+        raised_at_ms: evidence.now,
+        higher_percent: None,
+    })
+}

@@ -1,0 +1,121 @@
+//! What is done between commits, now and then: the group's position, trimming, closing periods that are over.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::ledger::retention::Retention;
+use crate::ledger::seen::{WINDOWS_HELD, window_of};
+use crate::ledger::tidy::TidyWarning;
+use crate::ledger::{Batch, Tidier};
+use crate::types::{StreamId, UnixMs};
+use crate::wire::RedisClient;
+
+/// How often the stream is tidied at most, unless a lot is committed.
+const TIDY_EVERY: Duration = Duration::from_millis(100);
+/// After so many entries it is tidied at any rate.
+const TIDY_ENTRIES: u64 = 100_000;
+/// So many lists of event ids are removed at once.
+const WINDOWS_AT_ONCE: usize = 100;
+/// How often periods that are over are looked for.
+const CLOSE_EVERY: Duration = Duration::from_secs(60);
+
+/// When what is done.
+#[derive(Debug)]
+pub(super) struct Janitor {
+    tidier: Tidier,
+    retention: Retention,
+    tidied: Instant,
+    /// Entries committed since.
+    untidied: u64,
+    /// The last commit: up to which entry, and when it was on the server.
+    committed: StreamId,
+    now: UnixMs,
+    close_due: Instant,
+    /// Windows of event ids whose lists may be there.
+    windows: BTreeSet<u64>,
+}
+
+impl Janitor {
+    /// The first look at periods is due at once.
+    pub(super) fn new(tidier: Tidier, retention: Retention) -> Self {
+        let now = Instant::now();
+        Self {
+            tidier,
+            retention,
+            tidied: now,
+            untidied: 0,
+            committed: StreamId::ZERO,
+            now: UnixMs(0),
+            close_due: now,
+            windows: BTreeSet::new(),
+        }
+    }
+
+    /// Lists of event ids were found, of this window and of those before it that are held.
+    pub(super) fn found_ids(&mut self, newest: u64) {
+        self.windows.extend((0..WINDOWS_HELD).filter_map(|back| newest.checked_sub(back)));
+    }
+
+    /// A batch was committed.
+    pub(super) fn committed(&mut self, batch: &Batch) {
+        self.untidied += batch.entries;
+        self.windows.extend(batch.seen.iter().map(|ids| ids.window));
+        (self.committed, self.now) = (batch.to, batch.read_at);
+        self.retention.written(batch.groups.iter().map(|group| group.of.period));
+    }
+
+    /// When the stream is due to be tidied; `None` while there is nothing to do.
+    pub(super) fn tidy_due(&self) -> Option<Instant> {
+        match self.untidied {
+            0 => None,
+            entries if entries >= TIDY_ENTRIES => Some(Instant::now()),
+            _ => Some(self.tidied + TIDY_EVERY),
+        }
+    }
+
+    /// Tidies the stream. What fails is tried again, and never keeps events from being counted.
+    pub(super) async fn tidy(&mut self, client: &RedisClient) -> Vec<TidyWarning> {
+        self.tidied = Instant::now();
+        let past = self.past_windows();
+        match self.tidier.tidy(client, &past).await {
+            Ok(warnings) => {
+                self.untidied = 0;
+                past.iter().for_each(|window| {
+                    self.windows.remove(window);
+                });
+                warnings
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the stream could not be tidied yet");
+                Vec::new()
+            }
+        }
+    }
+
+    /// The windows of event ids that are past, some at a time.
+    fn past_windows(&self) -> Vec<u64> {
+        let newest = window_of(super::parse::arrival_of(self.committed, self.now));
+        let held_from = (newest + 1).saturating_sub(WINDOWS_HELD);
+        self.windows.range(..held_from).copied().take(WINDOWS_AT_ONCE).collect()
+    }
+
+    /// Shortens the life of periods that are over, if it is time to. Counters expire by themselves anyway.
+    pub(super) async fn close_periods(&mut self, client: &RedisClient, at: StreamId, now: UnixMs) {
+        if Instant::now() < self.close_due {
+            return;
+        }
+        self.close_due = Instant::now() + CLOSE_EVERY;
+        match self.retention.close_periods(client, at, now).await {
+            Ok(periods) => {
+                if !periods.is_empty() {
+                    // There may be more of them.
+                    self.close_due = Instant::now();
+                }
+                for period in periods {
+                    tracing::debug!(%period, "the period is over everywhere: its counters live 48 h");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "periods that are over could not be closed yet"),
+        }
+    }
+}

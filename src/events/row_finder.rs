@@ -1,0 +1,177 @@
+//! Which counters an event is counted in: one a window, of the period that its subject's calendar says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono_tz::Tz;
+
+use crate::ledger::totals::RowKey;
+use crate::subjects::Profile;
+use crate::types::metric::METRIC_DEFAULT;
+use crate::types::{BillingDay, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
+
+use super::held_state::{HeldState, Missing, MissingCounter};
+use super::parse::{InvalidEvent, UsageEvent};
+
+/// So many periods are remembered: zones times windows, and some that lie back.
+const SPANS_MAX: usize = 2_000;
+
+/// Finds rows, and remembers the periods of one batch.
+#[derive(Debug)]
+pub(super) struct RowFinder {
+    /// Events later than this after their day's end are refused.
+    late_max_ms: i64,
+    spans: Vec<KnownSpan>,
+}
+
+/// Whether the rows of an event are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowsFound {
+    /// They are those of its subject's slot.
+    All,
+    /// Some have to be read first.
+    NotAll,
+}
+
+#[derive(Debug)]
+struct KnownSpan {
+    window: Window,
+    zone: Tz,
+    billing_day: BillingDay,
+    span: PeriodSpan,
+}
+
+impl RowFinder {
+    /// No period is known yet.
+    pub(super) fn new(late_max: Duration) -> Self {
+        Self { late_max_ms: i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX), spans: Vec::new() }
+    }
+
+    /// Forgets the periods.
+    pub(super) fn clear(&mut self) {
+        self.spans.clear();
+    }
+
+    /// Finds the rows that an event is to be counted in, and keeps them in its subject's slot; notes in `missing` what is not held.
+    ///
+    /// # Errors
+    ///
+    /// The event's day was over too long at its arrival. Then nothing is read for it, and nothing held.
+    pub(super) fn find(
+        &mut self,
+        held: &mut HeldState,
+        slot: u32,
+        event: &UsageEvent<'_>,
+        arrival: UnixMs,
+        mut missing: Option<&mut Missing>,
+    ) -> Result<RowsFound, InvalidEvent> {
+        if is_ready(held, slot, event) {
+            // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's own.
+            self.judge_lateness(held.cache.slot(slot).extra.day_end, event.at, arrival)?;
+            return Ok(RowsFound::All);
+        }
+        let subject = held.cache.slot_mut(slot);
+        let Some(profile) = subject.profile().map(Arc::clone) else {
+            if let Some(missing) = missing {
+                missing.settings.push(slot);
+            }
+            return Ok(RowsFound::NotAll);
+        };
+        let (bucket, number) = (subject.bucket, subject.used);
+        // No calendar of four-digit years holds it; what lies ahead of the arrival was refused before.
+        let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
+        self.judge_lateness(day.end, event.at, arrival)?;
+        let subject = held.cache.slot_mut(slot);
+        let rows = &mut subject.extra;
+        rows.clear();
+        rows.epoch = held.totals.epoch();
+        rows.metric = held.totals.metric_id(event.metric.unwrap_or(METRIC_DEFAULT));
+        if !rows.profile.as_ref().is_some_and(|known| Arc::ptr_eq(known, &profile)) {
+            rows.profile = Some(Arc::clone(&profile));
+            rows.settings = rows.settings.wrapping_add(1);
+        }
+        (rows.start, rows.end, rows.day_end) = (UnixMs(i64::MIN), UnixMs(i64::MAX), day.end);
+        let (metric_id, settings) = (rows.metric, rows.settings);
+        let metric = held.totals.metric(metric_id).clone();
+        let mut outcome = RowsFound::All;
+        for window in windows_of(&profile, &metric) {
+            let span = self.span(window, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
+            let key = RowKey { slot, counter: held.totals.counter(metric_id, span.period, bucket) };
+            let found = held.totals.find(key);
+            let is_judged = found.is_some_and(|row| held.totals.row(row).settings == settings);
+            let rows = &mut held.cache.slot_mut(slot).extra;
+            (rows.start, rows.end) = (rows.start.max(span.start), rows.end.min(span.end));
+            match found {
+                Some(row) if is_judged => rows.push(row),
+                _ => outcome = RowsFound::NotAll,
+            }
+            if let Some(row) = found {
+                let row = held.totals.row_mut(row);
+                // A period of one name ends elsewhere in another zone.
+                (row.needed, row.end) = (number, span.end);
+            }
+            if let (Some(missing), false) = (missing.as_deref_mut(), is_judged) {
+                match found {
+                    Some(row) => missing.thresholds.push(row),
+                    None => missing.counters.push(MissingCounter { key, end: span.end }),
+                }
+            }
+        }
+        if outcome == RowsFound::NotAll {
+            held.cache.slot_mut(slot).extra.clear();
+        }
+        Ok(outcome)
+    }
+
+    fn judge_lateness(&self, day_end: UnixMs, at: UnixMs, arrival: UnixMs) -> Result<(), InvalidEvent> {
+        if arrival > day_end.plus(self.late_max_ms) { Err(too_late(at, arrival)) } else { Ok(()) }
+    }
+
+    /// The period of the subject's calendar that holds the instant.
+    fn span(&mut self, window: Window, profile: &Profile, at: UnixMs) -> Option<PeriodSpan> {
+        let (zone, billing_day) = (profile.zone(), profile.billing_day());
+        let is = |known: &&KnownSpan| {
+            known.window == window && known.zone == zone && known.billing_day == billing_day && known.span.contains(at)
+        };
+        if let Some(known) = self.spans.iter().find(is) {
+            return Some(known.span);
+        }
+        let span = PeriodSpan::containing(window, zone, billing_day, at)?;
+        if self.spans.len() >= SPANS_MAX {
+            self.spans.clear();
+        }
+        self.spans.push(KnownSpan { window, zone, billing_day, span });
+        Some(span)
+    }
+}
+
+/// Whether the rows that the subject's last event was counted in are those of this one.
+fn is_ready(held: &HeldState, slot: u32, event: &UsageEvent<'_>) -> bool {
+    let subject = held.cache.slot(slot);
+    let rows = &subject.extra;
+    let is_current = match (subject.profile(), &rows.profile) {
+        (Some(profile), Some(known)) => Arc::ptr_eq(profile, known),
+        _ => false,
+    };
+    is_current
+        && !rows.rows().is_empty()
+        && rows.epoch == held.totals.epoch()
+        && rows.start <= event.at
+        && event.at < rows.end
+        && held.totals.metric(rows.metric).as_str() == event.metric.unwrap_or(METRIC_DEFAULT)
+}
+
+/// The windows over which a metric is counted: the day always, others where a limit asks for them.
+fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window> {
+    let limits = profile.limits_of(metric);
+    let asked = Window::ALL.map(|window| window == Window::Day || limits.iter().any(|limit| limit.window == window));
+    Window::ALL.into_iter().zip(asked).filter_map(|(window, asked)| asked.then_some(window))
+}
+
+/// The rule for an event whose day was over too long.
+fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
+    InvalidEvent::new(
+        RefusalReason::TooLate,
+        format!("ts {at} lies in a day that was over too long at its arrival {arrival}"),
+    )
+}

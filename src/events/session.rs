@@ -1,0 +1,319 @@
+//! The loop of a partition on one connection: read after the checkpoint, add up, commit, again.
+//!
+//! While one commit is under way the next batch grows, reading by reading; only the commits themselves are strictly one after
+//! another, because each names the checkpoint that the one before it wrote.
+
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::audit::AuditFinding;
+use crate::ledger::{CommitOutcome, SeenWindows};
+use crate::types::{Instance, StreamId, UnixMs};
+use crate::wire::xread::{StreamReader, XreadReply};
+
+use super::batch_builder::{AddOutcome, ReadEntry};
+use super::held_state::Missing;
+use super::in_flight_commit::{FinishedCommit, InFlightCommit};
+use super::parse::arrival_of;
+use super::session_error::SessionError;
+use super::worker::EventWorker;
+
+/// How long an idle read waits in the server. Also how often a stream is audited.
+const BLOCK: Duration = Duration::from_secs(1);
+/// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
+const READ_STEPS_MAX: u32 = 8;
+
+/// Where a session begins.
+#[derive(Debug)]
+struct SessionStart {
+    checkpoint: StreamId,
+    instance: Instance,
+}
+
+/// A reading whose entries are being added.
+#[derive(Debug)]
+struct Reading {
+    server: UnixMs,
+    /// Entries that were added.
+    added: usize,
+    entries: usize,
+}
+
+/// What the loop waited for.
+enum Waited {
+    /// A commit was answered.
+    Committed,
+    /// A reading came.
+    Read(XreadReply),
+    /// What follows a commit was done.
+    Tidied,
+    /// It is to stop.
+    Stopped,
+}
+
+impl EventWorker {
+    /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
+    pub(super) async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
+        let start = self.start().await?;
+        self.builder.begin(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
+        let mut in_flight = InFlightCommit::default();
+        let ended = self.read_and_commit(start, &mut in_flight, stop).await;
+        if matches!(ended, Err(SessionError::Read(_))) {
+            self.commit_rest(&mut in_flight).await?;
+        }
+        ended
+    }
+
+    /// The loop; ends as [`Self::session`], with what was added and is not committed yet in the batch.
+    async fn read_and_commit(
+        &mut self,
+        SessionStart { checkpoint, instance }: SessionStart,
+        in_flight: &mut InFlightCommit,
+        stop: &CancellationToken,
+    ) -> Result<(), SessionError> {
+        let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
+        let mut reading: Option<Reading> = None;
+        // Whether more entries are there than were asked for: then batches grow before they are committed.
+        let mut is_behind = false;
+        let mut after = checkpoint;
+        self.request(&mut reader, after, is_behind).await?;
+        loop {
+            if let Some(open) = &mut reading {
+                self.add_up(&reader, open).await?;
+                if open.added == open.entries {
+                    reading = None;
+                }
+            }
+            let is_due = self.builder.entries() > 0 && (self.builder.is_full() || !is_behind);
+            if is_due && !in_flight.is_under_way() {
+                let next = self.builder.reached_entry();
+                *in_flight = self.commit().await?;
+                self.builder.begin(instance.clone(), next, self.batch_sizer.bounds());
+                continue;
+            }
+            if reading.is_some() {
+                self.settle(in_flight).await?;
+                continue;
+            }
+            match self.wait(&mut reader, in_flight, stop).await? {
+                Waited::Stopped => return self.settle(in_flight).await,
+                Waited::Committed | Waited::Tidied => {}
+                Waited::Read(received) => {
+                    let server = UnixMs(received.server_ms);
+                    is_behind = received.entries >= self.read_sizer.count() as usize;
+                    let Some(last) = received.last else {
+                        if self.builder.entries() == 0 {
+                            self.settle(in_flight).await?;
+                            self.look_round(after, server).await?;
+                        }
+                        self.request(&mut reader, after, is_behind).await?;
+                        continue;
+                    };
+                    after = last;
+                    self.read_sizer.came(&received);
+                    self.request(&mut reader, after, is_behind).await?;
+                    self.begin_reading()?;
+                    reading = Some(Reading { server, added: 0, entries: received.entries });
+                }
+            }
+        }
+    }
+
+    /// Asks for the entries after one, so that the server reads while the last ones are added. Where there is no more, a batch that
+    /// waits for more must not wait for the next event.
+    async fn request(&self, reader: &mut StreamReader, after: StreamId, is_behind: bool) -> Result<(), SessionError> {
+        let block = (!is_behind).then_some(BLOCK);
+        Ok(reader.request(&after.to_string(), self.read_sizer.count(), block).await?)
+    }
+
+    /// Forgets what is held, for another worker may have committed, and looks where to begin.
+    async fn start(&mut self) -> Result<SessionStart, SessionError> {
+        let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
+        self.held.forget_totals();
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("HSETNX").arg(self.keys.checkpoint()).arg("instance").arg(Instance::random().as_str()).ignore();
+        pipeline.cmd("HMGET").arg(self.keys.checkpoint()).arg("id").arg("instance");
+        let ((id, instance),): ((Option<String>, String),) = self.client.pipe(&pipeline).await.map_err(redis)?;
+        let checkpoint = id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO);
+        let now = self.client.server_time().await.map_err(redis)?;
+        self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
+            .await
+            .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
+        self.janitor.found_ids(self.held.seen.window());
+        Ok(SessionStart { checkpoint, instance: Instance::from_stored(&instance) })
+    }
+
+    /// Waits for the next reply, or for the commit that is under way.
+    async fn wait(
+        &mut self,
+        reader: &mut StreamReader,
+        in_flight: &mut InFlightCommit,
+        stop: &CancellationToken,
+    ) -> Result<Waited, SessionError> {
+        let tidy_due = self.janitor.tidy_due();
+        let tidy_at = tokio::time::Instant::from_std(tidy_due.unwrap_or_else(Instant::now));
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Ok(Waited::Stopped),
+            done = in_flight.finished() => self.judge(done).await.map(|()| Waited::Committed),
+            received = reader.receive() => Ok(Waited::Read(received?)),
+            () = tokio::time::sleep_until(tidy_at), if tidy_due.is_some() && !in_flight.is_under_way() => {
+                self.tidy().await;
+                Ok(Waited::Tidied)
+            }
+        }
+    }
+
+    /// Before the entries of a reading are added: what is held stays within its bounds, and settings that changed are noticed.
+    fn begin_reading(&mut self) -> Result<(), SessionError> {
+        if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
+            return Err(SessionError::Again("more counters are held than there is room for"));
+        }
+        self.held.shrink(self.builder.live());
+        self.settings.take_changes(&mut self.held, &self.report);
+        Ok(())
+    }
+
+    /// Adds entries until the batch is full or the reading ends, reading what is not held.
+    async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
+        loop {
+            let mut outcome = AddOutcome::Added;
+            for entry in entries_of(reader).skip(reading.added) {
+                outcome = self.builder.add(&mut self.held, &entry, reading.server);
+                if outcome != AddOutcome::Added {
+                    break;
+                }
+                reading.added += 1;
+            }
+            if outcome != AddOutcome::Missing {
+                return Ok(());
+            }
+            self.read_missing(reader, reading).await?;
+        }
+    }
+
+    /// Reads what the rest of a reading needs and is not held.
+    async fn read_missing(&mut self, reader: &StreamReader, reading: &Reading) -> Result<(), SessionError> {
+        for _ in 0..READ_STEPS_MAX {
+            let mut missing = Missing::default();
+            for entry in entries_of(reader).skip(reading.added) {
+                self.builder.missing(&mut self.held, &entry, reading.server, &mut missing);
+            }
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if !missing.settings.is_empty() {
+                self.settings.read(&self.client, &mut self.held, &self.report, missing.settings).await?;
+                continue;
+            }
+            self.held
+                .read(&self.client, &self.keys, missing, reading.server, self.builder.live())
+                .await
+                .map_err(|source| SessionError::Redis { operation: "read counters", source })?;
+        }
+        Err(SessionError::Again("settings changed while they were read"))
+    }
+
+    /// Closes the batch, and begins its commit.
+    async fn commit(&mut self) -> Result<InFlightCommit, SessionError> {
+        let reached = self.builder.reached(&self.held);
+        let records = self
+            .held
+            .records(&self.client, &self.keys, reached.into_iter())
+            .await
+            .map_err(|source| SessionError::Redis { operation: "read what was raised", source })?;
+        let batch = self.builder.finish(&mut self.held, records);
+        Ok(InFlightCommit::of(batch, &self.committer, &self.client))
+    }
+
+    /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large for the
+    /// server or the network, would otherwise keep what came before them from ever being counted.
+    async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
+        self.settle(in_flight).await?;
+        if self.builder.entries() > 0 {
+            *in_flight = self.commit().await?;
+            self.settle(in_flight).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the commit that is under way, if there is one.
+    async fn settle(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
+        if in_flight.is_under_way() {
+            let done = in_flight.finished().await;
+            self.judge(done).await?;
+        }
+        Ok(())
+    }
+
+    /// Says what a commit's answer means for the session.
+    async fn judge(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
+        let FinishedCommit { batch, answer, took } = done;
+        let answer = answer.map_err(|source| {
+            self.batch_sizer.failed();
+            SessionError::Redis { operation: "commit a batch", source }
+        })?;
+        self.report.answered(&batch, &answer, took);
+        match answer {
+            CommitOutcome::Committed { .. } => {
+                self.restarts = 0;
+                let counters: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
+                self.batch_sizer.committed(counters + batch.refused.len(), took);
+                self.janitor.committed(&batch);
+                self.tidy().await;
+                self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;
+                // A stream that is never idle for as long as a blocking read waits has to be audited too.
+                if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to).await }
+            }
+            CommitOutcome::Stale(_) => {
+                Err(SessionError::Again("another worker committed, or this commit's reply was lost"))
+            }
+            CommitOutcome::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
+            CommitOutcome::Recreated => self.audit(batch.from).await,
+            CommitOutcome::Old => {
+                self.batch_sizer.failed();
+                Err(SessionError::Again("the batch was read too long ago"))
+            }
+            CommitOutcome::Drift(_) => Err(SessionError::Again("a counter was changed by somebody else")),
+        }
+    }
+
+    async fn tidy(&mut self) {
+        if self.janitor.tidy_due().is_some_and(|due| due <= Instant::now()) {
+            let warnings = self.janitor.tidy(&self.client).await;
+            self.report.tidied(&warnings);
+        }
+    }
+
+    /// Nothing is unread.
+    async fn look_round(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
+        self.audit(at).await?;
+        self.report.serving();
+        self.janitor.close_periods(&self.client, at, now).await;
+        Ok(())
+    }
+
+    /// Looks whether entries, or the stream itself, went away behind our back.
+    async fn audit(&mut self, at: StreamId) -> Result<(), SessionError> {
+        self.audited = Instant::now();
+        let finding = self
+            .audit
+            .run(&self.client, at)
+            .await
+            .map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
+        self.report.audited(self.keys.stream(), at, finding);
+        match finding {
+            AuditFinding::Stale(_) => Err(SessionError::Again("another worker committed")),
+            AuditFinding::Recreated => Err(SessionError::Again("the stream was made again")),
+            AuditFinding::Even | AuditFinding::Unread | AuditFinding::Gap(_) | AuditFinding::Rewound(_) => Ok(()),
+        }
+    }
+}
+
+fn entries_of(reader: &StreamReader) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+    reader.entries().map(|entry| ReadEntry {
+        id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
+        fields: entry.fields.map(|field| (field.name, field.value)),
+    })
+}

@@ -1,0 +1,60 @@
+#!lua flags=allow-oom
+-- tidy: what follows a commit and may wait: the group that shows our progress, and what has been counted goes from the stream.
+--
+-- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3 ..] lists of event ids that are past
+--
+-- ARGV[1] consumer group that shows our progress   ARGV[2] 'consumed' or 'never': what is trimmed
+--
+-- Returns {what, text, ...}  'held' and a group that keeps entries from being trimmed; 'group', 'trim', 'unlink' and the error of a
+--                            command that the user may not run
+--         an error           a key of another type: nothing written
+--
+-- Runs when memory is full too: it is what makes room. Safe to run twice: everything follows from the stored checkpoint.
+
+for at, kind in ipairs({'stream', 'hash'}) do
+  local error = wrong_type(at, kind)
+  if error then return error end
+end
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
+local checkpoint, entries_read = stored[1], stored[2]
+if not checkpoint or not entries_read or redis.call('EXISTS', KEYS[1]) == 0 then return {} end
+-- Of another stream under the old name nothing is counted, so nothing may go.
+if made_again(KEYS[1], checkpoint) then return {} end
+
+local notes = {}
+local function note(what, reply)
+  if type(reply) == 'table' and reply.err then
+    notes[#notes + 1] = what
+    notes[#notes + 1] = reply.err
+  end
+end
+
+local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], checkpoint, 'ENTRIESREAD', entries_read)
+if type(moved) == 'table' and moved.err and string.find(moved.err, 'NOGROUP', 1, true) then
+  moved = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], checkpoint, 'ENTRIESREAD', entries_read)
+end
+note('group', moved)
+
+if ARGV[2] == 'consumed' then
+  -- What another group has not been given, or has not acknowledged, stays.
+  local keep, holder = checkpoint, nil
+  local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
+  note('trim', groups)
+  for _, info in ipairs(groups.err and {} or groups) do
+    local of = pairs_of(info)
+    if of['name'] ~= ARGV[1] then
+      local needs = of['last-delivered-id']
+      local pending = of['pending'] > 0 and redis.pcall('XPENDING', KEYS[1], of['name']) or {}
+      note('trim', pending)
+      if pending.err then needs = '0-0' elseif pending[2] and is_before(pending[2], needs) then needs = pending[2] end
+      if is_before(needs, keep) then keep, holder = needs, of['name'] end
+    end
+  end
+  if holder then
+    notes[#notes + 1] = 'held'
+    notes[#notes + 1] = holder
+  end
+  if not groups.err then note('trim', redis.pcall('XTRIM', KEYS[1], 'MINID', '~', keep, 'LIMIT', '0')) end
+end
+for key = 3, #KEYS do note('unlink', redis.pcall('UNLINK', KEYS[key])) end
+return notes

@@ -1,0 +1,409 @@
+//! The totals that a worker holds: what the counters of a partition stand at, and when each is to be judged next.
+//!
+//! Whoever commits after a checkpoint knows that nobody else has committed since. So a counter that was read once is known until
+//! another one commits, and a commit writes what it is to become. Bounded by the subjects that are held: a subject that is let go
+//! takes its rows along. Pure. Read next: [`super::read_totals`], where rows come from.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use crate::types::keys::BUCKETS;
+use crate::types::{Metric, Period, UnixMs, Window};
+
+use super::batch::MetricPeriod;
+
+/// A TTL is set again after this long: EXPIRE takes the server as long as counting.
+const TTL_REFRESH_MS: u64 = 60_000;
+/// How long counters and records live after their last write.
+pub const COUNTER_TTL_S: u64 = 14 * 86_400;
+/// How long they live at least once their period is over everywhere.
+pub const CLOSED_TTL_S: u64 = 48 * 3_600;
+/// Buckets expire this long after one another, so that the server frees them one by one.
+pub const SPREAD_S: u64 = 10;
+/// Periods of one window that a subject keeps of a metric: the newest, and the one before it for events that come late.
+const PERIODS_KEPT: usize = 2;
+/// So many metrics and periods are held at most. Above it the worker begins with nothing held.
+const METRIC_PERIODS_MAX: usize = 20_000;
+/// So many rows a subject that may be held.
+const ROWS_PER_SUBJECT: usize = 16;
+
+const NONE: u32 = u32::MAX;
+
+/// What a counter stands at.
+#[derive(Debug, Clone, Copy)]
+pub struct TotalRow {
+    /// Units, with those of the batch that is being built.
+    pub total: u64,
+    /// The count from which on it is to be judged; [`super::thresholds::NEVER`] for never.
+    pub next: u64,
+    /// When its period ends for its subject.
+    pub end: UnixMs,
+    /// By which settings of its subject `next` was found, as the caller numbers them.
+    pub settings: u32,
+    /// The last batch that changed it, as the caller numbers them, and its place there.
+    pub batch: u32,
+    /// Its place in that batch.
+    pub place: u32,
+    /// The last batch for which it was looked up: the entries that need it may not be added yet.
+    pub needed: u32,
+    counter: u32,
+    slot: u32,
+    /// The next row of the same subject.
+    sibling: u32,
+}
+
+/// What tells a row from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowKey {
+    /// Where its subject is held.
+    pub slot: u32,
+    /// Which hash it lies in: of [`HeldTotals::counter`].
+    pub counter: u32,
+}
+
+/// A metric in a period, with when the TTL of its hashes was set.
+#[derive(Debug)]
+struct Counters {
+    of: MetricPeriod,
+    refreshed: Box<[i64; BUCKETS as usize]>,
+    /// When the metric was added to those of the period.
+    listed: i64,
+}
+
+/// The rows.
+#[derive(Debug, Default)]
+pub struct HeldTotals {
+    /// How often all was forgotten: what callers remember of positions holds for one number only.
+    epoch: u32,
+    rows: Vec<TotalRow>,
+    vacant: Vec<u32>,
+    index: HashTable<u32>,
+    hasher: RandomState,
+    /// The first row of each subject, by where it is held.
+    first: Vec<u32>,
+    metrics: Vec<Metric>,
+    metric_ids: HashMap<Metric, u32, RandomState>,
+    counters: Vec<Counters>,
+    counter_ids: HashMap<(u32, Period), u32, RandomState>,
+}
+
+impl HeldTotals {
+    /// Nothing is held any more.
+    pub fn forget(&mut self) {
+        *self = Self { epoch: self.epoch.wrapping_add(1), ..Self::default() };
+    }
+
+    /// How often all was forgotten.
+    #[must_use]
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether so much is held that it is better to begin anew: producers may invent metrics without an end.
+    #[must_use]
+    pub fn is_overgrown(&self, subjects_max: usize) -> bool {
+        self.counters.len() > METRIC_PERIODS_MAX
+            || self.metrics.len() > METRIC_PERIODS_MAX
+            || self.rows.len() - self.vacant.len() > subjects_max.saturating_mul(ROWS_PER_SUBJECT)
+    }
+
+    /// The number of a metric, whose name was checked.
+    pub fn metric_id(&mut self, name: &str) -> u32 {
+        if let Some(id) = self.metric_ids.get(name) {
+            return *id;
+        }
+        let metric = Metric::parse(name.as_bytes()).expect("the event's metric was checked");
+        let id = u32::try_from(self.metrics.len()).expect("fewer metrics than u32 counts");
+        self.metrics.push(metric.clone());
+        self.metric_ids.insert(metric, id);
+        id
+    }
+
+    /// The metric of a number.
+    #[must_use]
+    pub fn metric(&self, id: u32) -> &Metric {
+        &self.metrics[id as usize]
+    }
+
+    /// The hash in which the counters of a metric, period and bucket lie, as a number.
+    pub fn counter(&mut self, metric: u32, period: Period, bucket: u8) -> u32 {
+        let (metrics, counters) = (&self.metrics, &mut self.counters);
+        let id = *self.counter_ids.entry((metric, period)).or_insert_with(|| {
+            let of = MetricPeriod { metric: metrics[metric as usize].clone(), period };
+            counters.push(Counters { of, refreshed: Box::new([i64::MIN; BUCKETS as usize]), listed: i64::MIN });
+            u32::try_from(counters.len() - 1).expect("fewer periods than u32 counts")
+        });
+        id * u32::from(BUCKETS) + u32::from(bucket)
+    }
+
+    /// Metric and period of a hash.
+    #[must_use]
+    pub fn metric_period(&self, counter: u32) -> &MetricPeriod {
+        &self.counters[(counter / u32::from(BUCKETS)) as usize].of
+    }
+
+    /// Bucket of a hash.
+    #[must_use]
+    pub fn bucket(counter: u32) -> u8 {
+        u8::try_from(counter % u32::from(BUCKETS)).unwrap_or(u8::MAX)
+    }
+
+    /// The row, where it is held.
+    #[must_use]
+    pub fn find(&self, key: RowKey) -> Option<u32> {
+        let is = |at: &u32| self.key(*at) == key;
+        self.index.find(self.hasher.hash_one(key), is).copied()
+    }
+
+    fn key(&self, at: u32) -> RowKey {
+        let row = &self.rows[at as usize];
+        RowKey { slot: row.slot, counter: row.counter }
+    }
+
+    /// The row at a position.
+    #[must_use]
+    pub fn row(&self, at: u32) -> &TotalRow {
+        &self.rows[at as usize]
+    }
+
+    /// The same, to change it.
+    pub fn row_mut(&mut self, at: u32) -> &mut TotalRow {
+        &mut self.rows[at as usize]
+    }
+
+    /// Where the row's subject is held, and in which hash it lies.
+    #[must_use]
+    pub fn place_of(&self, at: u32) -> RowKey {
+        self.key(at)
+    }
+
+    /// Takes a row that was read. Older periods of the same metric and window are let go, but for rows that batches since `live` use or need.
+    pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, live: u32) -> u32 {
+        self.let_older_go(key, live);
+        let row = TotalRow {
+            total,
+            next: 0,
+            end,
+            settings: 0,
+            batch: 0,
+            place: 0,
+            needed: live,
+            counter: key.counter,
+            slot: key.slot,
+            sibling: self.first_of(key.slot),
+        };
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.rows[at as usize] = row;
+                at
+            }
+            None => {
+                self.rows.push(row);
+                u32::try_from(self.rows.len() - 1).expect("fewer rows than u32 counts")
+            }
+        };
+        self.first[key.slot as usize] = at;
+        let (hasher, rows) = (&self.hasher, &self.rows);
+        let hash_of = |at: &u32| {
+            let row = &rows[*at as usize];
+            hasher.hash_one(RowKey { slot: row.slot, counter: row.counter })
+        };
+        self.index.insert_unique(hash_of(&at), at, hash_of);
+        at
+    }
+
+    fn first_of(&mut self, slot: u32) -> u32 {
+        if self.first.len() <= slot as usize {
+            self.first.resize(slot as usize + 1, NONE);
+        }
+        self.first[slot as usize]
+    }
+
+    fn let_older_go(&mut self, key: RowKey, live: u32) {
+        let MetricPeriod { metric, period } = self.metric_period(key.counter).clone();
+        let window = period.window();
+        let mut same: Vec<(Period, u32)> = Vec::new();
+        let mut at = self.first_of(key.slot);
+        while at != NONE {
+            let row = &self.rows[at as usize];
+            let of = self.metric_period(row.counter);
+            if of.period.window() == window && of.metric == metric && row.batch.max(row.needed) < live {
+                same.push((of.period, at));
+            }
+            at = row.sibling;
+        }
+        if same.len() < PERIODS_KEPT {
+            return;
+        }
+        same.sort_unstable();
+        for (_, at) in same.iter().take(same.len() + 1 - PERIODS_KEPT) {
+            self.let_go(*at);
+        }
+    }
+
+    /// Lets one row go.
+    fn let_go(&mut self, at: u32) {
+        let RowKey { slot, .. } = self.key(at);
+        let sibling = self.rows[at as usize].sibling;
+        if self.first[slot as usize] == at {
+            self.first[slot as usize] = sibling;
+        } else {
+            let mut before = self.first[slot as usize];
+            while self.rows[before as usize].sibling != at {
+                before = self.rows[before as usize].sibling;
+            }
+            self.rows[before as usize].sibling = sibling;
+        }
+        self.vacate(at);
+    }
+
+    /// Lets the rows of a subject go, which is not held any more.
+    pub fn let_subject_go(&mut self, slot: u32) {
+        let mut at = self.first_of(slot);
+        self.first[slot as usize] = NONE;
+        while at != NONE {
+            let sibling = self.rows[at as usize].sibling;
+            self.vacate(at);
+            at = sibling;
+        }
+    }
+
+    fn vacate(&mut self, at: u32) {
+        let hash = self.hasher.hash_one(self.key(at));
+        if let Ok(entry) = self.index.find_entry(hash, |other| *other == at) {
+            entry.remove();
+        }
+        self.vacant.push(at);
+    }
+
+    /// Seconds that a hash is to live from now on; `None` where that was said within the last minute. A commit that fails takes all
+    /// totals along, and with them what is noted here.
+    pub fn ttl_s(&mut self, counter: u32, now: UnixMs) -> Option<u64> {
+        let bucket = Self::bucket(counter);
+        let counters = &mut self.counters[(counter / u32::from(BUCKETS)) as usize];
+        let last = &mut counters.refreshed[usize::from(bucket)];
+        // Either way: after a failover the server's clock may be behind.
+        if last.abs_diff(now.0) < TTL_REFRESH_MS {
+            return None;
+        }
+        *last = now.0;
+        Some(ttl_s(counters.of.period, now) + SPREAD_S * u64::from(bucket))
+    }
+
+    /// Whether the metric of this hash is to be noted as used in its period.
+    pub fn is_to_be_listed(&mut self, counter: u32, now: UnixMs) -> bool {
+        let listed = &mut self.counters[(counter / u32::from(BUCKETS)) as usize].listed;
+        let due = listed.abs_diff(now.0) >= TTL_REFRESH_MS;
+        if due {
+            *listed = now.0;
+        }
+        due
+    }
+}
+
+/// How long what belongs to a period lives from its last write: 14 days, and at least until 48 hours after the period has ended
+/// everywhere.
+#[must_use]
+pub fn ttl_s(period: Period, now: UnixMs) -> u64 {
+    let left = match period.window() {
+        // These are over long before 14 days.
+        Window::Hour | Window::Day => 0,
+        Window::Week | Window::Month => period.ends_everywhere().since(now).as_secs() + CLOSED_TTL_S,
+    };
+    COUNTER_TTL_S.max(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn period(text: &str) -> Period {
+        Period::parse(text).expect("legal")
+    }
+
+    fn totals() -> (HeldTotals, u32) {
+        let mut totals = HeldTotals::default();
+        let metric = totals.metric_id("requests");
+        (totals, metric)
+    }
+
+    /// A stream of ever new periods must not eat the machine, and a row that a commit in flight writes must stay.
+    #[test]
+    fn a_subject_keeps_the_newest_periods_and_those_in_use() {
+        let (mut totals, metric) = totals();
+        let mut at = Vec::new();
+        for hour in 0..20 {
+            let counter = totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
+            let live = 5 + u32::try_from(hour).expect("small");
+            at.push(totals.insert(RowKey { slot: 3, counter }, hour, UnixMs(0), live));
+            if hour == 4 {
+                totals.row_mut(at[4]).batch = 100;
+            }
+        }
+        let held: Vec<u64> = (0..20)
+            .filter(|hour| {
+                let counter = totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
+                totals.find(RowKey { slot: 3, counter }).is_some()
+            })
+            .collect();
+        assert_eq!(held, [4, 18, 19]);
+        totals.let_subject_go(3);
+        assert_eq!(totals.index.len(), 0);
+        assert!(totals.vacant.len() == totals.rows.len());
+    }
+
+    /// Events of many periods may come in one reading: were the first of them let go for the last, no batch would ever have all.
+    #[test]
+    fn the_periods_of_one_reading_are_held_together() {
+        let (mut totals, metric) = totals();
+        let keys: Vec<RowKey> = (0..20)
+            .map(|hour| RowKey {
+                slot: 3,
+                counter: totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7),
+            })
+            .collect();
+        let first = totals.insert(keys[0], 0, UnixMs(0), 5);
+        totals.row_mut(first).needed = 8;
+        keys[1..].iter().for_each(|key| {
+            totals.insert(*key, 0, UnixMs(0), 7);
+        });
+        assert!(keys.iter().all(|key| totals.find(*key).is_some()));
+    }
+
+    /// A TTL that is never set again would end in the middle of a day that is still being counted; one that is set each time costs
+    /// as much as counting.
+    #[test]
+    fn a_ttl_is_set_at_first_and_then_every_minute() {
+        let (mut totals, metric) = totals();
+        let counter = totals.counter(metric, period("2026-11-21"), 7);
+        let now = UnixMs(1_795_250_000_000);
+        assert_eq!(totals.ttl_s(counter, now), Some(14 * 86_400 + 70));
+        assert_eq!(totals.ttl_s(counter, now.plus(59_999)), None);
+        assert_eq!(totals.ttl_s(counter, now.plus(60_000)), Some(14 * 86_400 + 70));
+        assert_eq!(totals.ttl_s(counter, now.plus(-86_400_000)), Some(14 * 86_400 + 70), "a clock that is behind");
+    }
+
+    /// A month's counter that expires 14 days after its last write would count the month's end from zero.
+    #[test]
+    fn a_counter_lives_until_its_period_is_over() {
+        let begins =
+            UnixMs(chrono::DateTime::parse_from_rfc3339("2026-11-01T00:00:00Z").expect("legal").timestamp_millis());
+        assert_eq!(ttl_s(period("2026-11"), begins), (31 * 24 + 12 - 24 + 48) * 3600);
+        assert_eq!(ttl_s(period("2026-11-01T00Z"), begins), COUNTER_TTL_S);
+    }
+
+    /// Producers may invent metrics; whoever notices begins anew.
+    #[test]
+    fn ever_new_metrics_are_noticed() {
+        let mut totals = HeldTotals::default();
+        for n in 0..=METRIC_PERIODS_MAX {
+            totals.metric_id(&format!("m{n}"));
+        }
+        assert!(totals.is_overgrown(1000));
+        totals.forget();
+        assert!(!totals.is_overgrown(1000));
+    }
+}

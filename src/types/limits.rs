@@ -1,0 +1,320 @@
+//! How much of a metric a subject may use: `5000` a day, or several windows, `600/hour 5000/day`. Pure.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::units::UnitsError;
+use super::window::WindowError;
+use super::{Units, Window};
+
+/// Units that a subject may use of a metric in one period of the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WindowLimit {
+    /// Over what is counted.
+    pub window: Window,
+    /// How much there is of it.
+    pub units: Units,
+}
+
+/// The limits of one metric: at least one, and at most one for each window, ascending by window.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Limits(Box<[WindowLimit]>);
+
+/// The text or list is no limits of a metric.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitsError {
+    /// There is none.
+    #[error("names no limit")]
+    Empty,
+    /// A number that is none of units.
+    #[error("{text:?} is not a limit: {source}")]
+    Units {
+        /// The limit as written.
+        text: String,
+        /// What units are.
+        source: UnitsError,
+    },
+    /// A window that is none.
+    #[error("{text:?} is not a limit: {source}")]
+    Window {
+        /// The limit as written.
+        text: String,
+        /// What a window is.
+        source: WindowError,
+    },
+    /// Nobody could say which of the two holds.
+    #[error("two limits for the same window, {first} and {second}: a window has one")]
+    SameWindow {
+        /// One of them.
+        first: WindowLimit,
+        /// The other.
+        second: WindowLimit,
+    },
+}
+
+/// A limit that is above that of a longer window, which is reached first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{shorter} is above {longer}: the limit of the {} is reached first", longer.window)]
+pub struct LimitContradiction {
+    /// The limit that is too large, or
+    pub shorter: WindowLimit,
+    /// the one that is too small.
+    pub longer: WindowLimit,
+}
+
+impl Limits {
+    /// Puts limits in order.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitsError::Empty`] or [`LimitsError::SameWindow`].
+    pub fn new(limits: impl IntoIterator<Item = WindowLimit>) -> Result<Self, LimitsError> {
+        let mut limits: Vec<WindowLimit> = limits.into_iter().collect();
+        // Stable: of two limits of one window, the error names them in the order in which they were written.
+        limits.sort_by_key(|limit| limit.window);
+        if let Some(pair) = limits.windows(2).find(|pair| pair[0].window == pair[1].window) {
+            return Err(LimitsError::SameWindow { first: pair[0], second: pair[1] });
+        }
+        if limits.is_empty() { Err(LimitsError::Empty) } else { Ok(Self(limits.into())) }
+    }
+
+    /// The limits, ascending by window.
+    #[must_use]
+    pub const fn as_slice(&self) -> &[WindowLimit] {
+        &self.0
+    }
+
+    /// The units of one window, where that has a limit.
+    #[must_use]
+    pub fn of(&self, window: Window) -> Option<Units> {
+        self.0.iter().find(|limit| limit.window == window).map(|limit| limit.units)
+    }
+
+    /// Limits that can't be reached, because that of the next longer window is lower.
+    pub fn contradictions(&self) -> impl Iterator<Item = LimitContradiction> {
+        let pairs = self.0.windows(2).map(|pair| LimitContradiction { shorter: pair[0], longer: pair[1] });
+        pairs.filter(|pair| pair.shorter.units > pair.longer.units)
+    }
+}
+
+/// A limit a day.
+impl From<Units> for Limits {
+    fn from(units: Units) -> Self {
+        Self([WindowLimit { window: Window::Day, units }].into())
+    }
+}
+
+impl std::str::FromStr for WindowLimit {
+    type Err = LimitsError;
+
+    /// `600/hour`, or `5000` for a day.
+    fn from_str(text: &str) -> Result<Self, LimitsError> {
+        let (units, window) = text.split_once('/').unwrap_or((text, Window::Day.as_str()));
+        let units = units.parse().map_err(|source| LimitsError::Units { text: text.to_owned(), source })?;
+        let window = window.parse().map_err(|source| LimitsError::Window { text: text.to_owned(), source })?;
+        Ok(Self { window, units })
+    }
+}
+
+impl std::str::FromStr for Limits {
+    type Err = LimitsError;
+
+    /// Limits separated by spaces.
+    fn from_str(text: &str) -> Result<Self, LimitsError> {
+        let limits: Vec<WindowLimit> = text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        Self::new(limits)
+    }
+}
+
+impl fmt::Display for WindowLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.units, self.window)
+    }
+}
+
+/// As it stands in Redis: the limit of a day by itself has no window.
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.as_slice() {
+            [WindowLimit { window: Window::Day, units }] => units.fmt(f),
+            limits => {
+                for (position, limit) in limits.iter().enumerate() {
+                    write!(f, "{}{limit}", if position == 0 { "" } else { " " })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The limit of a day by itself as a number, anything else as a list of texts.
+impl Serialize for Limits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.as_slice() {
+            [WindowLimit { window: Window::Day, units }] => units.serialize(serializer),
+            limits => serializer.collect_seq(limits.iter().map(ToString::to_string)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Limits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LimitsVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for WindowLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WindowLimitVisitor)
+    }
+}
+
+/// What a bare number means.
+fn units_a_day<E: Error>(units: impl TryInto<u64>) -> Result<WindowLimit, E> {
+    let units = units.try_into().ok().and_then(Units::new).ok_or_else(|| E::custom(UnitsError))?;
+    Ok(WindowLimit { window: Window::Day, units })
+}
+
+/// Reads a number, a text, or a list of those.
+struct LimitsVisitor;
+
+impl<'de> Visitor<'de> for LimitsVisitor {
+    type Value = Limits;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number, a limit as \"600/hour\", or a list of limits")
+    }
+
+    fn visit_u64<E: Error>(self, units: u64) -> Result<Limits, E> {
+        units_a_day(units).map(|limit| Limits([limit].into()))
+    }
+
+    fn visit_i64<E: Error>(self, units: i64) -> Result<Limits, E> {
+        units_a_day(units).map(|limit| Limits([limit].into()))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Limits, E> {
+        text.parse().map_err(Error::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Limits, A::Error> {
+        let mut limits = Vec::new();
+        while let Some(limit) = list.next_element::<WindowLimit>()? {
+            limits.push(limit);
+        }
+        Limits::new(limits).map_err(Error::custom)
+    }
+}
+
+/// Reads a number of units a day, or a text.
+struct WindowLimitVisitor;
+
+impl Visitor<'_> for WindowLimitVisitor {
+    type Value = WindowLimit;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number or a limit as \"600/hour\"")
+    }
+
+    fn visit_u64<E: Error>(self, units: u64) -> Result<WindowLimit, E> {
+        units_a_day(units)
+    }
+
+    fn visit_i64<E: Error>(self, units: i64) -> Result<WindowLimit, E> {
+        units_a_day(units)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<WindowLimit, E> {
+        text.parse().map_err(Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn limits(text: &str) -> Limits {
+        text.parse().expect(text)
+    }
+
+    /// A bare number is a limit a day: so it was before there were windows.
+    #[test]
+    fn a_number_is_a_limit_a_day() {
+        assert_eq!(
+            (limits("5000"), limits("5000/day")),
+            (Limits::from(Units::new(5000).expect("legal")), limits("5000"))
+        );
+        assert_eq!(limits(" 100000/month 5000  600/hour ").to_string(), "600/hour 5000/day 100000/month");
+        assert_eq!(limits("600/hour").of(Window::Hour), Units::new(600));
+        assert_eq!(limits("600/hour").of(Window::Day), None);
+    }
+
+    /// A limit that is read as another one alerts too early or too late.
+    #[test]
+    fn limits_that_are_none_are_refused() {
+        for (text, why) in [
+            ("", "names no limit"),
+            ("  ", "names no limit"),
+            ("0", "1 to 9007199254740991"),
+            ("1e3/hour", "1 to 9007199254740991"),
+            ("-5/day", "1 to 9007199254740991"),
+            ("/day", "1 to 9007199254740991"),
+            ("9007199254740992/month", "1 to 9007199254740991"),
+            ("600/", "use hour, day, week or month"),
+            ("600/hours", "use hour, day, week or month"),
+            ("600/1h", "use hour, day, week or month"),
+            ("600/hour/day", "use hour, day, week or month"),
+            ("600 /hour", "1 to 9007199254740991"),
+            ("600/hour,5000/day", "use hour, day, week or month"),
+            ("5000 7/day", "5000/day and 7/day"),
+            ("1/hour 2/day 1/hour", "1/hour and 1/hour"),
+        ] {
+            let error = text.parse::<Limits>().expect_err(text).to_string();
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    /// A limit that can't be reached was probably meant for another window.
+    #[test]
+    fn a_limit_above_that_of_a_longer_window_is_found() {
+        let found = |text| limits(text).contradictions().map(|pair| pair.to_string()).collect::<Vec<_>>();
+        assert_eq!(found("600/hour 5000/day 5000/week 5001/month"), [""; 0]);
+        assert_eq!(found("600/hour 500/day"), ["600/hour is above 500/day: the limit of the day is reached first"]);
+        assert_eq!(found("9/hour 8/week 7/month").len(), 2);
+    }
+
+    /// The same in TOML and in JSON, in both directions.
+    #[test]
+    fn json_has_a_number_for_a_day_and_a_list_for_others() {
+        for (json, text, again) in [
+            ("5000", "5000", "5000"),
+            ("\"600/hour\"", "600/hour", "[\"600/hour\"]"),
+            ("[7, \"600/hour\"]", "600/hour 7/day", "[\"600/hour\",\"7/day\"]"),
+            ("\"600/hour 7\"", "600/hour 7/day", "[\"600/hour\",\"7/day\"]"),
+        ] {
+            let read: Limits = serde_json::from_str(json).expect(json);
+            assert_eq!(
+                (read.to_string().as_str(), serde_json::to_string(&read).expect("JSON").as_str()),
+                (text, again)
+            );
+        }
+        for bad in ["[]", "{}", "null", "0", "-1", "1.5", "[\"600/hour 7\"]", "[[7]]", "[7,7]"] {
+            assert!(serde_json::from_str::<Limits>(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        /// What is stored is read back the same.
+        #[test]
+        fn limits_read_back(units in proptest::collection::vec(1..=crate::types::units::UNITS_MAX, 4), mask in 1_usize..16) {
+            let all = Window::ALL.into_iter().zip(units).map(|(window, units)| WindowLimit { window, units: Units::new(units).expect("legal") });
+            let limits = Limits::new(all.enumerate().filter(|(at, _)| mask & (1 << at) != 0).map(|(_, limit)| limit)).expect("one each");
+            prop_assert_eq!(limits.to_string().parse(), Ok(limits.clone()));
+            let json = serde_json::to_string(&limits).expect("JSON");
+            prop_assert_eq!(serde_json::from_str::<Limits>(&json).expect("the same"), limits);
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Periods: one window in time, and the instants that bound it.
+//!
+//! Hours are of UTC. Days, weeks and months are of the subject's zone, and each begins at the first instant of its first date
+//! (see [`super::day`]), so the periods of a window tile time.
+
+use std::fmt;
+
+use chrono::{Datelike, Days, Months, NaiveDate, NaiveTime, Timelike, Weekday};
+use chrono_tz::Tz;
+use serde::{Deserialize, Serialize};
+
+use super::day::{self, DaySpan};
+use super::{BillingDay, Day, UnixMs, Window};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// One window in time, ordered by window and then by time.
+///
+/// | window | text |
+/// |---|---|
+/// | hour | `2026-11-21T14Z` |
+/// | day | `2026-11-21` |
+/// | week | `2026-W47` |
+/// | month | `2026-11`; from another billing day than the first, the date on which it begins: `2026-11-15M` |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Period {
+    window: Window,
+    /// The date on which the period begins.
+    first: NaiveDate,
+    /// The hour of that date, in UTC. 0 for all but hours.
+    hour: u8,
+}
+
+/// The text is not a period.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a period: write 2026-11-21T14Z (hour), 2026-11-21 (day), 2026-W47 (week), 2026-11 or 2026-11-15M (month)"
+)]
+pub struct PeriodError(String);
+
+/// A period of one zone and billing day, with the instants that bound it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeriodSpan {
+    /// The period.
+    pub period: Period,
+    /// Its first instant.
+    pub start: UnixMs,
+    /// The first instant of the next period.
+    pub end: UnixMs,
+}
+
+impl PeriodSpan {
+    /// The period that holds the instant `at`. `zone` and `billing_day` matter where the window depends on them.
+    ///
+    /// `None` for what does not begin in the years 0001 to 9998, where dates have four digits.
+    #[must_use]
+    pub fn containing(window: Window, zone: Tz, billing_day: BillingDay, at: UnixMs) -> Option<Self> {
+        if window == Window::Hour {
+            return Self::hour_containing(at);
+        }
+        let day = DaySpan::containing(zone, at)?;
+        let date = day.day.date();
+        let (first, after) = match window {
+            Window::Hour | Window::Day => {
+                return Some(Self { period: day.day.into(), start: day.start, end: day.end });
+            }
+            Window::Week => {
+                let monday = date.week(Weekday::Mon).checked_first_day()?;
+                (monday, monday.checked_add_days(Days::new(7))?)
+            }
+            Window::Month => {
+                let this_month = billing_date(date, billing_day)?;
+                if this_month <= date {
+                    (this_month, billing_date(month_after(date)?, billing_day)?)
+                } else {
+                    (billing_date(date.checked_sub_months(Months::new(1))?, billing_day)?, this_month)
+                }
+            }
+        };
+        let period = Period { window, first, hour: 0 };
+        let (start, end) = (day::start_of(zone, first)?, day::start_of(zone, after)?);
+        has_four_digits(first).then_some(Self { period, start, end })
+    }
+
+    fn hour_containing(at: UnixMs) -> Option<Self> {
+        let start = UnixMs(at.0.div_euclid(HOUR_MS).checked_mul(HOUR_MS)?);
+        let begins = start.to_utc()?;
+        let period =
+            Period { window: Window::Hour, first: begins.date_naive(), hour: u8::try_from(begins.hour()).ok()? };
+        has_four_digits(period.first).then_some(Self { period, start, end: start.plus(HOUR_MS) })
+    }
+
+    /// Whether the instant lies in this period.
+    #[must_use]
+    pub fn contains(&self, at: UnixMs) -> bool {
+        self.start <= at && at < self.end
+    }
+}
+
+impl Period {
+    /// Parses the text that `Display` writes. The text alone tells the window.
+    ///
+    /// # Errors
+    ///
+    /// [`PeriodError`] for any other text, and for dates, hours and weeks that do not exist.
+    pub fn parse(text: &str) -> Result<Self, PeriodError> {
+        let parsed = if text.is_ascii() { Self::from_ascii(text) } else { None };
+        parsed.ok_or_else(|| PeriodError(text.to_owned()))
+    }
+
+    fn from_ascii(text: &str) -> Option<Self> {
+        let date = |text: &str| Day::parse(text).ok().map(Day::date);
+        let (window, first, hour) = match text.len() {
+            14 => {
+                let (day, hour) = text.strip_suffix('Z')?.split_once('T')?;
+                (Window::Hour, date(day)?, digits(hour).filter(|hour| *hour < 24)?)
+            }
+            10 => (Window::Day, date(text)?, 0),
+            8 => {
+                let (year, week) = text.split_once("-W")?;
+                (Window::Week, NaiveDate::from_isoywd_opt(digits(year)?.into(), digits(week)?.into(), Weekday::Mon)?, 0)
+            }
+            7 => (Window::Month, date(&format!("{text}-01"))?, 0),
+            // A month from the first has the shorter text alone: no period has two.
+            11 => (Window::Month, date(text.strip_suffix('M')?).filter(|first| first.day() != 1)?, 0),
+            _ => return None,
+        };
+        has_four_digits(first).then_some(Self { window, first, hour: u8::try_from(hour).ok()? })
+    }
+
+    /// The window of which this is a period.
+    #[must_use]
+    pub const fn window(self) -> Window {
+        self.window
+    }
+
+    /// The day, where the period is one.
+    #[must_use]
+    pub fn day(self) -> Option<Day> {
+        (self.window == Window::Day).then(|| Day::from_date(self.first))
+    }
+
+    /// The first instant of the period in this zone; `None` at the end of the calendar.
+    #[must_use]
+    pub fn starts_in(self, zone: Tz) -> Option<UnixMs> {
+        match self.window {
+            Window::Hour => Some(UnixMs(utc_ms(self.first) + i64::from(self.hour) * HOUR_MS)),
+            Window::Day | Window::Week | Window::Month => day::start_of(zone, self.first),
+        }
+    }
+
+    /// Every period that has something in common with the dates from `first` to `last`, whatever the billing day. Hours are those
+    /// of these dates in UTC.
+    #[must_use]
+    pub fn touching(first: Day, last: Day) -> Vec<Self> {
+        // The month that begins 30 days before a date may hold it.
+        const MONTH_DAYS_MAX: u64 = 31;
+        let dates = |back: u64| {
+            let begin = first.before(back).unwrap_or(first).date();
+            begin.iter_days().take_while(move |date| *date <= last.date()).filter(|date| has_four_digits(*date))
+        };
+        let of = |window, first| Self { window, first, hour: 0 };
+        let hours = dates(0).flat_map(|first| (0..24).map(move |hour| Self { window: Window::Hour, first, hour }));
+        let days = dates(0).map(|first| of(Window::Day, first));
+        let weeks = dates(6).filter(|first| first.weekday() == Weekday::Mon).map(|first| of(Window::Week, first));
+        let months = dates(MONTH_DAYS_MAX - 1).map(|first| of(Window::Month, first));
+        hours.chain(days).chain(weeks).chain(months).collect()
+    }
+
+    /// The last instant, in any zone and with any billing day, that can still belong to this period, exclusive.
+    #[must_use]
+    pub fn ends_everywhere(self) -> UnixMs {
+        let last = match self.window {
+            Window::Hour => return UnixMs(utc_ms(self.first) + (i64::from(self.hour) + 1) * HOUR_MS),
+            Window::Day => Some(self.first),
+            Window::Week => self.first.checked_add_days(Days::new(6)),
+            Window::Month => last_of_longest_month(self.first),
+        };
+        // A period begins within the years of four digits, far from where the calendar of chrono ends.
+        Day::from_date(last.unwrap_or(self.first)).ends_everywhere()
+    }
+}
+
+/// The last date of the longest month that begins on `first`: one that begins on the last day of its month may belong to a
+/// billing day which that month does not have.
+fn last_of_longest_month(first: NaiveDate) -> Option<NaiveDate> {
+    let billing_day = if first.succ_opt()?.day() == 1 { 31 } else { u8::try_from(first.day()).ok()? };
+    billing_date(month_after(first)?, BillingDay::new(billing_day)?)?.pred_opt()
+}
+
+/// The date in the month of `date` on which a month begins: the billing day, or the last day where the month has no such day.
+fn billing_date(date: NaiveDate, billing_day: BillingDay) -> Option<NaiveDate> {
+    let last = month_after(date)?.pred_opt()?;
+    date.with_day(last.day().min(billing_day.get().into()))
+}
+
+/// The first date of the month after that of `date`.
+fn month_after(date: NaiveDate) -> Option<NaiveDate> {
+    date.with_day(1)?.checked_add_months(Months::new(1))
+}
+
+/// Midnight in UTC.
+fn utc_ms(date: NaiveDate) -> i64 {
+    date.and_time(NaiveTime::MIN).and_utc().timestamp_millis()
+}
+
+fn has_four_digits(first: NaiveDate) -> bool {
+    (1..=9998).contains(&first.year())
+}
+
+/// Reads two or four digits.
+fn digits(text: &str) -> Option<u16> {
+    let legal = matches!(text.len(), 2 | 4) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if legal { text.parse().ok() } else { None }
+}
+
+impl From<Day> for Period {
+    fn from(day: Day) -> Self {
+        Self { window: Window::Day, first: day.date(), hour: 0 }
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No format string of chrono: those take ten times as long, hundreds of times a commit.
+        let first = self.first;
+        match self.window {
+            Window::Hour => write!(f, "{first}T{:02}Z", self.hour),
+            Window::Day => fmt::Display::fmt(&first, f),
+            Window::Week => write!(f, "{:04}-W{:02}", first.iso_week().year(), first.iso_week().week()),
+            Window::Month if first.day() == 1 => write!(f, "{:04}-{:02}", first.year(), first.month()),
+            Window::Month => write!(f, "{first}M"),
+        }
+    }
+}
+
+impl TryFrom<String> for Period {
+    type Error = PeriodError;
+    fn try_from(text: String) -> Result<Self, PeriodError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Period> for String {
+    fn from(period: Period) -> Self {
+        period.to_string()
+    }
+}
+
+impl std::str::FromStr for Period {
+    type Err = PeriodError;
+    fn from_str(text: &str) -> Result<Self, PeriodError> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::DateTime;
+    use proptest::prelude::*;
+
+    fn at(text: &str) -> UnixMs {
+        UnixMs(DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis())
+    }
+
+    fn span(window: Window, zone: &str, billing_day: u8, text: &str) -> PeriodSpan {
+        let billing_day = BillingDay::new(billing_day).expect("in range");
+        PeriodSpan::containing(window, zone.parse().expect("zone"), billing_day, at(text)).expect("in range")
+    }
+
+    fn month(billing_day: u8, text: &str) -> (String, UnixMs) {
+        let span = span(Window::Month, "UTC", billing_day, text);
+        (span.period.to_string(), span.end)
+    }
+
+    /// These texts are in keys, alert ids and receivers' data bases.
+    #[test]
+    fn each_window_writes_its_periods_in_its_own_form() {
+        let at = "2026-11-21T23:30:00+09:00";
+        let texts = Window::ALL.map(|window| span(window, "Asia/Tokyo", 1, at).period.to_string());
+        assert_eq!(texts, ["2026-11-21T14Z", "2026-11-21", "2026-W47", "2026-11"]);
+        assert_eq!(span(Window::Month, "Asia/Tokyo", 15, at).period.to_string(), "2026-11-15M");
+        assert_eq!(span(Window::Month, "Asia/Tokyo", 22, at).period.to_string(), "2026-10-22M");
+    }
+
+    /// A billing day that a month does not have must neither skip that month nor begin in the next one.
+    #[test]
+    fn a_month_without_its_billing_day_begins_on_its_last_one() {
+        assert_eq!(month(31, "2026-02-27T23:59:59Z"), ("2026-01-31M".to_owned(), at("2026-02-28T00:00:00Z")));
+        assert_eq!(month(31, "2026-02-28T00:00:00Z"), ("2026-02-28M".to_owned(), at("2026-03-31T00:00:00Z")));
+        assert_eq!(month(30, "2028-02-29T00:00:00Z"), ("2028-02-29M".to_owned(), at("2028-03-30T00:00:00Z")));
+        assert_eq!(month(31, "2026-04-30T00:00:00Z"), ("2026-04-30M".to_owned(), at("2026-05-31T00:00:00Z")));
+        // One text for the billing days 28 to 31: it ends with the longest of them.
+        let ends = Period::parse("2026-02-28M").expect("a month").ends_everywhere();
+        assert_eq!(ends, at("2026-03-31T00:00:00-12:00"));
+        assert_eq!(month(15, "2027-01-14T23:59:59Z"), ("2026-12-15M".to_owned(), at("2027-01-15T00:00:00Z")));
+    }
+
+    /// The ISO year of a week differs from the calendar's around New Year: the wrong one would join two weeks a year apart.
+    #[test]
+    fn a_week_is_named_by_its_iso_year() {
+        assert_eq!(span(Window::Week, "UTC", 1, "2027-01-03T23:00:00Z").period.to_string(), "2026-W53");
+        assert_eq!(span(Window::Week, "UTC", 1, "2024-12-30T00:00:00Z").period.to_string(), "2025-W01");
+    }
+
+    /// Half-hour zones must not shift hours: each hour is one of UTC for everybody.
+    #[test]
+    fn hours_are_those_of_utc() {
+        let hour = span(Window::Hour, "Asia/Kolkata", 9, "2026-11-21T14:29:59Z");
+        assert_eq!((hour.start, hour.end), (at("2026-11-21T14:00:00Z"), at("2026-11-21T15:00:00Z")));
+        assert_eq!(hour.period.ends_everywhere(), hour.end);
+    }
+
+    /// Where the first midnight of a month is missing or doubled, the month begins where its first day does.
+    #[test]
+    fn a_month_begins_with_its_first_day() {
+        // Asuncion jumped over the midnight of 1 October 2023.
+        let month = span(Window::Month, "America/Asuncion", 1, "2023-10-20T12:00:00Z");
+        assert_eq!(month.start, at("2023-10-01T01:00:00-03:00"));
+        // Havana fell back over the midnight of Sunday, 1 November 2020.
+        let month = span(Window::Month, "America/Havana", 1, "2020-11-20T12:00:00Z");
+        assert_eq!(month.start, at("2020-11-01T00:00:00-04:00"));
+        // Samoa had no 30 December 2011.
+        let month = span(Window::Month, "Pacific/Apia", 30, "2012-01-20T12:00:00Z");
+        assert_eq!((month.period.to_string().as_str(), month.start), ("2011-12-30M", at("2011-12-31T00:00:00+14:00")));
+    }
+
+    /// Two texts of one period would be two counters of it; a text of another window would be counted where it does not belong.
+    #[test]
+    fn what_is_not_exactly_a_period_is_refused() {
+        for bad in [
+            "",
+            "2026",
+            "2026-11-21T24Z",
+            "2026-11-21T14",
+            "2026-11-21t14Z",
+            "2026-11-21T4ZZ",
+            "2026-11-21T+4Z",
+            "2026-02-30",
+            "2026-11-21 ",
+            "+2026-1-21",
+            "20026-1-21",
+            "2026-W54",
+            "2025-W53",
+            "2026-W00",
+            "2026-W7",
+            "2026-w47",
+            "026-W047",
+            "2026-13",
+            "2026-00",
+            "2026-1",
+            "0000-12",
+            "2026-11-01M",
+            "2026-02-29M",
+            "2026-11-15m",
+            "9999-01",
+            "2026-11-٣",
+        ] {
+            assert!(Period::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// The worker holds millions of rows, each with its period.
+    #[test]
+    fn a_period_is_small() {
+        assert_eq!(size_of::<Option<Period>>(), 8);
+    }
+
+    proptest! {
+        /// Every instant lies in exactly one period of a window, and the next period begins where this one ends.
+        #[test]
+        fn periods_tile_time(zone in 0..chrono_tz::TZ_VARIANTS.len(), window in 0..4_usize, billing_day in 1..=31_u8,
+                             ms in 0_i64..4_102_444_800_000) {
+            let (zone, window) = (chrono_tz::TZ_VARIANTS[zone], Window::ALL[window]);
+            let billing_day = BillingDay::new(billing_day).expect("in range");
+            let containing = |at| PeriodSpan::containing(window, zone, billing_day, at).expect("in range");
+            let (instant, span) = (UnixMs(ms), containing(UnixMs(ms)));
+            prop_assert!(span.contains(instant));
+            prop_assert_eq!(span, containing(span.start));
+            prop_assert_eq!(span, containing(span.end.plus(-1)));
+            let next = containing(span.end);
+            prop_assert_eq!(next.start, span.end);
+            prop_assert!(next.period > span.period);
+            // Four zones were once further west than any is today.
+            prop_assert!(span.end <= span.period.ends_everywhere().plus(HOUR_MS * 4));
+            prop_assert_eq!(span.period.starts_in(zone), Some(span.start));
+            // A zone's date is at most one day from that of UTC.
+            let utc = Day::in_utc(instant).expect("in range");
+            let near = Period::touching(utc.before(1).expect("in range"), utc.next().expect("in range"));
+            prop_assert!(near.contains(&span.period), "{:?}", span);
+            let longest_ms = i64::try_from(window.flag_ttl_s()).expect("small") * 1000;
+            prop_assert!(span.end.0 - span.start.0 < longest_ms, "{:?}", span);
+        }
+
+        /// The text alone gives the period back, its window included; a day's is that of the day.
+        #[test]
+        fn texts_read_back(window in 0..4_usize, billing_day in 1..=31_u8, ms in -62_000_000_000_000_i64..253_000_000_000_000) {
+            let (window, billing_day) = (Window::ALL[window], BillingDay::new(billing_day).expect("in range"));
+            let period = PeriodSpan::containing(window, Tz::UTC, billing_day, UnixMs(ms)).expect("in range").period;
+            let text = period.to_string();
+            prop_assert_eq!(Period::parse(&text), Ok(period));
+            prop_assert_eq!(period.window(), window);
+            let day = Day::in_utc(UnixMs(ms)).expect("in range");
+            prop_assert_eq!(period.day(), (window == Window::Day).then_some(day));
+            if window == Window::Day {
+                prop_assert_eq!((text, period), (day.to_string(), day.into()));
+            }
+        }
+
+        /// A day, week or month begins together with a day; a bound that the day does not have would split that day's count.
+        #[test]
+        fn longer_periods_are_made_of_days(zone in 0..chrono_tz::TZ_VARIANTS.len(), window in 1..4_usize, billing_day in 1..=31_u8,
+                                           ms in 0_i64..4_102_444_800_000) {
+            let zone = chrono_tz::TZ_VARIANTS[zone];
+            let billing_day = BillingDay::new(billing_day).expect("in range");
+            let span = PeriodSpan::containing(Window::ALL[window], zone, billing_day, UnixMs(ms)).expect("in range");
+            prop_assert_eq!(DaySpan::containing(zone, span.start).map(|day| day.start), Some(span.start));
+            prop_assert_eq!(DaySpan::containing(zone, span.end).map(|day| day.start), Some(span.end));
+        }
+
+        /// Whatever is read from Redis must not panic, and nothing but a period's own text is one.
+        #[test]
+        fn only_periods_are_read(text in "(00|19|20|99)[0-9][0-9]-(W[0-9]{2}|[01][0-9](-[0-3][0-9](T[0-2][0-9]Z|M)?)?)") {
+            if let Ok(period) = Period::parse(&text) {
+                prop_assert_eq!(period.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Over what a limit counts: an hour, a day, a week or a month.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+const HOUR_S: u64 = 3600;
+const DAY_S: u64 = 24 * HOUR_S;
+/// How much longer a flag lives than its window. A day lasts up to 26 h where the clock changes, and an alert is raised up to
+/// some hours late after an outage.
+const FLAG_MARGIN_S: u64 = 6 * HOUR_S;
+
+/// A window, ordered by length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Window {
+    /// 60 minutes, of UTC.
+    Hour,
+    /// A calendar day of the subject's zone.
+    Day,
+    /// An ISO week of the subject's zone, which begins on Monday.
+    Week,
+    /// A month of the subject's zone, which begins on its billing day.
+    Month,
+}
+
+/// The text is not a window.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a window: use hour, day, week or month")]
+pub struct WindowError(String);
+
+impl Window {
+    /// Every window, the shortest first.
+    pub const ALL: [Self; 4] = [Self::Hour, Self::Day, Self::Week, Self::Month];
+
+    /// The window as it stands in settings, in Redis, in metrics and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+        }
+    }
+
+    /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a day.
+    #[must_use]
+    pub const fn flag_ttl_s(self) -> u64 {
+        let longest_s = match self {
+            Self::Hour => HOUR_S,
+            Self::Day => DAY_S,
+            Self::Week => 7 * DAY_S,
+            Self::Month => 31 * DAY_S,
+        };
+        longest_s + FLAG_MARGIN_S
+    }
+}
+
+impl std::str::FromStr for Window {
+    type Err = WindowError;
+    fn from_str(text: &str) -> Result<Self, WindowError> {
+        Self::ALL.into_iter().find(|window| window.as_str() == text).ok_or_else(|| WindowError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window that is written in another way would make a limit of another length than was meant.
+    #[test]
+    fn only_the_four_names_are_windows() {
+        for window in Window::ALL {
+            assert_eq!(window.as_str().parse(), Ok(window));
+        }
+        for bad in ["", "Hour", "hours", "h", "1h", " day", "daily", "year", "minute"] {
+            let error = bad.parse::<Window>().expect_err(bad).to_string();
+            assert!(error.ends_with("use hour, day, week or month"), "{error}");
+        }
+    }
+
+    /// A flag that ends before its period would let an alert be raised twice in it.
+    #[test]
+    fn flags_outlive_their_window_by_six_hours() {
+        let hours = Window::ALL.map(|window| window.flag_ttl_s() / 3600);
+        assert_eq!(hours, [7, 30, 7 * 24 + 6, 31 * 24 + 6]);
+        assert!(Window::ALL.is_sorted());
+    }
+}

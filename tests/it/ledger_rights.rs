@@ -1,0 +1,42 @@
+//! Rights that are withdrawn while a daemon runs: no script is left half done.
+
+use crate::support::ledger::{Change, Ledger, raising, refused};
+use quotabell::ledger::SeenId;
+use quotabell::ledger::seen::SeenIds;
+use quotabell::types::StreamId;
+
+/// Redis does not roll back: a commit that meets a refused command midway would be counted again at each try.
+#[tokio::test]
+async fn a_commit_without_one_right_writes_nothing_and_names_it() {
+    let ledger = Ledger::open();
+    let mut batch = raising(ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await, 80);
+    batch.refused.push(refused(&batch));
+    let mut ids = SeenIds::new(1);
+    ids.push(SeenId::of(&batch.groups[0].rows[0].subject, &batch.groups[0].of.metric, b"1"));
+    batch.seen.push(ids);
+    let before = ledger.dump().await;
+    for right in ["-xadd", "-sadd", "-rpush", "-expire", "-hincrby", "-hset", "-set"] {
+        for ttl_s in [batch.groups[0].ttl_s, None] {
+            let mut tried = batch.clone();
+            tried.groups[0].ttl_s = ttl_s;
+            ledger.run::<String>(&["ACL", "SETUSER", "default", right]).await;
+            let error = ledger.committer.commit(&ledger.client, &tried).await.expect_err(right);
+            ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all"]).await;
+            let named = right.trim_start_matches('-').to_uppercase();
+            assert!(error.to_string().contains(&format!("may not run {named} on ")), "{right}: {error}");
+            assert!(ledger.dump().await == before, "{right}: something was written");
+        }
+    }
+    // Keys are rights too: each kind that is written by itself.
+    for hidden in ["quota_alert", "quota_raised", "quota_usage", "quota_seen", "quota_metrics", "quota_outbox"] {
+        let kinds = ["alert", "raised", "usage", "seen", "metrics", "outbox", "refused", "totals", "checkpoint"];
+        let mut words = vec!["ACL".to_owned(), "SETUSER".into(), "default".into(), "resetkeys".into(), "~usage".into()];
+        let shown = kinds.map(|kind| format!("quota_{kind}")).into_iter().filter(|kind| kind != hidden);
+        words.extend(shown.map(|kind| format!("~{kind}:*")));
+        ledger.run::<String>(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        ledger.committer.commit(&ledger.client, &batch).await.expect_err(hidden);
+        ledger.run::<String>(&["ACL", "SETUSER", "default", "allkeys"]).await;
+        assert!(ledger.dump().await == before, "{hidden}: something was written");
+    }
+    ledger.committed(&batch).await;
+}

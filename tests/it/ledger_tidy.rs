@@ -1,0 +1,149 @@
+//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the rehearsal of it all.
+
+use std::collections::HashMap;
+
+use crate::support::ledger::{Change, Ledger, settings};
+use quotabell::ledger::commit_settings::TrimPolicy;
+use quotabell::ledger::tidy::TidyWarning;
+use quotabell::ledger::{Tidier, probe};
+use quotabell::types::StreamId;
+
+const ALICE: Change<'_> = Change { subject: "alice", before: 0, total: 1 };
+
+fn tidier(ledger: &Ledger) -> Tidier {
+    Tidier::new(ledger.keys.clone(), TrimPolicy::Consumed)
+}
+
+async fn tidied(ledger: &Ledger, past: &[u64]) -> Vec<TidyWarning> {
+    tidier(ledger).tidy(&ledger.client, past).await.expect("redis answers")
+}
+
+/// Tools that know consumer groups show a true lag, also for entries trimmed before the first commit.
+#[tokio::test]
+async fn the_group_shows_a_true_lag() {
+    let ledger = Ledger::open();
+    ledger.add("trimmed").await;
+    ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
+    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+    ledger.add("unread").await;
+    ledger.committed(&batch).await;
+    // Twice: the group is made, then moved.
+    for _ in 0..2 {
+        assert_eq!(tidied(&ledger, &[]).await, []);
+        let groups: Vec<HashMap<String, redis::Value>> = ledger.run(&["XINFO", "GROUPS", "usage"]).await;
+        assert_eq!(groups[0]["name"], redis::Value::BulkString(b"quotabell".to_vec()));
+        assert_eq!(groups[0]["lag"], redis::Value::Int(1));
+        assert_eq!(groups[0]["entries-read"], redis::Value::Int(2));
+    }
+}
+
+/// Before anything was committed there is nothing to tidy; trimming then would lose what nobody has read.
+#[tokio::test]
+async fn nothing_is_tidied_before_the_first_commit() {
+    let ledger = Ledger::open();
+    assert_eq!(tidied(&ledger, &[]).await, []);
+    ledger.add("alice").await;
+    ledger.run::<u64>(&["HSET", &ledger.keys.checkpoint(), "instance", "x"]).await;
+    let before = ledger.dump().await;
+    assert_eq!(tidied(&ledger, &[]).await, []);
+    assert_eq!(ledger.dump().await, before);
+}
+
+/// Another consumer of the stream must find every entry it has not been given or not acknowledged.
+#[tokio::test]
+async fn trimming_stops_at_what_another_group_needs() {
+    let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
+    let mut ids = Vec::new();
+    for n in 0..6 {
+        ids.push(ledger.add(&format!("s{n}")).await);
+    }
+    ledger.run::<String>(&["XGROUP", "CREATE", "usage", "billing", "0"]).await;
+    ledger.run::<redis::Value>(&["XREADGROUP", "GROUP", "billing", "c", "COUNT", "4", "STREAMS", "usage", ">"]).await;
+    ledger.run::<u64>(&["XACK", "usage", "billing", &ids[0].to_string()]).await;
+    ledger.committed(&ledger.batch_to(StreamId::ZERO, ids[4], &[ALICE]).await).await;
+    assert_eq!(tidied(&ledger, &[]).await, [TidyWarning::TrimHeld("billing".into())]);
+    let left = || async { ledger.run::<Vec<(String, Vec<String>)>>(&["XRANGE", "usage", "-", "+"]).await };
+    assert_eq!(left().await[0].0, ids[1].to_string(), "entry 2 is pending for billing, entry 1 is acknowledged");
+    ledger.run::<u64>(&["XGROUP", "DESTROY", "usage", "billing"]).await;
+    let never = Tidier::new(ledger.keys.clone(), TrimPolicy::Never);
+    assert_eq!(never.tidy(&ledger.client, &[]).await.expect("redis answers"), []);
+    assert_eq!(left().await.len(), 5, "nothing is trimmed where the setting says never");
+    assert_eq!(tidied(&ledger, &[]).await, []);
+    let kept: Vec<String> = left().await.into_iter().map(|entry| entry.0).collect();
+    assert_eq!(kept, [ids[4].to_string(), ids[5].to_string()], "the checkpoint's entry stays, and what is unread");
+}
+
+/// Ids of windows that are past would otherwise take memory for two weeks.
+#[tokio::test]
+async fn lists_of_windows_that_are_past_are_removed() {
+    let ledger = Ledger::open();
+    ledger.committed(&ledger.batch(StreamId::ZERO, ALICE).await).await;
+    for window in 1..=3 {
+        ledger.run::<u64>(&["RPUSH", &ledger.keys.seen(window), "0123456789abcdef"]).await;
+    }
+    assert_eq!(tidied(&ledger, &[1, 2]).await, []);
+    let left: Vec<String> = ledger.run(&["KEYS", "quota_seen:*"]).await;
+    assert_eq!(left, [ledger.keys.seen(3)]);
+}
+
+/// A command that the user may not run any more is named, and the others are done.
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_and_the_rest_is_done() {
+    let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
+    let (_, last) = (ledger.add("s").await, ledger.add("s").await);
+    ledger.committed(&ledger.batch_to(StreamId::ZERO, last, &[ALICE]).await).await;
+    ledger.run::<u64>(&["RPUSH", &ledger.keys.seen(1), "0123456789abcdef"]).await;
+    for (command, named) in [("xgroup", "group"), ("xtrim", "trim"), ("unlink", "unlink")] {
+        ledger.run::<String>(&["ACL", "SETUSER", "default", &format!("-{command}")]).await;
+        let warnings = tidied(&ledger, &[1]).await;
+        assert!(
+            matches!(&warnings[..], [TidyWarning::CommandRefused { what, error }] if what == named && error.contains("NOPERM")),
+            "{command}: {warnings:?}"
+        );
+        ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all"]).await;
+    }
+    assert_eq!(ledger.run::<u64>(&["XLEN", "usage"]).await, 1);
+}
+
+/// A full server must recover by itself: this is what makes room.
+#[tokio::test]
+async fn a_full_server_is_tidied() {
+    let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
+    let (_, last) = (ledger.add("s").await, ledger.add("s").await);
+    ledger.committed(&ledger.batch_to(StreamId::ZERO, last, &[ALICE]).await).await;
+    ledger.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(tidied(&ledger, &[]).await, []);
+    assert_eq!(ledger.run::<u64>(&["XLEN", "usage"]).await, 1);
+}
+
+/// The rehearsal passes on a healthy server, leaves nothing, and names what a user may not do.
+#[tokio::test]
+async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
+    let ledger = Ledger::open();
+    let rehearse =
+        |nonce: &'static str| probe::rehearse(&ledger.client, &ledger.keys, ledger.committer.settings(), nonce);
+    rehearse("t1").await.expect("healthy");
+    assert_eq!(ledger.dump().await, []);
+
+    ledger.run::<String>(&["ACL", "SETUSER", "default", "-xtrim"]).await;
+    let error = rehearse("t2").await.expect_err("no xtrim");
+    assert!(error.to_string().contains("trim was refused"), "{error}");
+    for command in ["hset", "rpush", "sadd", "set", "xadd", "hincrby", "expire"] {
+        ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
+        let error = rehearse(command).await.expect_err(command);
+        assert!(matches!(error, probe::ProbeError::Redis { .. } | probe::ProbeError::Lease { .. }), "{error}");
+    }
+    for command in ["get", "set", "pttl", "del"] {
+        ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
+        let error = rehearse(command).await.expect_err(command);
+        assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
+    }
+}
+
+/// A daemon that starts beside a full server must get as far as freeing memory.
+#[tokio::test]
+async fn the_rehearsal_passes_on_a_full_server() {
+    let ledger = Ledger::open();
+    ledger.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    probe::rehearse(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
+}
