@@ -311,9 +311,9 @@ impl Scene {
         look.atomic();
         look.cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
         look.cmd("HMGET").arg(keys.totals()).arg(&["counted", "refused", "duplicates"]);
-        look.cmd("XLEN").arg(keys.stream());
-        let (read, moved, left): (Option<u64>, Vec<Option<u64>>, u64) =
+        let (read, moved): (Option<u64>, Vec<Option<u64>>) =
             self.outbox.client.pipe(&look).await.expect("redis answers");
+        let left = quotabell::ledger::query::lag(&self.outbox.client, keys).await.expect("redis answers");
         let judged: u64 = moved.into_iter().flatten().sum();
         assert_eq!(read.unwrap_or(0), judged, "each entry read is counted, refused or a duplicate");
         let totals = self.outbox.assert_balanced().await;
