@@ -16,6 +16,8 @@ const TIDY_EVERY: Duration = Duration::from_millis(100);
 const TIDY_ENTRIES: u64 = 100_000;
 /// So many lists of event ids are removed at once.
 const WINDOWS_AT_ONCE: usize = 100;
+/// So many windows back a worker that was killed may have left lists of event ids.
+const WINDOWS_LEFT: u64 = 6;
 /// How often periods that are over are looked for.
 const CLOSE_EVERY: Duration = Duration::from_secs(60);
 
@@ -51,9 +53,9 @@ impl Janitor {
         }
     }
 
-    /// Lists of event ids were found, of this window and of those before it that are held.
+    /// A session begins with this window of event ids: lists of those before it may have been left by a worker that was killed.
     pub(super) fn found_ids(&mut self, newest: u64) {
-        self.windows.extend((0..WINDOWS_HELD).filter_map(|back| newest.checked_sub(back)));
+        self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));
     }
 
     /// A batch was committed.

@@ -97,7 +97,14 @@ impl EventWorker {
                 continue;
             }
             match self.wait(&mut reader, in_flight, stop).await? {
-                Waited::Stopped => return self.settle(in_flight).await,
+                Waited::Stopped => {
+                    self.settle(in_flight).await?;
+                    // Whoever looks at the stream while no daemon runs is to see how far it was read.
+                    if self.janitor.tidy_due().is_some() {
+                        self.tidy_now().await;
+                    }
+                    return Ok(());
+                }
                 Waited::Committed | Waited::Tidied => {}
                 Waited::Read(received) => {
                     let server = UnixMs(received.server_ms);
@@ -281,9 +288,13 @@ impl EventWorker {
 
     async fn tidy(&mut self) {
         if self.janitor.tidy_due().is_some_and(|due| due <= Instant::now()) {
-            let warnings = self.janitor.tidy(&self.client).await;
-            self.report.tidied(&warnings);
+            self.tidy_now().await;
         }
+    }
+
+    async fn tidy_now(&mut self) {
+        let warnings = self.janitor.tidy(&self.client).await;
+        self.report.tidied(&warnings);
     }
 
     /// Nothing is unread.

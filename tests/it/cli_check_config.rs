@@ -60,7 +60,7 @@ async fn books_that_are_in_use_stay_untouched() {
     let alert = support::outbox::alert(&support::outbox::subject("alice"), 80);
     outbox.fan_out_new(&alert, &[]).await;
     let () = outbox.run("XADD", &["usage", "*", "subject", "alice"]).await;
-    let () = outbox.run("HSET", &["quota_checkpoint:{usage}", "id", "0-0", "format", "1", "partitions", "1"]).await;
+    let () = outbox.run("HSET", &["quota_checkpoint:{usage}", "id", "0-0", "format", "2", "partitions", "1"]).await;
     let before = outbox.dump().await;
     let finished = check(&outbox.server.url()).run();
     assert_eq!(finished.code, 0, "{}", finished.stderr);

@@ -341,7 +341,7 @@ async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
     let partition = Partition::without_worker();
     // Small batches, many commits, many races.
     for _ in 0..2 {
-        partition.start_worker_with(WorkerSettings { lease: None, batch_entries: 5 }).await;
+        partition.start_worker_with(WorkerSettings { batch_entries: 5, ..WorkerSettings::default() }).await;
     }
     let () = partition.client.pipe(&pipeline).await.expect("they are added");
     partition.caught_up().await;
@@ -362,7 +362,7 @@ async fn two_workers_of_the_same_home_do_not_take_the_lease_from_each_other() {
     let mut holders: Vec<String> = Vec::new();
     for _ in 0..2 {
         let lease = PartitionLease::new(&partition.keys, "box", "0.0.0.0:9464".parse().expect("an address"));
-        partition.start_worker_with(WorkerSettings { lease: Some(lease), batch_entries: 500 }).await;
+        partition.start_worker_with(WorkerSettings { lease: Some(lease), ..WorkerSettings::default() }).await;
         let holder = eventually("the new one holds the lease", || async {
             let holder: Option<String> = partition.run(&["GET", &key]).await;
             holder.filter(|holder| !holders.contains(holder))

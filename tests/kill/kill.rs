@@ -185,11 +185,14 @@ impl Scene {
             subject_key(&customer.subject),
             "timezone".into(),
             customer.zone.name().into(),
+            "billing_day".into(),
+            customer.billing_day.to_string(),
             "thresholds".into(),
             thresholds.join(","),
         ];
-        for (metric, limit) in &customer.limits {
-            words.extend([format!("limit:{metric}"), limit.to_string()]);
+        for (metric, limits) in &customer.limits {
+            let limits: Vec<String> = limits.iter().map(|limit| format!("{}/{}", limit.units, limit.window)).collect();
+            words.extend([format!("limit:{metric}"), limits.join(" ")]);
         }
         if customer.contacts > 0 {
             words.extend(["contacts".into(), json_of(contacts)]);
@@ -308,9 +311,9 @@ impl Scene {
         look.atomic();
         look.cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
         look.cmd("HMGET").arg(keys.totals()).arg(&["counted", "refused", "duplicates"]);
-        look.cmd("XLEN").arg(keys.stream());
-        let (read, moved, left): (Option<u64>, Vec<Option<u64>>, u64) =
+        let (read, moved): (Option<u64>, Vec<Option<u64>>) =
             self.outbox.client.pipe(&look).await.expect("redis answers");
+        let left = quotabell::ledger::query::lag(&self.outbox.client, keys).await.expect("redis answers");
         let judged: u64 = moved.into_iter().flatten().sum();
         assert_eq!(read.unwrap_or(0), judged, "each entry read is counted, refused or a duplicate");
         let totals = self.outbox.assert_balanced().await;
@@ -369,11 +372,8 @@ impl Scene {
         for (key, hash) in self.hashes::<u64>("quota_usage:{usage}:*").await {
             let parts: Vec<&str> = key.split(':').collect();
             for (subject, units) in hash {
-                let counter = support::traffic::Counter {
-                    subject,
-                    metric: parts[2].to_owned(),
-                    day: parts[3].parse().expect("a date"),
-                };
+                let counter =
+                    support::traffic::Counter { subject, metric: parts[2].to_owned(), period: parts[3].to_owned() };
                 assert_eq!(counts.insert(counter, units), None, "a subject has one bucket");
             }
         }
@@ -416,7 +416,7 @@ impl Scene {
             let limit = limits[&reached];
             assert_eq!(alert.limit, limit);
             let least = (u128::from(limit) * u128::from(reached.percent)).div_ceil(100);
-            assert!(u128::from(alert.used) >= least && alert.used <= books.counts[&reached.counter], "{alert:?}");
+            assert!(u128::from(alert.used) >= least && alert.used <= books.peak(&reached.counter), "{alert:?}");
             assert_eq!(alert.id, AlertId::of(&instance, &alert.key()));
             let flag = self.outbox.keys.flag(&alert.key());
             let id: Option<String> = self.outbox.run("GET", &flag).await;
@@ -553,7 +553,7 @@ fn reached_of(alert: &Alert) -> Reached {
     let counter = support::traffic::Counter {
         subject: alert.subject.to_string(),
         metric: alert.metric.to_string(),
-        day: alert.period.to_string().parse().expect("a date"),
+        period: alert.period.to_string(),
     };
     Reached { counter, percent: alert.threshold_percent.get().into() }
 }

@@ -11,7 +11,7 @@ use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
-use quotabell::types::{Day, Keys, Metric, Percent, Units, UnixMs, keys};
+use quotabell::types::{Alert, Day, Keys, Metric, Percent, Period, Units, UnixMs, keys};
 use quotabell::wire::{RedisClient, RedisConfig, RedisEndpoint};
 use tokio_util::sync::CancellationToken;
 
@@ -26,10 +26,25 @@ pub struct Partition {
     pub stop: CancellationToken,
 }
 
+/// A worker that runs until it is ended, or its partition is dropped.
+pub struct Worker {
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
 /// What tests choose of a worker.
 pub struct WorkerSettings {
     pub lease: Option<PartitionLease>,
     pub batch_entries: u32,
+    /// The user of Redis and its password, `name:password`; else the default user.
+    pub user: Option<&'static str>,
+}
+
+impl Default for WorkerSettings {
+    /// A worker that asks nobody whether it may read.
+    fn default() -> Self {
+        Self { lease: None, batch_entries: 500, user: None }
+    }
 }
 
 /// A field and its value.
@@ -47,19 +62,17 @@ impl Partition {
         Self { client, server, keys: Keys::new("usage"), stop: CancellationToken::new() }
     }
 
-    /// Starts one more worker, which asks nobody whether it may read.
-    pub async fn start_worker(&self) {
-        self.start_worker_with(WorkerSettings { lease: None, batch_entries: 500 }).await;
+    /// Starts one more worker.
+    pub async fn start_worker(&self) -> Worker {
+        self.start_worker_with(WorkerSettings::default()).await
     }
 
-    pub async fn start_worker_with(&self, settings: WorkerSettings) {
-        let config = RedisConfig {
-            url: self.server.url(),
-            url_file: None,
-            data_dir: "unused".into(),
-            embedded_port: 0,
-            ca_file: None,
-        };
+    pub async fn start_worker_with(&self, settings: WorkerSettings) -> Worker {
+        let stop = self.stop.child_token();
+        let user = settings.user.map(|user| format!("{user}@")).unwrap_or_default();
+        let url = self.server.url().replace("redis://", &format!("redis://{user}"));
+        let client = Arc::new(RedisClient::new(redis::Client::open(url.as_str()).expect("a valid URL")));
+        let config = RedisConfig { url, url_file: None, data_dir: "unused".into(), embedded_port: 0, ca_file: None };
         let target = RedisEndpoint::from_config(&config).expect("a target");
         let limits = [("requests", 5000), ("tokens", 100)];
         let limits =
@@ -70,12 +83,12 @@ impl Partition {
         let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
         let changes = ChangeFeed::default();
         let watch = ChangeListener::new(target.client_resp3().expect("a client"), &self.keys, vec![changes.clone()]);
-        tokio::spawn(watch.run(self.stop.clone()));
+        tokio::spawn(watch.run(stop.clone()));
         // The promise of one second begins when the daemon listens; a test should not have to wait for it.
         eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
         let worker = EventWorker::new(EventWorkerParts {
             target,
-            client: Arc::new(self.server.client()),
+            client,
             lease: settings.lease,
             keys: self.keys.clone(),
             config: StreamConfig {
@@ -91,7 +104,8 @@ impl Partition {
             changes,
             raised: Arc::default(),
         });
-        tokio::spawn(worker.run(self.stop.clone()));
+        let task = tokio::spawn(worker.run(stop.clone()));
+        Worker { stop, task }
     }
 
     pub async fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
@@ -107,6 +121,39 @@ impl Partition {
             command.arg(*name).arg(*value);
         }
         self.client.query(&command).await.expect("added")
+    }
+
+    /// Adds entries at one moment, so that one reading has them all.
+    pub async fn add_at_once(&self, events: &[&[&str]]) {
+        let mut transaction = redis::pipe();
+        transaction.atomic();
+        for fields in events {
+            transaction.cmd("XADD").arg("usage").arg("*").arg(*fields).ignore();
+        }
+        let () = self.client.pipe(&transaction).await.expect("added");
+    }
+
+    /// Adds an entry that arrives at this time, RFC 3339, behind all of those before it.
+    pub async fn add_at(&self, time: &str, fields: &[&str]) {
+        let ms = chrono::DateTime::parse_from_rfc3339(time).expect("RFC 3339").timestamp_millis();
+        let entry = format!("{ms}-*");
+        self.run::<String>(&[&["XADD", "usage", &entry], fields].concat()).await;
+    }
+
+    /// Writes a subject's settings with HSET, and waits until the worker knows: it notices changes in their order.
+    pub async fn set(&self, subject: &str, settings: &[&str]) {
+        let marker = format!("marker {}", rand::random::<u64>());
+        let marker_key = format!("quota_subject:{marker}");
+        self.add(&[(b"subject", marker.as_bytes())]).await;
+        self.caught_up().await;
+        self.run::<u64>(&[&["HSET", &format!("quota_subject:{subject}")], settings].concat()).await;
+        self.run::<u64>(&["HSET", &marker_key, "limit:requests", "1", "thresholds", "100"]).await;
+        eventually("the change is noticed", || async {
+            self.add(&[(b"subject", marker.as_bytes())]).await;
+            self.caught_up().await;
+            self.facts().await.iter().any(|alert| alert.subject.as_str() == marker).then_some(())
+        })
+        .await;
     }
 
     pub async fn now(&self) -> UnixMs {
@@ -128,9 +175,9 @@ impl Partition {
         .await;
     }
 
-    pub async fn count(&self, subject: &str, metric: &str, day: Day) -> Option<u64> {
+    pub async fn count(&self, subject: &str, metric: &str, period: impl Into<Period>) -> Option<u64> {
         let metric: Metric = metric.parse().expect("legal");
-        self.run(&["HGET", &self.keys.usage(&metric, day, keys::bucket(subject)), subject]).await
+        self.run(&["HGET", &self.keys.usage(&metric, period, keys::bucket(subject)), subject]).await
     }
 
     pub async fn refused(&self) -> Vec<(String, Vec<Vec<u8>>)> {
@@ -138,13 +185,28 @@ impl Partition {
     }
 
     pub async fn alerts(&self) -> Vec<(String, u16)> {
+        self.facts().await.iter().map(|a| (a.subject.to_string(), a.threshold_percent.get())).collect()
+    }
+
+    /// Percent and threshold units of a subject's alerts, in the order in which they were raised.
+    pub async fn raised(&self, subject: &str) -> Vec<(u16, u64)> {
+        let of = |alert: &Alert| alert.subject.as_str() == subject;
+        let facts = self.facts().await;
+        facts.iter().filter(|a| of(a)).map(|a| (a.threshold_percent.get(), a.threshold_units)).collect()
+    }
+
+    /// The alerts in the outbox.
+    pub async fn facts(&self) -> Vec<Alert> {
         let entries: Vec<(String, Vec<String>)> = self.run(&["XRANGE", &self.keys.outbox(), "-", "+"]).await;
-        let alert = |text: &str| serde_json::from_str::<quotabell::types::Alert>(text).expect("an alert");
-        entries
-            .iter()
-            .map(|entry| alert(&entry.1[1]))
-            .map(|a| (a.subject.to_string(), a.threshold_percent.get()))
-            .collect()
+        entries.iter().map(|entry| serde_json::from_str(&entry.1[1]).expect("an alert")).collect()
+    }
+}
+
+impl Worker {
+    /// Stops it, and waits until it has ended.
+    pub async fn end(self) {
+        self.stop.cancel();
+        self.task.await.expect("the worker ends well");
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeZone, Utc};
+use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, TimeZone, Utc};
 use chrono_tz::Tz;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -31,8 +31,9 @@ const WHALE: &str = "whale";
 pub struct Customer {
     pub subject: String,
     pub zone: Tz,
-    /// Limits of its own; `requests` has the plan's limit where none is here.
-    pub limits: BTreeMap<&'static str, u64>,
+    /// Limits of its own by metric; `requests` has the plan's limit where none is here.
+    pub limits: BTreeMap<&'static str, Vec<Limit>>,
+    pub billing_day: u32,
     pub thresholds: Vec<u64>,
     /// How many contacts it has.
     pub contacts: usize,
@@ -40,9 +41,47 @@ pub struct Customer {
     pub known: bool,
 }
 
+/// Units a window.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    pub window: &'static str,
+    pub units: u64,
+}
+
 impl Customer {
-    fn limit(&self, metric: &str) -> Option<u64> {
-        self.limits.get(metric).copied().or((metric == "requests").then_some(FREE_LIMIT))
+    fn limits(&self, metric: &str) -> Vec<Limit> {
+        let of_plan = (metric == "requests").then_some(Limit { window: "day", units: FREE_LIMIT });
+        self.limits.get(metric).cloned().unwrap_or_else(|| of_plan.into_iter().collect())
+    }
+
+    /// The periods in which an event counts, by window: the day's always, others where a limit asks.
+    fn periods(&self, metric: &str, at: DateTime<Utc>) -> BTreeMap<&'static str, String> {
+        let limits = self.limits(metric);
+        let windows = limits.iter().map(|limit| limit.window).chain(["day"]);
+        windows.map(|window| (window, self.period(window, at))).collect()
+    }
+
+    fn period(&self, window: &str, at: DateTime<Utc>) -> String {
+        let date = at.with_timezone(&self.zone).date_naive();
+        match window {
+            "hour" => at.format("%Y-%m-%dT%HZ").to_string(),
+            "week" => date.format("%G-W%V").to_string(),
+            "month" => {
+                let first = self.month_of(date);
+                if first.day() == 1 { first.format("%Y-%m").to_string() } else { format!("{first}M") }
+            }
+            _ => date.to_string(),
+        }
+    }
+
+    /// The date on which the month of a date begins.
+    fn month_of(&self, date: NaiveDate) -> NaiveDate {
+        let begins_in = |month: NaiveDate| {
+            let last = month.with_day(1).expect("a first") + Months::new(1) - Days::new(1);
+            last.with_day(self.billing_day.min(last.day())).expect("a day of the month")
+        };
+        let this = begins_in(date);
+        if this <= date { this } else { begins_in(date - Months::new(1)) }
     }
 }
 
@@ -70,6 +109,8 @@ struct Usage {
     customer: usize,
     metric: &'static str,
     units: u64,
+    /// Whether the units are given back.
+    is_credit: bool,
     ts: Option<i64>,
     id: Option<String>,
 }
@@ -89,7 +130,7 @@ pub struct Traffic {
 pub struct Counter {
     pub subject: String,
     pub metric: String,
-    pub day: NaiveDate,
+    pub period: String,
 }
 
 /// A threshold that was reached.
@@ -103,6 +144,8 @@ pub struct Reached {
 #[derive(Debug, Default)]
 pub struct Books {
     pub counts: BTreeMap<Counter, u64>,
+    /// The most that each counter ever stood at, with its limit.
+    peaks: BTreeMap<Counter, Peak>,
     /// Entry id to reason.
     pub refused: BTreeMap<String, &'static str>,
     pub counted: u64,
@@ -111,11 +154,20 @@ pub struct Books {
     seen: HashSet<String>,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Peak {
+    units: u64,
+    limit: Option<u64>,
+}
+
 impl Traffic {
     pub fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let mut customers: Vec<Customer> = (0..120).map(|number| customer(&mut random, number)).collect();
-        customers.push(Customer { limits: [("bytes_out", COUNT_MAX)].into(), ..plain(WHALE) });
+        customers.push(Customer {
+            limits: [("bytes_out", vec![Limit { window: "day", units: COUNT_MAX }])].into(),
+            ..plain(WHALE)
+        });
         // Redis does not know these: default plan, and nobody to tell.
         customers.extend((0..6).map(|number| Customer {
             known: false,
@@ -153,7 +205,10 @@ impl Traffic {
             self.next_id += 1;
             format!("id {} \u{0} é", self.next_id)
         });
-        let usage = Usage { customer, metric, units, ts, id };
+        // So many that some find less to give back.
+        let is_credit = self.random.random_bool(0.05);
+        let units = if is_credit { units * 4 } else { units };
+        let usage = Usage { customer, metric, units, is_credit, ts, id };
         if usage.id.is_some() {
             self.sent_ids.push_back(usage.clone());
             if self.sent_ids.len() > IDS_KEPT {
@@ -178,13 +233,16 @@ impl Traffic {
         // Of every size, so that a full counter refuses the large ones and still takes the small ones between them.
         let bits = self.random.random_range(1..50);
         let units = self.random.random_range(1..1_u64 << bits);
-        self.event_of(Usage { customer, metric: "bytes_out", units, ts: None, id: None })
+        let is_credit = self.random.random_bool(0.05);
+        self.event_of(Usage { customer, metric: "bytes_out", units, is_credit, ts: None, id: None })
     }
 
     fn event_of(&mut self, usage: Usage) -> Event {
         let mut fields = vec![field("subject", &self.customers[usage.customer].subject)];
         // What is the default may be said or left out.
-        if usage.units != 1 || self.random.random_bool(0.5) {
+        if usage.is_credit {
+            fields.push(field("credit", &usage.units.to_string()));
+        } else if usage.units != 1 || self.random.random_bool(0.5) {
             fields.push(field("units", &usage.units.to_string()));
         }
         if usage.metric != "requests" || self.random.random_bool(0.5) {
@@ -209,7 +267,7 @@ impl Traffic {
         let long = "x".repeat(257);
         let ahead = (now_ms + 600_000).to_string();
         let old = (now_ms - 4 * 86_400_000).to_string();
-        let (name, value, reason): (&'static str, &[u8], &'static str) = match self.random.random_range(0..24) {
+        let (name, value, reason): (&'static str, &[u8], &'static str) = match self.random.random_range(0..25) {
             0 => ("subjekt", b"alice", "missing_subject"),
             1 => ("subject", b"", "bad_subject"),
             2 => ("subject", b"\xff\xfe", "bad_subject"),
@@ -232,6 +290,7 @@ impl Traffic {
             19 => ("ts", b"2026-11-21", "bad_ts"),
             20 => ("ts", b"yesterday", "bad_ts"),
             21 => ("id", b"", "bad_id"),
+            23 => ("credit", b"0", "bad_credit"),
             22 => ("ts", ahead.as_bytes(), "too_far_ahead"),
             _ => ("ts", old.as_bytes(), "too_late"),
         };
@@ -264,30 +323,44 @@ impl Books {
         if arrival_ms > first_instant_after(customer.zone, day) + LATE_MAX_MS {
             return Some("too_late");
         }
-        let counter = Counter { subject: customer.subject.clone(), metric: usage.metric.to_owned(), day };
-        if let Some(id) = &usage.id
-            && !self.seen.insert(format!("{}\n{}\n{id}", counter.subject, counter.metric))
-        {
+        let (subject, metric) = (&customer.subject, usage.metric);
+        let id = usage.id.as_ref().map(|id| format!("{subject}\n{metric}\n{id}"));
+        if id.as_ref().is_some_and(|id| self.seen.contains(id)) {
             self.duplicates += 1;
             return None;
         }
-        let count = self.counts.get(&counter).copied().unwrap_or(0);
-        if count + usage.units > COUNT_MAX {
+        let counter = |period| Counter { subject: subject.clone(), metric: metric.to_owned(), period };
+        let counters: BTreeMap<&str, Counter> =
+            customer.periods(metric, at).into_iter().map(|(window, period)| (window, counter(period))).collect();
+        let count = |counter| self.counts.get(counter).copied().unwrap_or(0);
+        if !usage.is_credit && counters.values().any(|counter| count(counter) + usage.units > COUNT_MAX) {
             return Some("counter_overflow");
         }
-        self.counts.insert(counter, count + usage.units);
+        self.seen.extend(id);
+        for (window, counter) in counters {
+            let limit = customer.limits(metric).iter().find(|limit| limit.window == window).map(|limit| limit.units);
+            let count = self.counts.entry(counter.clone()).or_default();
+            *count = if usage.is_credit { count.saturating_sub(usage.units) } else { *count + usage.units };
+            let peak = self.peaks.entry(counter).or_insert(Peak { units: 0, limit });
+            peak.units = peak.units.max(*count);
+        }
         self.counted += 1;
         None
     }
 
-    /// Every threshold that was reached. Limits did not change, so the final counts decide.
+    /// The most that a counter ever stood at.
+    pub fn peak(&self, counter: &Counter) -> u64 {
+        self.peaks[counter].units
+    }
+
+    /// Every threshold that was reached, if only for a moment, with its limit. Limits did not change.
     pub fn reached(&self, customers: &[Customer]) -> BTreeMap<Reached, u64> {
         let mut reached = BTreeMap::new();
-        for (counter, used) in &self.counts {
+        for (counter, peak) in &self.peaks {
             let customer = customers.iter().find(|customer| customer.subject == counter.subject).expect("known");
-            let Some(limit) = customer.limit(&counter.metric) else { continue };
+            let Some(limit) = peak.limit else { continue };
             for percent in &customer.thresholds {
-                if u128::from(*used) * 100 >= u128::from(limit) * u128::from(*percent) {
+                if u128::from(peak.units) * 100 >= u128::from(limit) * u128::from(*percent) {
                     reached.insert(Reached { counter: counter.clone(), percent: *percent }, limit);
                 }
             }
@@ -312,6 +385,7 @@ fn plain(subject: &str) -> Customer {
         subject: subject.to_owned(),
         zone: Tz::UTC,
         limits: BTreeMap::new(),
+        billing_day: 1,
         thresholds,
         contacts: 1,
         known: true,
@@ -331,11 +405,22 @@ fn customer(random: &mut StdRng, number: usize) -> Customer {
     let mut limits = BTreeMap::new();
     for metric in &METRICS[..2] {
         if random.random_bool(0.8) {
+            let windows: &[&str] = match random.random_range(0..8) {
+                0 => &["hour", "day"],
+                1 => &["week"],
+                2 => &["day", "month"],
+                3 => &["hour", "day", "week", "month"],
+                _ => &["day"],
+            };
             // Spread over orders of magnitude, so that alerts are raised from the first to the last minute.
-            limits.insert(*metric, random.random_range(5..20) << random.random_range(0..9));
+            let units = |random: &mut StdRng| random.random_range(5..20) << random.random_range(0..9);
+            let limit = |window: &&'static str| Limit { window, units: units(random) };
+            let own = windows.iter().map(limit).collect();
+            limits.insert(*metric, own);
         }
     }
     let thresholds = if random.random_bool(0.3) { vec![33, 50, 100, 150] } else { vec![80, 100] };
     let contacts = [0, 1, 1, 1, 2, 2][random.random_range(0..6)];
-    Customer { limits, zone, thresholds, contacts, ..plain(&subject) }
+    let billing_day = random.random_range(1..=31);
+    Customer { limits, billing_day, zone, thresholds, contacts, ..plain(&subject) }
 }

@@ -1,0 +1,83 @@
+//! Bounds of one commit: whatever a reading holds, it is split, and all of it is counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::partition::Partition;
+use quotabell::types::{Alert, StreamId};
+
+/// An alert costs the server as much as many counters: 2,000 subjects that cross both thresholds in one backlog held it for 90 ms.
+#[tokio::test]
+async fn alerts_of_a_backlog_are_raised_in_commits_of_about_two_hundred() {
+    const SUBJECTS: usize = 2_000;
+    let partition = Partition::without_worker();
+    let mut adds = redis::pipe();
+    for n in 0..SUBJECTS {
+        adds.cmd("XADD").arg("usage").arg("*").arg("subject").arg(format!("s{n}")).arg("units").arg(5_000).ignore();
+    }
+    let () = partition.client.pipe(&adds).await.expect("added");
+    partition.start_worker().await;
+    partition.caught_up().await;
+    let told = partition.facts().await;
+    let mut commits: BTreeMap<StreamId, usize> = BTreeMap::new();
+    for alert in &told {
+        *commits.entry(alert.last_entry).or_default() += 1;
+    }
+    assert!(commits.values().all(|alerts| *alerts <= 202), "{commits:?}");
+    assert!(commits.len() >= 2 * SUBJECTS / 202, "{commits:?}");
+    let raised: BTreeSet<(&str, u16)> = told
+        .iter()
+        .map(|Alert { subject, threshold_percent, .. }| (subject.as_str(), threshold_percent.get()))
+        .collect();
+    assert_eq!((told.len(), raised.len()), (2 * SUBJECTS, 2 * SUBJECTS));
+}
+
+/// One event may cross a thousand thresholds: they can't be split, and must not stop the counting.
+#[tokio::test]
+async fn a_thousand_thresholds_crossed_by_one_event_are_raised() {
+    let partition = Partition::without_worker();
+    let thresholds: Vec<String> = (1..=1_000).map(|n| n.to_string()).collect();
+    let settings = ["limit:requests", "10", "thresholds", &thresholds.join(",")];
+    partition.run::<u64>(&[&["HSET", "quota_subject:alice"], settings.as_slice()].concat()).await;
+    partition.start_worker().await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"99")]).await;
+    partition.caught_up().await;
+    let told = partition.raised("alice").await;
+    assert_eq!(told.len(), 990);
+    assert_eq!((told[0], told[989]), ((1, 1), (990, 99)));
+    partition.add(&[(b"subject", b"alice"), (b"units", b"1")]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.raised("alice").await.len(), 1_000);
+}
+
+/// Refused events are kept with their fields: a reading full of large ones must not become one commit of many megabytes.
+#[tokio::test]
+async fn large_refused_events_are_kept_in_several_commits() {
+    const EVENTS: usize = 300;
+    let partition = Partition::without_worker();
+    let large = vec![b'x'; 1_024];
+    let mut adds = redis::pipe();
+    for n in 0..EVENTS {
+        adds.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").arg("units").arg("-1").arg("n").arg(n);
+        for field in 0..29 {
+            adds.arg(format!("f{field}")).arg(&large);
+        }
+        adds.ignore();
+    }
+    adds.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
+    let () = partition.client.pipe(&adds).await.expect("added");
+    let calls = async || {
+        let stats: String = partition.run(&["INFO", "commandstats"]).await;
+        let calls = stats.split("cmdstat_hincrby:calls=").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+        calls.unwrap_or(0_usize)
+    };
+    partition.start_worker().await;
+    partition.caught_up().await;
+    let refused = partition.refused().await;
+    assert_eq!(refused.len(), EVENTS);
+    let of: BTreeSet<&Vec<u8>> = refused.iter().map(|(_, fields)| &fields[1]).collect();
+    assert_eq!(of.len(), EVENTS, "each entry once");
+    assert!(refused.iter().all(|(_, fields)| fields.len() == 6 + 32), "16 fields are kept");
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(1));
+    // Each commit adds to the total of refused events once, the last also to that of counted ones: 13 KiB of each entry are kept.
+    assert!(calls().await > EVENTS * 13 / 1_024 + 1, "{}", calls().await);
+}

@@ -1,0 +1,97 @@
+//! Ids of events: each counts once, whoever reads, whatever lies between.
+
+use crate::support::eventually::eventually;
+use crate::support::partition::Partition;
+use quotabell::ledger::seen::window_of;
+use quotabell::types::Day;
+
+async fn add_id(partition: &Partition, id: &str) {
+    partition.add(&[(b"subject", b"alice"), (b"id", id.as_bytes())]).await;
+}
+
+/// I1: the next reader knows what the last one counted, whether that one drained, is still there, or was cut off in the middle.
+#[tokio::test]
+async fn an_id_counts_once_across_a_take_over_and_a_restart() {
+    let partition = Partition::without_worker();
+    let today = partition.today().await;
+    let first = partition.start_worker().await;
+    for id in ["a", "b"] {
+        add_id(&partition, id).await;
+        partition.caught_up().await;
+    }
+    // A second one reads beside the first: whoever loses a batch begins anew.
+    let second = partition.start_worker().await;
+    for n in 0..60 {
+        add_id(&partition, ["a", "b", "c"][n % 3]).await;
+    }
+    partition.caught_up().await;
+    first.end().await;
+    for id in ["a", "b", "c", "d"] {
+        add_id(&partition, id).await;
+    }
+    partition.caught_up().await;
+    second.end().await;
+    for id in ["d", "a", "e"] {
+        add_id(&partition, id).await;
+    }
+    partition.start_worker().await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", today).await, Some(5));
+    let totals: u64 = partition.run(&["HGET", &partition.keys.totals(), "duplicates"]).await;
+    assert_eq!(totals, 2 + 60 + 4 + 3 - 5);
+}
+
+/// I1: the promise is 10 to 20 minutes of stream time, also for a reader that begins in the middle of it; ids that are past are
+/// removed, also those of windows that were skipped.
+#[tokio::test]
+async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
+    let partition = Partition::without_worker();
+    let begins = 1_000_000 * 600_000_u64;
+    // Minutes, whether it counts.
+    let entries = [(0, true), (9, false), (19, false), (20, true), (29, false), (31, false), (45, true), (700, true)];
+    let mut counted = 0;
+    for (minutes, counts) in entries {
+        let entry = format!("{}-1", begins + minutes * 60_000);
+        partition.run::<String>(&["XADD", "usage", &entry, "subject", "alice", "id", "x"]).await;
+        let worker = partition.start_worker().await;
+        partition.caught_up().await;
+        counted += u64::from(counts);
+        let day = Day::in_utc(quotabell::types::UnixMs(i64::try_from(begins).expect("small"))).expect("a day");
+        let mut sum = partition.count("alice", "requests", day).await.unwrap_or(0);
+        sum += partition.count("alice", "requests", day.next().expect("a day")).await.unwrap_or(0);
+        assert_eq!(sum, counted, "{minutes} min");
+        worker.end().await;
+    }
+    let worker = partition.start_worker().await;
+    let ids = [("800", "y"), ("1000", "z"), ("1200", "z"), ("1400", "z")];
+    for (minutes, id) in ids {
+        let entry = format!("{}-1", begins + minutes.parse::<u64>().expect("minutes") * 60_000);
+        partition.run::<String>(&["XADD", "usage", &entry, "subject", "alice", "id", id]).await;
+    }
+    partition.caught_up().await;
+    // What is left is within the window that counts.
+    eventually("lists of windows that are past are removed", || async {
+        let lists: Vec<String> = partition.run(&["KEYS", "quota_seen:*"]).await;
+        (lists == [partition.keys.seen(1_000_140)]).then_some(())
+    })
+    .await;
+    worker.end().await;
+}
+
+/// One explicit id in the future dates every later entry: windows follow arrival, so ids are still found, and still let go.
+#[tokio::test]
+async fn an_entry_in_the_future_does_not_freeze_the_windows() {
+    let partition = Partition::with_worker().await;
+    let now = partition.now().await;
+    let ahead = format!("{}-0", now.0 + 10 * 86_400_000);
+    partition.run::<String>(&["XADD", "usage", &ahead, "subject", "alice", "id", "ahead"]).await;
+    for id in ["a", "b", "a", "ahead", "b", "c"] {
+        add_id(&partition, id).await;
+        partition.caught_up().await;
+    }
+    let lists: Vec<String> = partition.run(&["KEYS", "quota_seen:*"]).await;
+    let now = window_of(partition.now().await);
+    let expected = [now - 1, now].map(|window| partition.keys.seen(window));
+    assert!(!lists.is_empty() && lists.iter().all(|list| expected.contains(list)), "{lists:?}");
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(4));
+}

@@ -1,0 +1,216 @@
+//! Windows side by side: each counts, alerts and lives for itself.
+
+use std::collections::BTreeSet;
+
+use crate::support::partition::Partition;
+use quotabell::types::{Period, UnixMs, keys};
+
+fn period(text: &str) -> Period {
+    text.parse().expect("a period")
+}
+
+/// Window, period and percentage of each alert.
+async fn raised(partition: &Partition) -> BTreeSet<(String, String, u16)> {
+    let told = partition.facts().await;
+    let set: BTreeSet<_> = told
+        .iter()
+        .map(|alert| (alert.window.to_string(), alert.period.to_string(), alert.threshold_percent.get()))
+        .collect();
+    assert_eq!(set.len(), told.len(), "each is raised once");
+    set
+}
+
+/// I1, I3, I7: an hour of UTC, a day, a week and a month of the subject's zone and billing day count the same events, and each alerts
+/// at its own limit; an event that comes late counts in each of its periods while its day still takes it.
+#[tokio::test]
+async fn four_windows_count_and_alert_side_by_side() {
+    let partition = Partition::without_worker();
+    let limits = "10/hour 20/day 40/week 26/month";
+    let settings = ["timezone", "Asia/Tokyo", "billing_day", "15", "limit:requests", limits];
+    partition.run::<u64>(&[&["HSET", "quota_subject:alice"], settings.as_slice()].concat()).await;
+    // In Tokyo the day begins at 15:00 UTC, and on 15 November so does the month.
+    for (time, units) in [
+        ("2023-11-14T14:30:00Z", "9"),
+        ("2023-11-14T15:10:00Z", "7"),
+        ("2023-11-14T16:00:00Z", "9"),
+        ("2023-11-14T16:30:00Z", "5"),
+    ] {
+        partition.add_at(time, &["subject", "alice", "units", units]).await;
+    }
+    let late = ["subject", "alice", "units", "3", "ts", "2023-11-14T14:59:59Z"];
+    partition.add_at("2023-11-14T17:00:00Z", &late).await;
+    // The day of the 14th takes events for 5 h: until 20:00 UTC.
+    partition.add_at("2023-11-14T20:00:01Z", &late).await;
+    partition.start_worker().await;
+    partition.caught_up().await;
+    for (text, units) in [
+        ("2023-11-14T14Z", Some(12)),
+        ("2023-11-14T15Z", Some(7)),
+        ("2023-11-14T16Z", Some(14)),
+        ("2023-11-14T20Z", None),
+        ("2023-11-14", Some(12)),
+        ("2023-11-15", Some(21)),
+        ("2023-W46", Some(33)),
+        ("2023-10-15M", Some(12)),
+        ("2023-11-15M", Some(21)),
+    ] {
+        assert_eq!(partition.count("alice", "requests", period(text)).await, units, "{text}");
+    }
+    let expected = [
+        ("hour", "2023-11-14T14Z", 80),
+        ("hour", "2023-11-14T14Z", 100),
+        ("hour", "2023-11-14T16Z", 80),
+        ("hour", "2023-11-14T16Z", 100),
+        ("day", "2023-11-15", 80),
+        ("day", "2023-11-15", 100),
+        ("week", "2023-W46", 80),
+        ("month", "2023-11-15M", 80),
+    ];
+    let expected: BTreeSet<_> = expected.into_iter().map(|(w, p, n)| (w.to_owned(), p.to_owned(), n)).collect();
+    assert_eq!(raised(&partition).await, expected);
+    assert_eq!(partition.refused().await.len(), 1, "the second late event");
+    let ends: Vec<UnixMs> = partition.facts().await.iter().map(|alert| alert.resets_at_ms).collect();
+    let at = |text: &str| UnixMs(chrono::DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis());
+    let resets = [
+        "2023-11-14T15:00:00Z",
+        "2023-11-14T17:00:00Z",
+        "2023-11-15T15:00:00Z",
+        "2023-11-19T15:00:00Z",
+        "2023-12-14T15:00:00Z",
+    ];
+    assert_eq!(ends.into_iter().collect::<BTreeSet<_>>(), resets.map(at).into());
+}
+
+/// A day is counted for everybody, other windows only where a limit asks: each costs memory and time.
+#[tokio::test]
+async fn windows_without_a_limit_are_not_counted() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "10/month"]).await;
+    partition.add_at("2023-11-14T14:30:00Z", &["subject", "alice", "units", "9"]).await;
+    partition.add_at("2023-11-14T14:31:00Z", &["subject", "bob", "units", "9"]).await;
+    partition.start_worker().await;
+    partition.caught_up().await;
+    let mut names: Vec<String> = partition.run(&["KEYS", "quota_usage:*"]).await;
+    names.sort();
+    let of = |subject: &str, text: &str| {
+        partition.keys.usage(&"requests".parse().expect("legal"), period(text), keys::bucket(subject))
+    };
+    let mut expected = [of("alice", "2023-11-14"), of("alice", "2023-11"), of("bob", "2023-11-14")];
+    expected.sort();
+    assert_eq!(names, expected);
+    assert_eq!(raised(&partition).await, [("month".to_owned(), "2023-11".to_owned(), 80)].into());
+}
+
+/// One reading may hold late events of many hours, of one subject, in any order: each counts in its own hour.
+#[tokio::test]
+async fn late_events_of_many_hours_in_one_reading_are_counted() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "1000/hour 1000/week"]).await;
+    let mut expected = [0_u64; 24];
+    for n in 0..300_u64 {
+        // A walk that visits all hours again and again.
+        let hour = usize::try_from(n * 7 % 24).expect("small");
+        let (ts, units) = (format!("2023-11-14T{hour:02}:30:00Z"), (n + 1).to_string());
+        expected[hour] += n + 1;
+        partition.add_at("2023-11-14T23:45:00Z", &["subject", "alice", "ts", &ts, "units", &units]).await;
+    }
+    partition.start_worker().await;
+    partition.caught_up().await;
+    for (hour, units) in expected.iter().enumerate() {
+        let text = format!("2023-11-14T{hour:02}Z");
+        assert_eq!(partition.count("alice", "requests", period(&text)).await, Some(*units), "{text}");
+    }
+    assert_eq!(partition.count("alice", "requests", period("2023-11-14")).await, Some(300 * 301 / 2));
+    assert_eq!(partition.count("alice", "requests", period("2023-W46")).await, Some(300 * 301 / 2));
+}
+
+/// Who moves to another zone in the middle of a day must not be counted twice, and is told when the day ends where they are now.
+#[tokio::test]
+async fn a_zone_that_changes_in_mid_period_counts_each_event_once() {
+    let partition = Partition::without_worker();
+    let far = |zone: &'static str| ["timezone", zone];
+    partition.run::<u64>(&[&["HSET", "quota_subject:alice"], far("Asia/Tokyo").as_slice()].concat()).await;
+    partition.start_worker().await;
+    partition.add_at("2023-11-15T10:00:00Z", &["subject", "alice", "units", "3990"]).await;
+    partition.caught_up().await;
+    // The change is waited for with events of now: an entry can't be added before them any more, so the rest has ts.
+    let today = partition.today().await;
+    partition.set("alice", &far("Pacific/Kiritimati")).await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"3")]).await;
+    partition.set("alice", &far("Pacific/Pago_Pago")).await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"4")]).await;
+    partition.caught_up().await;
+    // Their dates are never the same: 25 hours lie between them.
+    let mut counts = Vec::new();
+    let days = [today.before(1).expect("a day"), today, today.next().expect("a day")];
+    for day in days {
+        counts.extend(partition.count("alice", "requests", day).await);
+    }
+    counts.sort_unstable();
+    assert_eq!(counts, [3, 4]);
+    assert_eq!(partition.count("alice", "requests", period("2023-11-15")).await, Some(3990));
+}
+
+/// The same date ends elsewhere in another zone: a customer who moved must not be told the old end.
+#[tokio::test]
+async fn an_alert_says_when_the_period_ends_in_the_zone_of_now() {
+    let partition = Partition::with_worker().await;
+    let now = partition.now().await;
+    let span = |zone: &str, at: UnixMs| {
+        quotabell::types::DaySpan::containing(zone.parse().expect("a zone"), at).expect("a day")
+    };
+    // Neighbours of one date at this time: it is the same in both for 23 of 24 hours, and in one of the pairs always.
+    let pairs = [["Europe/Lisbon", "Europe/Berlin"], ["Asia/Bangkok", "Asia/Tokyo"]];
+    let [from, to] = pairs.into_iter().find(|[a, b]| span(a, now).day == span(b, now).day).expect("one of them");
+    partition.set("alice", &["timezone", from]).await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"3990")]).await;
+    partition.caught_up().await;
+    partition.set("alice", &["timezone", to]).await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"10")]).await;
+    partition.caught_up().await;
+    let told = partition.facts().await;
+    let alert = told.iter().find(|alert| alert.subject.as_str() == "alice").expect("80 % of 5000");
+    assert_eq!((alert.resets_at_ms, alert.timezone.as_str()), (span(to, now).end, to));
+}
+
+/// Counters that end too early would lose a month's beginning; keys that never end would fill the server.
+#[tokio::test]
+async fn keys_live_as_long_as_their_window_needs() {
+    const DAY_S: i64 = 86_400;
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "5/hour 5/day 5/week 5/month"]).await;
+    partition.start_worker().await;
+    partition.add(&[(b"subject", b"alice"), (b"units", b"5"), (b"id", b"1")]).await;
+    partition.caught_up().await;
+    let now = partition.now().await;
+    let within = |name: &str, life: i64, expected: i64| {
+        assert!((expected - 20..=expected).contains(&life), "{name} lives {life} s, not {expected}");
+    };
+    let told = partition.facts().await;
+    assert_eq!(told.len(), 8);
+    let (bucket, metric) = (keys::bucket("alice"), "requests".parse().expect("legal"));
+    for alert in &told {
+        // Until 48 h after the last place on earth has left the period, or 14 days.
+        let ends_in = i64::try_from(alert.period.ends_everywhere().since(now).as_secs()).expect("small");
+        let counter_s = (14 * DAY_S).max(ends_in + 2 * DAY_S);
+        assert!(alert.window.as_str() != "month" || counter_s >= 14 * DAY_S);
+        for key in
+            [partition.keys.usage(&metric, alert.period, bucket), partition.keys.raised(&metric, alert.period, bucket)]
+        {
+            within(&key, partition.run(&["TTL", &key]).await, counter_s + 10 * i64::from(bucket));
+        }
+        let metrics = partition.keys.metrics(alert.period);
+        within(&metrics, partition.run(&["TTL", &metrics]).await, counter_s + 2_560);
+        let flag_s = match alert.window.as_str() {
+            "hour" => 7 * 3_600,
+            "day" => 30 * 3_600,
+            "week" => 7 * DAY_S + 6 * 3_600,
+            _ => 31 * DAY_S + 6 * 3_600,
+        };
+        let flag = partition.keys.flag(&alert.key());
+        within(&flag, partition.run(&["TTL", &flag]).await, flag_s);
+    }
+    let ids: Vec<String> = partition.run(&["KEYS", "quota_seen:*"]).await;
+    assert_eq!(ids.len(), 1);
+    within(&ids[0], partition.run(&["TTL", &ids[0]]).await, 14 * DAY_S);
+}
