@@ -35,7 +35,7 @@ pub use day::{Day, DaySpan};
 pub use delivery::{Attempt, DeliveryId, DeliveryState};
 pub use event_id::EventId;
 pub use keys::Keys;
-pub use log_limiter::LogLimiter;
+pub use log_limiter::{LOG_INTERVAL, LogLimiter};
 pub use metric::Metric;
 pub use nonce::nonce;
 pub use notification::{Notification, NotificationKind, VerificationRequest};

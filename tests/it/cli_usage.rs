@@ -82,7 +82,8 @@ async fn a_day_that_is_gone_is_not_a_day_without_usage() {
         (&shown[0]["metrics"][0]["used"], &shown[0]["metrics"][0]["used_percent"]),
         (&Value::Null, &Value::Null)
     );
-    hide_what_varies().bind(|| insta::assert_snapshot!("usage_gone", run(&server, &format!("usage alice --day {gone}")).told()));
+    hide_what_varies()
+        .bind(|| insta::assert_snapshot!("usage_gone", run(&server, &format!("usage alice --day {gone}")).told()));
     // The day before yesterday may still be closing: nothing was used, and that is known.
     let kept = today.before(2).expect("a day");
     let shown = run(&server, &format!("usage alice --json --day {kept}")).expect_json();
@@ -119,7 +120,9 @@ async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
     assert_eq!((&requests["limit"], &requests["limit_from"]), (&json!(5000), &json!("alert")), "the newest alert's");
     assert_eq!(requests["used_percent"], json!(100.0));
     assert_eq!(shown[0]["metrics"][1]["limit_from"], json!("settings"));
-    hide_what_varies().bind(|| insta::assert_snapshot!("usage_yesterday", run(&server, &format!("usage alice --day {yesterday}")).told()));
+    hide_what_varies().bind(|| {
+        insta::assert_snapshot!("usage_yesterday", run(&server, &format!("usage alice --day {yesterday}")).told())
+    });
     let shown = run(&server, "usage alice --json").expect_json();
     let requests = &shown[0]["metrics"][0];
     assert_eq!(
