@@ -122,17 +122,17 @@ impl CheckService {
     }
 
     fn log(&self, request: &CheckRequest, failure: &CheckFailure) {
-        let fault = match failure {
+        let error_kind = match failure {
             // The look-up has named the subject and the field, and one such subject must not hide that Redis is away.
             CheckFailure::Unreadable(_) => return,
             CheckFailure::Script(CheckError::Redis(error)) => error_kind(error).as_str(),
-            CheckFailure::Script(_) => "other",
-            CheckFailure::Unreachable | CheckFailure::Timeout => "away",
+            CheckFailure::Script(_) => ErrorKind::Other.as_str(),
+            CheckFailure::Unreachable | CheckFailure::Timeout => ErrorKind::Unreachable.as_str(),
         };
         let Some(others) = self.logs.admit((), Instant::now()) else { return };
         let (on_error, timeout) = (self.config.on_error, self.config.timeout);
         tracing::warn!(
-            error = %failure, fault, subject = %request.subject, metric = %request.metric, others, ?on_error, ?timeout,
+            error = %failure, error_kind, subject = %request.subject, metric = %request.metric, others, ?on_error, ?timeout,
             "a check could not be judged; others: as many more since the last of these lines"
         );
     }

@@ -19,15 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::timeouts::{RequestPhase, TimeoutStream, Timeouts};
-use crate::types::LogLimiter;
+use crate::types::{LOG_INTERVAL, LogLimiter};
 
 /// Buffer of one connection for requests and responses. hyper's default of 400 KiB would be 400 MiB for all connections. hyper treats
 /// it as a guide, and answers 431 to a head that is far longer.
 const BUFFER_BYTES_MAX: usize = 32 * 1024;
 /// How long to wait after accepting failed: no descriptor is free, and trying again at once would only burn the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// A state that lasts is logged this often at most.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Limits of the server.
 #[derive(Debug, Clone, Copy)]

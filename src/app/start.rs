@@ -1,11 +1,13 @@
 //! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
 
+use std::time::Instant;
+
 use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, ProbeError, StoredCheckpoint, WrongKeyType};
 use crate::outbox;
 use crate::subjects::Plans;
-use crate::types::Keys;
+use crate::types::{Keys, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::server::{InspectError, ServerReadiness};
 use crate::wire::{ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
@@ -56,7 +58,7 @@ impl Start<'_> {
         let target = self.target;
         let settings = commit_settings(self.config, self.plans);
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
-        let mut said = String::new();
+        let logs = LogLimiter::new(LOG_INTERVAL);
         loop {
             match self.examine(self.client, &settings).await {
                 Ok(server) => {
@@ -65,9 +67,8 @@ impl Start<'_> {
                 }
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
-                    if reason != said {
+                    if logs.admit(reason.clone(), Instant::now()).is_some() {
                         tracing::warn!(redis = %target.describe(), reason, "waiting for Redis");
-                        said = reason;
                     }
                     tokio::time::sleep(retries.next_delay()).await;
                 }

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::outbox::OutboxError;
-use crate::types::meters;
+use crate::types::{LOG_INTERVAL, LogLimiter, meters};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// A loop that ran for this long has recovered from the error that stopped it before.
@@ -80,7 +80,7 @@ where
     F: Future<Output = Result<(), OutboxError>>,
 {
     let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
-    let mut logged = String::new();
+    let logs = LogLimiter::new(LOG_INTERVAL);
     while !stop.is_cancelled() {
         let begun = Instant::now();
         match run().await {
@@ -88,14 +88,12 @@ where
             Err(error) => {
                 if begun.elapsed() > STABLE_AFTER {
                     retries.reset();
-                    logged.clear();
+                    logs.clear();
                 }
                 metrics::counter!(meters::REDIS_ERRORS, "operation" => name).increment(1);
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                let problem = format!("{error}: {source}");
-                if logged != problem {
+                if logs.admit(format!("{error}: {source}"), Instant::now()).is_some() {
                     tracing::error!(task = name, %error, source, "stopped until this is mended");
-                    logged = problem;
                 }
             }
         }

@@ -1,31 +1,31 @@
-//! One log line when Redis stops answering, one when it answers again.
+//! A log line when Redis stops answering, and once a minute until it answers again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::counter;
 
 use super::error::{OutboxError, chain};
-use crate::types::meters;
+use crate::types::{LOG_INTERVAL, LogLimiter, meters};
 use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
-/// Counts the failures of one loop in a row, says how long to wait, and logs each outage once.
+/// Counts the failures of one loop in a row, says how long to wait, and logs them.
 #[derive(Debug)]
 pub(super) struct RedisOutage {
     retries: Backoff,
-    kind: Option<ErrorKind>,
+    logs: LogLimiter<ErrorKind>,
 }
 
 impl RedisOutage {
     pub(super) const fn new() -> Self {
-        Self { retries: Backoff::new(BackoffPolicy::RECONNECT), kind: None }
+        Self { retries: Backoff::new(BackoffPolicy::RECONNECT), logs: LogLimiter::new(LOG_INTERVAL) }
     }
 
-    /// One more failure: the delay before the next try. Logged when it is the first one of its kind in a row.
+    /// One more failure: the delay before the next try.
     pub(super) fn failed(&mut self, error: &OutboxError) -> Duration {
         counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
         let kind = error.error_kind();
-        if self.kind.replace(kind) != Some(kind) {
+        if self.logs.admit(kind, Instant::now()).is_some() {
             let error = chain(error);
             if kind == ErrorKind::Full {
                 tracing::error!(error, "redis memory is full: nothing is sent until there is room; trying again");
@@ -38,9 +38,10 @@ impl RedisOutage {
 
     /// It worked.
     pub(super) fn worked(&mut self) {
-        if self.kind.take().is_some() {
+        if self.retries.failures() > 0 {
             tracing::info!(failures = self.retries.failures(), "redis serves deliveries again");
             self.retries.reset();
+            self.logs.clear();
         }
     }
 }

@@ -3,8 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Decides whether a message that repeats is logged now. `K` tells messages apart that are limited independently; there must be few
-/// of them, since each is remembered.
+/// The interval of a state that lasts: whoever looks at the log meanwhile is to find it there.
+pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Of more keys than this the one that was logged first is forgotten.
+const KEYS_MAX: usize = 32;
+
+/// Decides whether a message that repeats is logged now. `K` tells messages apart that are limited independently.
 #[derive(Debug)]
 pub struct LogLimiter<K = ()> {
     interval: Duration,
@@ -29,6 +34,9 @@ impl<K: PartialEq> LogLimiter<K> {
     pub fn admit(&self, key: K, now: Instant) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(last) = logged.iter_mut().find(|last| last.key == key) else {
+            if logged.len() == KEYS_MAX {
+                logged.remove(0);
+            }
             logged.push(LastLogged { key, at: now, suppressed: 0 });
             return Some(0);
         };
@@ -38,6 +46,11 @@ impl<K: PartialEq> LogLimiter<K> {
         }
         last.at = now;
         Some(std::mem::take(&mut last.suppressed))
+    }
+
+    /// Forgets what was logged, because it is over: each message is let through again at once.
+    pub fn clear(&self) {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -54,5 +67,15 @@ mod tests {
         let later = now + Duration::from_secs(60);
         assert_eq!((limiter.admit("a", later), limiter.admit("b", later)), (Some(2), Some(1)));
         assert_eq!(limiter.admit("a", later), None);
+        limiter.clear();
+        assert_eq!(limiter.admit("a", later), Some(0), "an outage that is over must not hide the next one");
+    }
+
+    /// Keys that are texts of errors could fill the memory.
+    #[test]
+    fn few_messages_are_remembered() {
+        let (limiter, now) = (LogLimiter::new(LOG_INTERVAL), Instant::now());
+        assert!((0..=KEYS_MAX).all(|key| limiter.admit(key, now) == Some(0)));
+        assert_eq!([0, KEYS_MAX].map(|key| limiter.admit(key, now)), [Some(0), None]);
     }
 }

@@ -43,7 +43,7 @@ pub use event_id::EventId;
 pub use instance::Instance;
 pub use keys::Keys;
 pub use limits::{Limits, WindowLimit};
-pub use log_limiter::LogLimiter;
+pub use log_limiter::{LOG_INTERVAL, LogLimiter};
 pub use metric::Metric;
 pub use nonce::nonce;
 pub use notification::{Notification, NotificationKind, VerificationRequest};
