@@ -53,17 +53,22 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
     fn cap(&self) -> Option<Rate>;
 
     /// What an operator should know about settings that are allowed but unwise.
-    fn warnings(&self) -> &[String];
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
 
     /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one contact, or for none in
     /// particular. `None` where there is nothing to try.
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>>;
 
     /// Closes idle connections; for the end of the process. Later messages make new ones.
-    fn close(&self) -> BoxFuture<'_, ()>;
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// What a channel is before it is set up: its names and its rules. Each folder has one constant of it.
+#[derive(Debug)]
 pub struct ChannelDefinition {
     /// Its name.
     pub channel: Channel,
@@ -101,8 +106,10 @@ pub struct ChannelDefinition {
     pub preview_parts: &'static [PreviewPart],
     /// Renders everything that can be previewed about an alert. Reads templates, contacts nobody.
     pub preview: fn(&ChannelSettings<'_>, &Alert) -> Result<Vec<String>, ChannelError>,
-    /// What to do about a message that was refused for good, and about one that failed and may pass later.
-    pub hints: FailureHints,
+    /// What to do about a message that was refused for good.
+    pub permanent_hint: &'static str,
+    /// What to do about one that failed and may pass later.
+    pub transient_hint: &'static str,
 }
 
 /// The secrets of a channel's contacts.
@@ -208,15 +215,6 @@ pub struct PreviewPart {
     pub about: &'static str,
 }
 
-/// What to do about a message that did not arrive, one line each.
-#[derive(Debug, Clone, Copy)]
-pub struct FailureHints {
-    /// After a refusal for good.
-    pub permanent: &'static str,
-    /// After a failure that may pass.
-    pub transient: &'static str,
-}
-
 /// The result of [`NotificationChannel::probe`].
 #[derive(Debug, Clone)]
 pub struct ServerProbe {
@@ -286,42 +284,21 @@ pub struct Question<'a> {
 }
 
 /// What whoever answers has to show.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConsentProof {
     /// For a person.
     CodeAndLink(CodeAndLink),
     /// For a receiver: a text that it has to send back.
-    Challenge(String),
+    Challenge(Secret),
 }
 
-/// What a person reads in the message that asks for consent. Secret: only digests of it are stored.
-#[derive(Clone, PartialEq, Eq)]
+/// What a person reads in the message that asks for consent. Only digests of it are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeAndLink {
     /// Six digits.
-    pub code: String,
+    pub code: Secret,
     /// The page that does the same; `None` where the daemon does not know how it is reached.
-    pub link: Option<String>,
+    pub link: Option<Secret>,
     /// How long both are good.
     pub lifetime: Duration,
-}
-
-impl fmt::Debug for CodeAndLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CodeAndLink").field("lifetime", &self.lifetime).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ConsentProof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CodeAndLink(_) => "CodeAndLink(***)",
-            Self::Challenge(_) => "Challenge(***)",
-        })
-    }
-}
-
-impl fmt::Debug for ChannelDefinition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelDefinition").field("channel", &self.channel).finish_non_exhaustive()
-    }
 }

@@ -21,11 +21,11 @@ pub mod webhook;
 pub use caps::{CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    Content, FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
-    SecretDefinition, ServerProbe, SettingText, SharedServer,
+    Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition,
+    ServerProbe, SettingText, SharedServer,
 };
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;
-pub use registry::{REGISTRY, check_contact, consent_method, definition};
+pub use registry::{REGISTRY, check_contact, definition};
 pub use sample::{Sample, sample_alert};
 pub use set::{Channels, Preview, preview};

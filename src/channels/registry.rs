@@ -1,6 +1,6 @@
 //! The registry: every channel, one line each.
 
-use super::channel::{ChannelDefinition, ConsentMethod};
+use super::channel::ChannelDefinition;
 use super::invalid_contact::InvalidContact;
 use super::{email, webhook};
 use crate::contacts::Contact;
@@ -24,10 +24,4 @@ pub fn check_contact(contact: &Contact) -> Result<(), InvalidContact> {
     let Some(definition) = definition(contact.channel()) else { return Ok(()) };
     (definition.check_address)(contact.address())?;
     contact.secret().zip(definition.secret).map_or(Ok(()), |(secret, secrets)| (secrets.check)(secret.reveal()))
-}
-
-/// How somebody at an address of this channel gives consent.
-#[must_use]
-pub fn consent_method(channel: Channel) -> Option<ConsentMethod> {
-    definition(channel).map(|definition| definition.consent)
 }

@@ -158,21 +158,6 @@ mod tests {
         }
     }
 
-    /// Nobody asks before there can be room, and a cap that was raised is noticed.
-    #[test]
-    fn waits_lie_between_the_limiters_word_and_ten_minutes() {
-        let mut spacing = RetrySpacing::default();
-        let now = Instant::now();
-        let mut wait = |ms| {
-            spacing
-                .wait(RefusedByCap { key: "a", rate: rate("1/31d"), retry_after: Duration::from_millis(ms), now })
-                .as_millis()
-        };
-        assert_eq!(wait(0), 10);
-        assert_eq!(wait(86_400_000), 300_000);
-        assert_eq!(wait(1000), 1000);
-    }
-
     /// Subjects choose destinations: the memory for their rows is bounded.
     #[test]
     fn rows_are_bounded_and_those_that_are_past_make_room() {

@@ -296,11 +296,11 @@ fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyh
 
 /// Says what to do about a message that did not arrive.
 fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
-    let hints = channels::definition(contact.channel()).expect("every contact has a channel of the registry").hints;
+    let definition = channels::definition(contact.channel()).expect("every contact has a channel of the registry");
     let hint = match outcome.class {
         Class::Delivered => return Ok(()),
-        Class::Permanent => outcome.hint.unwrap_or(hints.permanent),
-        Class::Transient => outcome.hint.unwrap_or(hints.transient),
+        Class::Permanent => outcome.hint.unwrap_or(definition.permanent_hint),
+        Class::Transient => outcome.hint.unwrap_or(definition.transient_hint),
     };
     let what = outcome.error.as_deref().unwrap_or("no reason given");
     Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))

@@ -13,10 +13,10 @@ use super::consent::{ConsentRequestError, ConsentRequests};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
-    AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, consent_method,
+    AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, definition,
 };
 use crate::contacts::Contact;
-use crate::types::{Channel, Class, DeliveryId, Notification, Outcome, UnixMs, VerificationRequest, nonce};
+use crate::types::{Channel, Class, DeliveryId, Notification, Outcome, Secret, UnixMs, VerificationRequest, nonce};
 use crate::wire::backoff::BackoffPolicy;
 
 /// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
@@ -98,10 +98,10 @@ impl ChannelNotifier {
         asked: &VerificationRequest,
     ) -> Result<Outcome, ConsentRequestError> {
         let AttemptRequest { delivery, contact, now, .. } = *request;
-        let method = consent_method(contact.channel()).expect("every contact has a channel of the registry");
+        let method = definition(contact.channel()).expect("every contact has a channel of the registry").consent;
         let proof = match method {
             ConsentMethod::CodeAndLink => ConsentProof::CodeAndLink(self.consents.draw(asked).await?),
-            ConsentMethod::Challenge => ConsentProof::Challenge(nonce()),
+            ConsentMethod::Challenge => ConsentProof::Challenge(Secret::new(nonce())),
         };
         let id = format!("{}_{}", asked.id, request.attempts);
         let question = Question { id: &id, subject: &asked.subject, proof: &proof };

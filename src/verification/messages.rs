@@ -7,7 +7,7 @@ use super::{VerificationError, VerificationEvent, VerificationService, code, con
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
-use crate::types::{VerificationRequest, nonce};
+use crate::types::{Secret, VerificationRequest, nonce};
 
 impl ConsentRequests for VerificationService {
     fn contact<'a>(
@@ -39,9 +39,9 @@ impl ConsentRequests for VerificationService {
                 let request = serde_json::to_string(request).expect("strings and numbers are JSON");
                 let stored = self.store(&confirm_link::key(&self.keys, &token), &request).await;
                 stored.map_err(|error| failed("store the confirm link", error))?;
-                link = Some(confirm_link::url_of(public_url, &token));
+                link = Some(Secret::new(confirm_link::url_of(public_url, &token)));
             }
-            Ok(CodeAndLink { code, link, lifetime: self.config.lifetime })
+            Ok(CodeAndLink { code: Secret::new(code), link, lifetime: self.config.lifetime })
         })
     }
 

@@ -229,6 +229,17 @@ async fn a_sender_that_is_the_example_is_warned_of_where_mail_leaves() {
     assert!(!warns(named) && !warns(offline()));
 }
 
+/// Names hold colons and commas, and nobody quotes them as the RFC asks.
+#[test]
+fn a_sender_may_have_any_name() {
+    for (from, code) in
+        [("Acme, Inc.: alerts <a@b.test>", 0), ("a@b.test", 0), ("Acme: alerts", 78), ("Acme <a b>", 78)]
+    {
+        let finished = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__FROM", from).run();
+        assert_eq!(finished.code, code, "{from}: {}", finished.stderr);
+    }
+}
+
 /// A verb with another configuration than the daemon's shows limits that nobody is held to.
 #[test]
 fn plans_that_are_not_the_daemons_are_warned_of() {

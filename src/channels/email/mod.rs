@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    Content, FailureHints, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
-    ServerProbe, SettingText, SharedServer, check_timeout,
+    Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
+    SettingText, SharedServer, check_timeout,
 };
 use super::error::ChannelError;
 use crate::contacts::Contact;
-use crate::types::{Alert, Channel, Class, Outcome, Rate};
+use crate::types::{Alert, Channel, Class, Outcome, Rate, Secret};
 
 pub mod address;
 pub mod config;
@@ -87,10 +87,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         PreviewPart { name: "verify-html", about: "Its HTML part" },
     ],
     preview,
-    hints: FailureHints {
-        permanent: "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once",
-        transient: "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again",
-    },
+    permanent_hint: "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once",
+    transient_hint: "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again",
 };
 
 /// E-mail, set up.
@@ -139,7 +137,8 @@ fn render_with(templates: &Templates, content: Content<'_>) -> Option<Result<Ren
         Content::Verification(Question { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
             let minutes = (lifetime.as_secs() / 60).max(1);
-            let variables = VerifyVariables { subject: subject.as_str(), code, link: link.as_deref(), minutes };
+            let (code, link) = (code.reveal(), link.as_ref().map(Secret::reveal));
+            let variables = VerifyVariables { subject: subject.as_str(), code, link, minutes };
             Some(templates.render_verification(variables))
         }
         Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) => None,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
-    FailureHints, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition, ServerProbe,
-    SettingText, check_timeout,
+    InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition, ServerProbe, SettingText,
+    check_timeout,
 };
 use crate::contacts::Contact;
 use crate::throttle::MEMBERS_MAX;
@@ -70,11 +70,9 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     },
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
     preview: |_, alert| Ok(vec![payload::alert(alert, AlertPurpose::Alert)]),
-    hints: FailureHints {
-        permanent: "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
+    permanent_hint: "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
                     be dead at once",
-        transient: "check the receiver, its certificate and its secret; an alert would be tried again",
-    },
+    transient_hint: "check the receiver, its certificate and its secret; an alert would be tried again",
 };
 
 /// Webhooks, set up.
@@ -99,7 +97,7 @@ impl NotificationChannel for WebhookChannel {
             let (body, challenge) = match content {
                 Content::Alert(alert, purpose) => (payload::alert(alert, purpose), None),
                 Content::Verification(Question { subject, proof: ConsentProof::Challenge(challenge), .. }) => {
-                    (payload::challenge(subject, challenge, now), Some(challenge.as_str()))
+                    (payload::challenge(subject, challenge.reveal(), now), Some(challenge.reveal()))
                 }
                 Content::Verification(Question { proof: ConsentProof::CodeAndLink(_), .. }) => {
                     return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
@@ -114,10 +112,6 @@ impl NotificationChannel for WebhookChannel {
         self.per_destination
     }
 
-    fn warnings(&self) -> &[String] {
-        &[]
-    }
-
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
         Box::pin(async move {
             let url = contact?.address();
@@ -129,10 +123,6 @@ impl NotificationChannel for WebhookChannel {
                 hint: "webhook.allow_http permits http://, webhook.allow_private_networks addresses inside; else write another URL",
             })
         })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
     }
 }
 

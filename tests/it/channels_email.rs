@@ -192,7 +192,7 @@ async fn a_server_that_hangs_runs_into_one_deadline() {
 
 /// What was said about the mail stands, even if the server then hangs or drops the line.
 #[tokio::test]
-async fn trouble_after_the_verdict_changes_nothing() {
+async fn trouble_after_the_answer_changes_nothing() {
     for (phase, class) in [(Phase::Quit, Class::Delivered), (Phase::Rset, Class::Delivered)] {
         let server = server().await;
         server.program(phase, Reply::Hang, Times::Always);

@@ -143,9 +143,9 @@ async fn a_mail_bears_the_ids_of_delivery_and_alert() {
     );
 }
 
-/// The verdict follows the class: dead at once, or again after the schedule's delay and no earlier than asked.
+/// The settlement follows the class: dead at once, or again after the schedule's delay and no earlier than asked.
 #[tokio::test]
-async fn verdicts_follow_the_outcome() {
+async fn settlements_follow_the_outcome() {
     let answers = [Answer::status(410), Answer::status(503), Answer::status(429).header("retry-after", "600")];
     let receiver = HttpCatcher::start(answers).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));

@@ -119,7 +119,7 @@ async fn contacts_of_one_origin_share_its_cap_and_no_other() {
     match capped.send(&webhook(&receiver.url("/a"))).await {
         // An hour is beyond the longest wait: a cap may be raised meanwhile.
         Settlement::Throttled(again) => assert!((300..=601).contains(&again.as_secs()), "{again:?}"),
-        verdict => panic!("{verdict:?}"),
+        other => panic!("{other:?}"),
     }
     assert!(matches!(capped.send(&webhook(&other.url("/a"))).await, Settlement::Delivered(_)));
     let expected = [&receiver, &other]
@@ -145,7 +145,7 @@ async fn mail_is_capped_as_a_whole() {
     assert_eq!(server.next().await.to, ["a@b.test"]);
     match capped.send(&Contact::email("c@d.test")).await {
         Settlement::Throttled(again) => assert!((1..=62).contains(&again.as_secs()), "{again:?}"),
-        verdict => panic!("{verdict:?}"),
+        other => panic!("{other:?}"),
     }
     for _ in 0..3 {
         assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Settlement::Delivered(_)));
@@ -193,7 +193,7 @@ async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     match send(&sender, &Contact::email("a@b.test"), Attempt::default()).await {
         Settlement::Released(again) => assert_eq!(again, Duration::from_secs(5)),
-        verdict => panic!("{verdict:?}"),
+        other => panic!("{other:?}"),
     }
     assert!(matches!(send(&sender, &webhook(&receiver.url("/")), Attempt::default()).await, Settlement::Delivered(_)));
     receiver.next().await;
@@ -226,7 +226,7 @@ async fn what_was_asked_too_long_does_not_leave() {
     let late = Attempt { start_by: Instant::now() - Duration::from_millis(1), ..Attempt::default() };
     match send(&capped.sender, &webhook(&receiver.url("/")), late).await {
         Settlement::Released(again) => assert_eq!(again, Duration::ZERO),
-        verdict => panic!("{verdict:?}"),
+        other => panic!("{other:?}"),
     }
     assert!(receiver.try_next().is_none());
 }
