@@ -51,7 +51,7 @@ pub struct AlertsArgs {
 /// A bad configuration, Redis, or stdout.
 pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let keys = config.keys();
     let now = redis.server_time().await?;
     let since = args.since.map(|since| since.before(now));

@@ -56,7 +56,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);

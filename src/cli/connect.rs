@@ -4,11 +4,10 @@ use std::fmt;
 
 use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
-use tokio::sync::OnceCell;
 use url::Url;
 
-use super::plans::PlansOfConfig;
 use crate::config::Config;
+use crate::subjects::Plans;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
@@ -26,28 +25,36 @@ pub struct Redis {
     /// The number of the database.
     db: u32,
     embedded: bool,
-    plans: PlansOfConfig,
-    /// Set once they were compared with those that the daemon counts with.
-    compared: OnceCell<()>,
 }
 
-/// The connection that the configuration names, made as the daemon makes its own.
+/// The connection that the configuration names, made as the daemon makes its own. Warns where its plans are not those that the daemon
+/// counts with. That Redis is away is said by the first call.
 ///
 /// # Errors
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
-pub fn redis(config: &Config) -> anyhow::Result<Redis> {
+pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
     let endpoint = config.endpoint()?;
+    let client = RedisClient::new(endpoint.client()?);
+    let keys = config.keys();
+    warn_of_other_plans(&client, &keys, config).await;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
-    Ok(Redis {
-        client: RedisClient::new(endpoint.client()?),
-        keys: config.keys(),
-        shown: shown(&endpoint, &config.redis),
-        db: endpoint.db,
-        embedded,
-        plans: PlansOfConfig::new(config),
-        compared: OnceCell::new(),
-    })
+    Ok(Redis { client, keys, shown: shown(&endpoint, &config.redis), db: endpoint.db, embedded })
+}
+
+/// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where none are stored,
+/// or where they can't be read or used: whoever uses them says why.
+async fn warn_of_other_plans(client: &RedisClient, keys: &Keys, config: &Config) {
+    let stored: RedisResult<Option<String>> =
+        client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("fingerprint")).await;
+    if let (Ok(Some(stored)), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
+        && stored != plans.fingerprint()
+    {
+        say(
+            "warning: the plans of this configuration are not those that the daemon last counted with, so limits may differ from those \
+             in effect (--config or QUOTABELL_CONFIG names the daemon's file)",
+        );
+    }
 }
 
 /// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to be.
@@ -93,9 +100,7 @@ impl Redis {
     ///
     /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        let reply = self.client.query(command).await;
-        self.compare_plans_after(&reply).await;
-        self.judged(what, reply)
+        self.judged(what, self.client.query(command).await)
     }
 
     /// Runs several commands in one write.
@@ -104,21 +109,7 @@ impl Redis {
     ///
     /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
-        let reply = self.client.pipe(pipeline).await;
-        self.compare_plans_after(&reply).await;
-        self.judged(what, reply)
-    }
-
-    /// Warns once of plans that are not those of the daemon, after the first call that worked.
-    async fn compare_plans_after<T>(&self, reply: &RedisResult<T>) {
-        if reply.is_ok() {
-            let compare = || async {
-                if let Some(warning) = self.plans.difference(&self.client).await {
-                    say(format_args!("warning: {warning}"));
-                }
-            };
-            self.compared.get_or_init(compare).await;
-        }
+        self.judged(what, self.client.pipe(pipeline).await)
     }
 
     /// The client, for functions of other modules.
@@ -139,9 +130,7 @@ impl Redis {
     ///
     /// As [`Self::query`].
     pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
-        let reply = self.client.server_time().await;
-        self.compare_plans_after(&reply).await;
-        self.judged("read the server's clock", reply)
+        self.judged("read the server's clock", self.client.server_time().await)
     }
 
     /// The URL as it may be shown, with host and port.
@@ -199,9 +188,9 @@ mod tests {
             ("redis+unix:///run/r.sock?pass=x", "redis+unix:///run/r.sock?pass=***"),
             (EMBEDDED, "redis://127.0.0.1:6399/0"),
         ] {
-            let mut config = Config::load(None, std::iter::empty()).expect("the defaults are good");
+            let mut config = Config::defaults().expect("the defaults are good");
             config.redis.url = url.to_owned();
-            assert_eq!(redis(&config).expect("a good URL").shown(), expected, "{url}");
+            assert_eq!(shown(&config.endpoint().expect("a good URL"), &config.redis), expected, "{url}");
         }
     }
 }

@@ -118,7 +118,7 @@ pub struct DeliveriesReplayArgs {
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let partition =
-        Partition { redis: connect::redis(&config)?, keys: config.keys(), fallback: config.fallback.contacts };
+        Partition { redis: connect::redis(&config).await?, keys: config.keys(), fallback: config.fallback.contacts };
     match args.action {
         DeliveriesAction::List(args) => run_list(args, &partition).await,
         DeliveriesAction::Show(args) => run_show(args, &partition).await,

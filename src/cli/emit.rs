@@ -82,7 +82,7 @@ pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
     let config = context.config()?;
     let stream = config.keys().stream().to_owned();
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let emitted = append_all(&args, &redis, stream).await?;
     let mut output = Output::stdout();
     match args.format.format() {

@@ -22,7 +22,6 @@ pub mod emit;
 pub mod listen;
 pub mod man;
 pub mod named_contacts;
-pub mod plans;
 pub mod preview;
 pub mod refused;
 pub mod run;

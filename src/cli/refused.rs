@@ -44,7 +44,7 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     let RefusedAction::List { limit, format } = args.action;
     let config = context.config()?;
     let keys = config.keys();
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let what = format!("read {}", keys.refused());
     let mut from = match limit {
         Some(limit) => redis.judged(&what, RefusedCursor::newest(redis.client(), &keys, limit).await)?,

@@ -125,7 +125,7 @@ fn own_time() -> UnixMs {
 
 /// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
 async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
-    let redis = connect::redis(config)?;
+    let redis = connect::redis(config).await?;
     let resolver = ContactResolver::new(config.keys(), config.fallback.contacts.clone());
     let contacts = match resolver.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,

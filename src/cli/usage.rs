@@ -47,7 +47,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let UsageArgs { subject, day, format } = args;
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let (settings, unreadable) = SubjectSettings::read(&fields, &plans);

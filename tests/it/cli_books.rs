@@ -130,3 +130,46 @@ async fn failures_have_their_codes_and_hints() {
     let wrong = run(&server, "usage alice");
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
 }
+
+/// A verb with another configuration than the daemon's shows limits that nobody is held to, whichever way it takes to Redis.
+#[test]
+fn plans_that_are_not_the_daemons_are_warned_of_once() {
+    let server = RedisServer::start();
+    run(&server, "subject set alice --email a@b.test --webhook http://127.0.0.1:1/hook").expect_done();
+    let mut admin = server.sync_client().get_connection().expect("it runs");
+    let verbs = [
+        "check-config",
+        "emit --subject alice",
+        "subject set alice --plan free",
+        "subject show alice",
+        "subject list",
+        "subject import -",
+        "contact list alice",
+        "contact mute alice a@b.test",
+        "contact add alice --email c@d.test",
+        "contact remove alice c@d.test",
+        "usage alice",
+        "check alice",
+        "alerts",
+        "deliveries list",
+        "refused list",
+        "send-test --subject alice --contact a@b.test",
+        "subject remove alice",
+    ];
+    for (fingerprint, expected) in [(None, 0), (Some("another"), 1), (Some("225b1bfb79602506"), 0)] {
+        if let Some(fingerprint) = fingerprint {
+            let mut command = redis::cmd("HSET");
+            let () = command
+                .arg("quota_checkpoint:{usage}")
+                .arg("fingerprint")
+                .arg(fingerprint)
+                .query(&mut admin)
+                .expect("set");
+        }
+        for verb in verbs {
+            let told = run(&server, verb).stderr;
+            let warned = told.matches("warning: the plans of this configuration").count();
+            assert_eq!(warned, expected, "{verb} with {fingerprint:?}: {told}");
+        }
+    }
+}

@@ -240,26 +240,6 @@ fn a_sender_may_have_any_name() {
     }
 }
 
-/// A verb with another configuration than the daemon's shows limits that nobody is held to.
-#[test]
-fn plans_that_are_not_the_daemons_are_warned_of() {
-    let server = RedisServer::start();
-    let mut admin = connection(&server);
-    let warned = |verb: &str| {
-        let finished = quotabell(verb.split(' ')).redis(&server.url()).run();
-        assert_eq!(finished.code, 0, "{}", finished.stderr);
-        finished.stderr.matches("warning: the plans of this configuration").count()
-    };
-    for (fingerprint, expected) in [(None, 0), (Some("another"), 1), (Some("c07e501971453be8"), 0)] {
-        if let Some(fingerprint) = fingerprint {
-            let () = admin.hset("quota_checkpoint:{usage}", "fingerprint", fingerprint).expect("set");
-        }
-        for verb in ["check-config", "subject list", "alerts"] {
-            assert_eq!(warned(verb), expected, "{verb} with {fingerprint:?}");
-        }
-    }
-}
-
 /// Who sends only webhooks need not run a mail server; who has named an e-mail contact does.
 #[test]
 fn the_default_mail_server_is_missed_only_where_it_is_wanted() {

@@ -4,7 +4,6 @@ use super::findings::Findings;
 use super::rights::{self, Rights};
 use crate::app::start::{compare, fit};
 use crate::cli::connect::{self, Redis};
-use crate::cli::plans::PlansOfConfig;
 use crate::config::Config;
 use crate::ledger::probe;
 use crate::terminal::hint;
@@ -17,7 +16,7 @@ const NAMED_MAX: usize = 5;
 
 /// Checks Redis, one finding each. Where it does not answer, the rest is left out.
 pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let redis = connect::redis(config)?;
+    let redis = connect::redis(config).await?;
     let info = match inspect(redis.client()).await {
         Ok(info) => info,
         Err(InspectError::Redis(error)) if redis.is_embedded() && error_kind(&error) == ErrorKind::Unreachable => {
@@ -43,9 +42,6 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     }
     let keys = config.keys();
     findings.note("the books", books(&redis, &keys, config).await);
-    if let Some(warning) = PlansOfConfig::new(config).difference(redis.client()).await {
-        findings.warn(&warning);
-    }
     let target = config.endpoint()?;
     let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());
     // A connection of its own: it is inside a transaction meanwhile.

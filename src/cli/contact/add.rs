@@ -104,7 +104,7 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     if let Some(id) = &args.id {
         contact.contact.id = id.clone();
     }
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
     let AddedTo { id, outcome, secret } = added;
     let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| secret == SecretUse::Given).collect();

@@ -72,7 +72,7 @@ const fn name_of(origin: ContactOrigin) -> &'static str {
 /// Contacts that are not an array; a bad configuration, Redis, or stdout.
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;
-    let redis = connect::redis(&context.config()?)?;
+    let redis = connect::redis(&context.config()?).await?;
     let array = read_contacts(redis.client(), redis.keys(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
     let contacts = array.contacts();

@@ -77,7 +77,7 @@ pub async fn run_unmute(args: ContactUnmuteArgs, context: &CliContext) -> anyhow
 
 async fn set(args: SelectedContactArgs, state: MuteState, context: &CliContext) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
-    let redis = connect::redis(&context.config()?)?;
+    let redis = connect::redis(&context.config()?).await?;
     let ids = edit(&redis, &subject, |array| {
         let ids = select(&array.contacts(), &contact).map_err(|error| not_selected(&subject, &error))?;
         for id in &ids {

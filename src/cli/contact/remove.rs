@@ -46,7 +46,7 @@ struct RemovedContacts<'a> {
 /// When there is no such contact; a bad configuration, Redis, or stdout.
 pub async fn run(args: ContactRemoveArgs, context: &CliContext) -> anyhow::Result<()> {
     let ContactRemoveArgs { subject, contact, format } = args;
-    let redis = connect::redis(&context.config()?)?;
+    let redis = connect::redis(&context.config()?).await?;
     let removed: Vec<Contact> = edit(&redis, &subject, |array| {
         let ids = select(&array.contacts(), &contact).map_err(|error| not_selected(&subject, &error))?;
         let removed = ids.iter().flat_map(|id| match array.remove(id, ContactOrigin::Operator) {

@@ -114,7 +114,7 @@ struct CheckedLine {
 /// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let redis = (!args.dry_run).then(|| connect::redis(&config)).transpose()?;
+    let redis = if args.dry_run { None } else { Some(connect::redis(&config).await?) };
     let (input, bar) = open(&args.file)?;
     let mut import = Import {
         config: &config,

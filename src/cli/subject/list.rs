@@ -43,7 +43,7 @@ pub struct SubjectListArgs {
 /// A bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let keys = scan(&redis).await?;
     let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut keys = keys.as_slice();

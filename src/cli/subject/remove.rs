@@ -30,7 +30,7 @@ pub struct SubjectRemoveArgs {
 ///
 /// When nothing was set for one of them (the others are removed); a bad configuration or Redis.
 pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Result<()> {
-    let redis = connect::redis(&context.config()?)?;
+    let redis = connect::redis(&context.config()?).await?;
     let mut pipeline = redis::pipe();
     for subject in &args.subjects {
         pipeline.cmd("DEL").arg(redis.keys().subject(subject));

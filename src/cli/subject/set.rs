@@ -123,7 +123,7 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     let clear = args.clear.clone();
     let config = context.config()?;
     let mut change = change_of(args, &config)?;
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     if clear.contains(&Clearable::Limits) {
         clear_limits(&mut change, &redis).await?;
     }

@@ -122,7 +122,7 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 /// When nothing is set for it; a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let redis = connect::redis(&config)?;
+    let redis = connect::redis(&config).await?;
     let fields = subject::read_fields(redis.client(), redis.keys(), &args.subject).await;
     let fields = redis.judged(format_args!("read subject {}", args.subject), fields)?;
     if fields.is_empty() {
