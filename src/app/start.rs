@@ -66,7 +66,7 @@ impl Start<'_> {
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
                     if reason != said {
-                        tracing::warn!(redis = %target.describe(), reason, "waiting for Redis");
+                        tracing::warn!(redis = %target, reason, "waiting for Redis");
                         said = reason;
                     }
                     tokio::time::sleep(retries.next_delay()).await;
@@ -124,7 +124,7 @@ impl Start<'_> {
             }
             ErrorKind::Database => {
                 let problem =
-                    format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db);
+                    format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db());
                 return permanent(&problem, NO_DATABASE_HINT);
             }
             ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",

@@ -13,7 +13,7 @@ use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
-use crate::wire::endpoint::{EMBEDDED, RedisAddress};
+use crate::wire::endpoint::EMBEDDED;
 use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
 /// A connection for verbs. Connects when first used; starts no server.
@@ -38,12 +38,13 @@ pub struct Redis {
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub fn redis(config: &Config) -> anyhow::Result<Redis> {
     let endpoint = config.endpoint()?;
+    let keys = config.keys();
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
     Ok(Redis {
-        client: RedisClient::new(endpoint.client()?),
-        keys: config.keys(),
+        client: endpoint.client(keys.stream())?,
+        keys,
         shown: shown(&endpoint, &config.redis),
-        db: endpoint.db,
+        db: endpoint.db(),
         embedded,
         plans: PlansOfConfig::new(config),
         compared: OnceCell::new(),
@@ -54,11 +55,11 @@ pub fn redis(config: &Config) -> anyhow::Result<Redis> {
 fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
     let written = config.url.trim();
     if config.url_file.is_some() || written == EMBEDDED {
-        return endpoint.describe();
+        return endpoint.to_string();
     }
-    match &endpoint.address {
-        RedisAddress::Unix { .. } => masked_url(written),
-        RedisAddress::Tcp { port, .. } => with_port(masked_url(written), *port).unwrap_or_else(|| endpoint.describe()),
+    match endpoint.port() {
+        None => masked_url(written),
+        Some(port) => with_port(masked_url(written), port).unwrap_or_else(|| endpoint.to_string()),
     }
 }
 

@@ -128,8 +128,8 @@ async fn run_scenario(
     let target = RedisEndpoint::local(port);
     let keys = Keys::new(STREAM);
     // Two connections: the producers have one, the other reads what the daemon wrote.
-    let producer = RedisClient::new(target.client()?);
-    let mut state = StateReader::new(RedisClient::new(target.client()?), keys.clone());
+    let producer = target.client(keys.stream())?;
+    let mut state = StateReader::new(target.client(keys.stream())?, keys.clone());
     let now = state.now().await?;
     let (steady, flaky) = (receivers.steady.url(""), receivers.flaky.url(""));
     let subjects = scenario::subjects(now, ReceiverUrls { steady: &steady, flaky: &flaky })?;

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::types::Keys;
+use crate::wire::RedisEndpoint;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How often the connection is asked whether it lives.
@@ -101,17 +102,17 @@ impl ChangeFeed {
 /// Listens to Redis for changes of subjects.
 #[derive(Debug)]
 pub struct ChangeListener {
-    client: Client,
+    endpoint: RedisEndpoint,
     /// What the keys of subjects begin with.
     prefix: Arc<str>,
     readers: Vec<ChangeFeed>,
 }
 
 impl ChangeListener {
-    /// A watch that tells each of `readers`. `client` speaks RESP3; connects nowhere yet.
+    /// A listener that tells each of `readers`. Connects nowhere yet.
     #[must_use]
-    pub fn new(client: Client, keys: &Keys, readers: Vec<ChangeFeed>) -> Self {
-        Self { client, prefix: keys.subject_prefix().into(), readers }
+    pub fn new(endpoint: RedisEndpoint, keys: &Keys, readers: Vec<ChangeFeed>) -> Self {
+        Self { endpoint, prefix: keys.subject_prefix().into(), readers }
     }
 
     /// Listens until stopped, connecting again for ever.
@@ -147,7 +148,8 @@ impl ChangeListener {
             .set_connection_timeout(Some(PING_TIMEOUT))
             .set_response_timeout(Some(PING_TIMEOUT))
             .set_push_sender(sender);
-        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let client = self.endpoint.primary_of(&self.prefix).client_resp3()?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         track(&mut connection, &self.prefix).await?;
         self.readers.iter().for_each(|changes| changes.listening(true));
         loop {

@@ -152,7 +152,7 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
             return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
         }
         if cause.is::<EndpointError>() {
-            return (Exit::Configuration, "redis.url is \"embedded\", redis://, rediss:// or redis+unix://".into());
+            return (Exit::Configuration, "docs/configuration.md lists the forms of redis.url".into());
         }
         if let Some(redis) = cause.downcast_ref::<redis::RedisError>() {
             return (Exit::Failed, of_error_kind(error_kind(redis)).to_owned());

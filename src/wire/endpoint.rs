@@ -1,40 +1,34 @@
 //! Where Redis is and how to log in: the `[redis]` section, validated.
 //!
-//! Reads the files that the section names, and connects nowhere. Never prints a password. Read next:
-//! [`super::redis_url`], for the forms of the URL.
+//! Reads the files that the section names. Never prints a password. Read next: [`super::redis_url`], for the forms of the URL.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
-    TlsCertificates,
-};
+use redis::RedisError;
 use rustls::pki_types::ServerName;
 
+use super::client::RedisClient;
 use super::config::RedisConfig;
-use super::redis_url::{self, ConnectionSecurity, RedisUrl, RedisUrlError};
-pub use super::redis_url::{RedisAddress, RedisCredentials};
-use super::tls::{TlsError, TlsSettings, install_crypto};
+use super::node::RedisNode;
+use super::redis_url::{self, ConnectionSecurity, RedisAddress, RedisUrl, RedisUrlError, SCHEMES, UrlServers};
+use super::tls::{TlsError, TlsSettings};
 
 /// The word in place of a URL for the server that the daemon starts by itself.
 pub const EMBEDDED: &str = "embedded";
-/// A silent connection is probed after this time, so that one whose other end vanished is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// A server that can be connected to.
+/// Redis as the configuration names it.
 #[derive(Debug, Clone)]
 pub struct RedisEndpoint {
-    /// Where it listens.
-    pub address: RedisAddress,
-    /// How it is known to be the right one; `None` without TLS.
-    pub tls: Option<TlsSettings>,
-    /// Number of the database.
-    pub db: u32,
-    login: Option<RedisCredentials>,
+    deployment: Deployment,
+}
+
+/// How Redis is deployed.
+#[derive(Debug, Clone)]
+enum Deployment {
+    /// One server.
+    Standalone(Box<RedisNode>),
 }
 
 /// What is wrong with the `[redis]` section, and what is allowed. Never holds any part of the URL.
@@ -57,24 +51,29 @@ pub enum EndpointError {
         problem: RedisUrlError,
     },
     /// No URL.
-    #[error(
-        "{from} is empty; allowed: {EMBEDDED}, or a URL that begins with redis://, rediss://, redis+unix:// or unix://"
-    )]
+    #[error("{from} is empty; allowed: {EMBEDDED}, or a URL that begins with {}://", SCHEMES.join("://, "))]
     Empty {
         /// Where it was given.
         from: UrlSource,
     },
     /// Authorities for a connection that is not encrypted.
     #[error(
-        "redis.ca_file is set, but {from} does not begin with rediss://; allowed: a rediss:// URL, or no redis.ca_file"
+        "redis.ca_file is set, but {from} does not begin with rediss; allowed: a URL that begins with rediss://, \
+         rediss+sentinel:// or rediss+cluster://, or no redis.ca_file"
     )]
     CaFileWithoutTls {
         /// Where the URL was given.
         from: UrlSource,
     },
     /// The host can't stand in a certificate.
-    #[error("{from}: the host of the rediss:// URL is neither a DNS name nor an IP address")]
+    #[error("{from}: a host of the URL with TLS is neither a DNS name nor an IP address")]
     ServerName {
+        /// Where the URL was given.
+        from: UrlSource,
+    },
+    /// Servers that can't be worked with yet.
+    #[error("{from}: Sentinel and Cluster are not supported yet; allowed: redis://, rediss://, redis+unix://")]
+    NotYet {
         /// Where the URL was given.
         from: UrlSource,
     },
@@ -92,7 +91,9 @@ impl EndpointError {
     pub const fn setting(&self) -> Option<&'static str> {
         match self {
             Self::UrlFile { .. } => Some(UrlSource::URL_FILE),
-            Self::Url { from, .. } | Self::Empty { from } | Self::ServerName { from } => Some(from.setting()),
+            Self::Url { from, .. } | Self::Empty { from } | Self::ServerName { from } | Self::NotYet { from } => {
+                Some(from.setting())
+            }
             Self::CaFileWithoutTls { .. } | Self::Tls(TlsError::CaFile { .. } | TlsError::NoCertificate { .. }) => {
                 Some("redis.ca_file")
             }
@@ -147,110 +148,85 @@ impl RedisEndpoint {
         if text == EMBEDDED {
             return Ok(Self::local(config.embedded_port));
         }
-        let RedisUrl { address, security, login, db } = match redis_url::parse(&text) {
-            Ok(url) => url,
-            Err(problem) => return Err(EndpointError::Url { from, problem }),
-        };
+        let url = redis_url::parse(&text).map_err(|problem| EndpointError::Url { from: from.clone(), problem })?;
+        let RedisUrl { servers, security, login, db } = url;
         let ca_file = config.ca_file.as_deref();
-        let tls = match (&address, security) {
-            (RedisAddress::Tcp { host, .. }, ConnectionSecurity::Tls) => {
-                let name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::ServerName { from })?;
-                Some(TlsSettings::new(name, ca_file)?)
-            }
-            _ if ca_file.is_some() => return Err(EndpointError::CaFileWithoutTls { from }),
-            _ => None,
+        if ca_file.is_some() && security == ConnectionSecurity::Plain {
+            return Err(EndpointError::CaFileWithoutTls { from });
+        }
+        let node = |address: RedisAddress| -> Result<RedisNode, EndpointError> {
+            let tls = match (&address, security) {
+                (RedisAddress::Tcp { host, .. }, ConnectionSecurity::Tls) => {
+                    let name = ServerName::try_from(host.clone())
+                        .map_err(|_| EndpointError::ServerName { from: from.clone() })?;
+                    Some(TlsSettings::new(name, ca_file)?)
+                }
+                _ => None,
+            };
+            Ok(RedisNode { address, tls, db, login: login.clone() })
         };
-        Ok(Self { address, tls, db, login })
+        match servers {
+            UrlServers::One(address) => Ok(Self::standalone(node(address)?)),
+            UrlServers::Sentinel { .. } | UrlServers::Cluster(_) => Err(EndpointError::NotYet { from }),
+        }
     }
 
     /// The server on 127.0.0.1 at `port`, without a password.
     #[must_use]
     pub fn local(port: u16) -> Self {
-        Self { address: RedisAddress::Tcp { host: "127.0.0.1".to_owned(), port }, tls: None, db: 0, login: None }
+        Self::standalone(RedisNode::local(port))
     }
 
-    /// User and password.
+    fn standalone(node: RedisNode) -> Self {
+        Self { deployment: Deployment::Standalone(Box::new(node)) }
+    }
+
+    /// The ACL user; `None` for the default one.
     #[must_use]
-    pub const fn login(&self) -> Option<&RedisCredentials> {
-        self.login.as_ref()
+    pub fn username(&self) -> Option<&str> {
+        self.node().login.as_ref()?.username.as_deref()
     }
 
-    /// A client of the redis crate that speaks RESP2.
+    /// Number of the database.
+    #[must_use]
+    pub fn db(&self) -> u32 {
+        self.node().db
+    }
+
+    /// The port, where one server on TCP is named.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match self.node().address {
+            RedisAddress::Tcp { port, .. } => Some(port),
+            RedisAddress::Unix { .. } => None,
+        }
+    }
+
+    /// A client of the primary that serves `key`. Connects nowhere yet.
     ///
     /// # Errors
     ///
     /// [`EndpointError::Client`]
-    pub fn client(&self) -> Result<Client, EndpointError> {
-        self.client_speaking(ProtocolVersion::RESP2)
+    pub fn client(&self, _key: &str) -> Result<RedisClient, EndpointError> {
+        self.node().client().map(RedisClient::new).map_err(EndpointError::Client)
     }
 
-    /// A client of the redis crate that speaks RESP3, as messages pushed by the server need it.
-    ///
-    /// # Errors
-    ///
-    /// [`EndpointError::Client`]
-    pub fn client_resp3(&self) -> Result<Client, EndpointError> {
-        self.client_speaking(ProtocolVersion::RESP3)
-    }
-
-    /// The endpoint as a URL without user and password, for logs and errors.
+    /// The server that serves `key`.
     #[must_use]
-    pub fn describe(&self) -> String {
-        let db = self.db;
-        match &self.address {
-            RedisAddress::Unix { path } if db == 0 => format!("redis+unix://{}", path.display()),
-            RedisAddress::Unix { path } => format!("redis+unix://{}?db={db}", path.display()),
-            RedisAddress::Tcp { host, port } => {
-                let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-                if host.contains(':') {
-                    format!("{scheme}://[{host}]:{port}/{db}")
-                } else {
-                    format!("{scheme}://{host}:{port}/{db}")
-                }
-            }
-        }
+    pub fn primary_of(&self, _key: &str) -> &RedisNode {
+        self.node()
     }
 
-    fn client_speaking(&self, protocol: ProtocolVersion) -> Result<Client, EndpointError> {
-        let info = self.connection_info(protocol).map_err(EndpointError::Client)?;
-        let client = match &self.tls {
-            None => Client::open(info),
-            Some(tls) => {
-                // The crate asks for the provider of the process.
-                install_crypto();
-                let root_cert = tls.roots_pem().map(<[u8]>::to_vec);
-                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
-            }
-        };
-        client.map_err(EndpointError::Client)
-    }
-
-    fn connection_info(&self, protocol: ProtocolVersion) -> Result<ConnectionInfo, RedisError> {
-        let address = match &self.address {
-            RedisAddress::Unix { path } => ConnectionAddr::Unix(path.clone()),
-            RedisAddress::Tcp { host, port } if self.tls.is_none() => ConnectionAddr::Tcp(host.clone(), *port),
-            RedisAddress::Tcp { host, port } => {
-                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-            }
-        };
-        // CLIENT SETINFO is a right that an ACL of Redis 7.0 can't grant, since it does not know the command.
-        let mut settings =
-            RedisConnectionInfo::default().set_db(i64::from(self.db)).set_protocol(protocol).set_skip_set_lib_name();
-        if let Some(login) = &self.login {
-            settings = settings.set_password(&login.password);
-            if let Some(username) = &login.username {
-                settings = settings.set_username(username);
-            }
-        }
-        // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
-        Ok(address.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(settings))
+    fn node(&self) -> &RedisNode {
+        let Deployment::Standalone(node) = &self.deployment;
+        node
     }
 }
 
 impl fmt::Display for RedisEndpoint {
+    /// The endpoint as a URL without user and password, for logs and errors.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe())
+        self.node().fmt(f)
     }
 }
 
@@ -283,9 +259,8 @@ mod tests {
             ("redis+unix:///run/r.sock?pass=hunter2&db=1", "redis+unix:///run/r.sock?db=1"),
         ] {
             let endpoint = RedisEndpoint::from_config(&config(url)).expect("it is allowed");
-            assert_eq!(endpoint.describe(), described);
             assert_eq!(endpoint.to_string(), described);
-            let client = endpoint.client().expect("a client");
+            let client = endpoint.node().client().expect("a client");
             assert!(client.get_connection_info().tcp_settings().nodelay());
             for printed in [format!("{endpoint:?}"), format!("{client:?}")] {
                 assert!(!printed.contains("hunter2"), "{printed}");
@@ -302,7 +277,7 @@ mod tests {
         config.url_file = Some(path.clone());
         assert!(problem(&config).contains(&path.display().to_string()));
         std::fs::write(&path, "  redis://:hunter2@cache:1/2 \nsecond line\n").expect("a file");
-        assert_eq!(RedisEndpoint::from_config(&config).expect("it is allowed").describe(), "redis://cache:1/2");
+        assert_eq!(RedisEndpoint::from_config(&config).expect("it is allowed").to_string(), "redis://cache:1/2");
         std::fs::write(&path, "\nredis://cache").expect("a file");
         assert!(problem(&config).contains("is empty"));
         std::fs::write(&path, "redis://:hunter2/@cache").expect("a file");
@@ -316,7 +291,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a folder");
         let path = directory.path().join("ca.pem");
         let with = |url| RedisConfig { ca_file: Some(path.clone()), ..config(url) };
-        assert!(problem(&with("redis://cache")).contains("does not begin with rediss://"));
+        assert!(problem(&with("redis://cache")).contains("does not begin with rediss;"));
         assert!(problem(&with("rediss://cache")).starts_with("read redis.ca_file"));
         std::fs::write(&path, "no certificate").expect("a file");
         assert!(problem(&with("rediss://cache")).contains("holds no certificate"));

@@ -62,7 +62,7 @@ impl StreamReader {
     ///
     /// As [`RawConnection::connect`].
     pub async fn connect(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
-        Ok(Self::on(RawConnection::connect(endpoint, Some(NAME)).await?, stream))
+        Ok(Self::on(RawConnection::connect(endpoint.primary_of(stream), Some(NAME)).await?, stream))
     }
 
     /// Reads over a stream of bytes that is connected and logged in.

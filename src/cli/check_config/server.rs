@@ -10,7 +10,7 @@ use crate::ledger::probe;
 use crate::terminal::hint;
 use crate::types::Keys;
 use crate::wire::server::{InspectError, ServerReadiness};
-use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, RedisClient, ServerInfo, error_kind, inspect};
+use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, ServerInfo, error_kind, inspect};
 
 /// Rights that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
@@ -47,14 +47,14 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
         findings.warn(&warning);
     }
     let target = config.endpoint()?;
-    let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());
+    let user = target.username().unwrap_or("default");
     // A connection of its own: it is inside a transaction meanwhile.
-    let rights = rights::check(&RedisClient::new(target.client()?), &keys, config.stream.trim).await;
+    let rights = rights::check(&target.client(keys.stream())?, &keys, config.stream.trim).await;
     match redis.judged("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` rehearses a commit at start"
         )),
-        rights => findings.note("rights", rights.and_then(|rights| judge(&user, rights))),
+        rights => findings.note("rights", rights.and_then(|rights| judge(user, rights))),
     }
     Ok(())
 }
