@@ -19,6 +19,7 @@ use crate::outbox::{
     ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::wire::endpoint::Deployment;
 
 /// What the workers have in common.
 pub(super) struct Workers<'a> {
@@ -45,6 +46,9 @@ impl Workers<'_> {
         let readers = vec![worker_changes.clone(), waker_changes.clone(), parts.check_changes.clone()];
         let changes = ChangeListener::new(parts.endpoint.clone(), &parts.keys, readers);
         tasks.spawn("watch", changes.run(stop.clone()));
+        if parts.endpoint.deployment() != Deployment::Standalone {
+            tasks.spawn("primaries", parts.endpoint.clone().watch(stop.clone()));
+        }
         let (checks, serving) = (Arc::clone(&parts.api.checks), serving.clone());
         tasks.spawn("checks", async move { checks.watch_connection(serving).await });
         self.spawn_counting(tasks, &new_alerts, worker_changes)?;

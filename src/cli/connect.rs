@@ -13,8 +13,8 @@ use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
-use crate::wire::endpoint::EMBEDDED;
-use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
+use crate::wire::endpoint::{Deployment, EMBEDDED};
+use crate::wire::{DeploymentError, ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
@@ -23,8 +23,7 @@ pub struct Redis {
     keys: Keys,
     /// The URL as it may be shown, with host and port.
     shown: String,
-    /// The number of the database.
-    db: u32,
+    endpoint: RedisEndpoint,
     embedded: bool,
     plans: PlansOfConfig,
     /// Set once they were compared with those that the daemon counts with.
@@ -44,7 +43,7 @@ pub fn redis(config: &Config) -> anyhow::Result<Redis> {
         client: endpoint.client(keys.stream())?,
         keys,
         shown: shown(&endpoint, &config.redis),
-        db: endpoint.db(),
+        endpoint,
         embedded,
         plans: PlansOfConfig::new(config),
         compared: OnceCell::new(),
@@ -57,9 +56,10 @@ fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
     if config.url_file.is_some() || written == EMBEDDED {
         return endpoint.to_string();
     }
-    match endpoint.port() {
-        None => masked_url(written),
-        Some(port) => with_port(masked_url(written), port).unwrap_or_else(|| endpoint.to_string()),
+    match (endpoint.port(), endpoint.deployment()) {
+        (None, Deployment::Standalone) => masked_url(written),
+        (None, Deployment::Sentinel | Deployment::Cluster) => endpoint.to_string(),
+        (Some(port), _) => with_port(masked_url(written), port).unwrap_or_else(|| endpoint.to_string()),
     }
 }
 
@@ -94,7 +94,21 @@ impl Redis {
     ///
     /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        let reply = self.client.query(command).await;
+        self.query_on(&self.client, what, command).await
+    }
+
+    /// As [`Self::query`], on one of the servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`].
+    pub async fn query_on<T: FromRedisValue>(
+        &self,
+        server: &RedisClient,
+        what: impl fmt::Display,
+        command: &Cmd,
+    ) -> anyhow::Result<T> {
+        let reply = server.query(command).await;
         self.compare_plans_after(&reply).await;
         self.judged(what, reply)
     }
@@ -126,6 +140,12 @@ impl Redis {
     #[must_use]
     pub const fn client(&self) -> &RedisClient {
         &self.client
+    }
+
+    /// Where Redis is.
+    #[must_use]
+    pub const fn endpoint(&self) -> &RedisEndpoint {
+        &self.endpoint
     }
 
     /// The keys of the configured partition and its subjects.
@@ -173,11 +193,16 @@ impl Redis {
                 "the server's certificate is not trusted or not for this host: redis.ca_file names a PEM file of the authority that \
                  signed it"
             }
-            Some(kind) => hint::of_error_kind(kind),
+            Some(kind) => {
+                let deployment = reply.as_ref().err().and_then(DeploymentError::of);
+                deployment.map_or_else(|| hint::of_error_kind(kind), DeploymentError::hint)
+            }
             None => "",
         };
         let reply = match kind {
-            Some(ErrorKind::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
+            Some(ErrorKind::Database) => {
+                reply.with_context(|| format!("the server has no database {}", self.endpoint.db()))
+            }
             _ => reply.map_err(Into::into),
         };
         with_hint(reply.with_context(|| format!("{what} ({})", self.shown)), advice)
@@ -197,6 +222,8 @@ mod tests {
             ("rediss://h.test", "rediss://h.test:6379"),
             ("redis://[::1]/1", "redis://[::1]:6379/1"),
             (" redis://h.test:7000/0 ", "redis://h.test:7000/0"),
+            ("redis+sentinel://u:p@s1,s2:1/m", "redis+sentinel://s1:26379,s2:1/m/0"),
+            ("rediss+cluster://:p@h.test,[::1]:7000", "rediss+cluster://h.test:6379,[::1]:7000"),
             ("redis+unix:///run/r.sock?pass=x", "redis+unix:///run/r.sock?pass=***"),
             (EMBEDDED, "redis://127.0.0.1:6399/0"),
         ] {

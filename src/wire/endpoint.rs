@@ -5,30 +5,81 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use redis::RedisError;
+use redis::{RedisError, RedisResult};
 use rustls::pki_types::ServerName;
+use tokio_util::sync::CancellationToken;
 
 use super::client::RedisClient;
+use super::cluster::ClusterNodes;
 use super::config::RedisConfig;
+use super::deployment_error::DeploymentError;
 use super::node::RedisNode;
 use super::redis_url::{self, ConnectionSecurity, RedisAddress, RedisUrl, RedisUrlError, SCHEMES, UrlServers};
+use super::router::Router;
+use super::sentinel::Sentinels;
+use super::slots::Slot;
 use super::tls::{TlsError, TlsSettings};
+pub use super::topology::ASK_EVERY;
+use super::topology::{Topology, TopologySource};
 
 /// The word in place of a URL for the server that the daemon starts by itself.
 pub const EMBEDDED: &str = "embedded";
 
-/// Redis as the configuration names it.
+/// Redis as the configuration names it. What is known of the primaries is shared by all clones.
 #[derive(Debug, Clone)]
 pub struct RedisEndpoint {
-    deployment: Deployment,
+    servers: EndpointServers,
+    /// A server of it: with its own address where it is the only one, else with that of the first that the URL names.
+    node: Arc<RedisNode>,
+    /// The URL without user and password, for logs and errors.
+    shown: Arc<str>,
 }
 
 /// How Redis is deployed.
-#[derive(Debug, Clone)]
-enum Deployment {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deployment {
     /// One server.
-    Standalone(Box<RedisNode>),
+    Standalone,
+    /// A primary and its replicas, watched by Sentinels.
+    Sentinel,
+    /// A cluster.
+    Cluster,
+}
+
+#[derive(Debug, Clone)]
+enum EndpointServers {
+    Standalone,
+    Routed { deployment: Deployment, topology: Arc<Topology> },
+}
+
+/// A primary, as far as is known.
+#[derive(Debug, Clone)]
+pub struct Primary {
+    node: Arc<RedisNode>,
+    topology: Option<Arc<Topology>>,
+}
+
+impl Primary {
+    /// The server.
+    #[must_use]
+    pub fn node(&self) -> &RedisNode {
+        &self.node
+    }
+
+    /// It can't be reached, or says that it is none: the next one who needs a primary asks anew.
+    pub fn suspect(&self) {
+        if let Some(topology) = &self.topology {
+            topology.suspect(&self.node.address);
+        }
+    }
+
+    /// Whether another server took its place.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.topology.as_ref().is_some_and(|topology| topology.is_replaced(&self.node.address))
+    }
 }
 
 /// What is wrong with the `[redis]` section, and what is allowed. Never holds any part of the URL.
@@ -71,12 +122,6 @@ pub enum EndpointError {
         /// Where the URL was given.
         from: UrlSource,
     },
-    /// Servers that can't be worked with yet.
-    #[error("{from}: Sentinel and Cluster are not supported yet; allowed: redis://, rediss://, redis+unix://")]
-    NotYet {
-        /// Where the URL was given.
-        from: UrlSource,
-    },
     /// The connection can't be encrypted.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -91,9 +136,7 @@ impl EndpointError {
     pub const fn setting(&self) -> Option<&'static str> {
         match self {
             Self::UrlFile { .. } => Some(UrlSource::URL_FILE),
-            Self::Url { from, .. } | Self::Empty { from } | Self::ServerName { from } | Self::NotYet { from } => {
-                Some(from.setting())
-            }
+            Self::Url { from, .. } | Self::Empty { from } | Self::ServerName { from } => Some(from.setting()),
             Self::CaFileWithoutTls { .. } | Self::Tls(TlsError::CaFile { .. } | TlsError::NoCertificate { .. }) => {
                 Some("redis.ca_file")
             }
@@ -165,9 +208,27 @@ impl RedisEndpoint {
             };
             Ok(RedisNode { address, tls, db, login: login.clone() })
         };
+        let nodes = |addresses: Vec<RedisAddress>| addresses.into_iter().map(node).collect::<Result<Vec<_>, _>>();
+        let shown_scheme = if security == ConnectionSecurity::Tls { "rediss" } else { "redis" };
         match servers {
             UrlServers::One(address) => Ok(Self::standalone(node(address)?)),
-            UrlServers::Sentinel { .. } | UrlServers::Cluster(_) => Err(EndpointError::NotYet { from }),
+            UrlServers::Sentinel { sentinels, service, sentinel_login } => {
+                let nodes = nodes(sentinels)?;
+                let shown = format!("{shown_scheme}+sentinel://{}/{service}/{db}", listed(&nodes));
+                let template = nodes[0].clone();
+                let sentinels: Vec<RedisNode> =
+                    nodes.into_iter().map(|node| RedisNode { db: 0, login: sentinel_login.clone(), ..node }).collect();
+                let sentinels =
+                    Sentinels::new(&sentinels, &service, template.clone()).map_err(EndpointError::Client)?;
+                Ok(Self::routed(Deployment::Sentinel, TopologySource::Sentinel(sentinels), template, shown))
+            }
+            UrlServers::Cluster(nodes_of_url) => {
+                let nodes = nodes(nodes_of_url)?;
+                let shown = format!("{shown_scheme}+cluster://{}", listed(&nodes));
+                let template = nodes[0].clone();
+                let source = TopologySource::Cluster(ClusterNodes::new(nodes));
+                Ok(Self::routed(Deployment::Cluster, source, template, shown))
+            }
         }
     }
 
@@ -178,55 +239,140 @@ impl RedisEndpoint {
     }
 
     fn standalone(node: RedisNode) -> Self {
-        Self { deployment: Deployment::Standalone(Box::new(node)) }
+        let shown = node.to_string().into();
+        Self { servers: EndpointServers::Standalone, node: Arc::new(node), shown }
+    }
+
+    fn routed(deployment: Deployment, source: TopologySource, template: RedisNode, shown: String) -> Self {
+        let topology = Arc::new(Topology::new(source));
+        let servers = EndpointServers::Routed { deployment, topology };
+        Self { servers, node: Arc::new(template), shown: shown.into() }
+    }
+
+    /// How Redis is deployed, as the URL says.
+    #[must_use]
+    pub const fn deployment(&self) -> Deployment {
+        match &self.servers {
+            EndpointServers::Standalone => Deployment::Standalone,
+            EndpointServers::Routed { deployment, .. } => *deployment,
+        }
     }
 
     /// The ACL user; `None` for the default one.
     #[must_use]
     pub fn username(&self) -> Option<&str> {
-        self.node().login.as_ref()?.username.as_deref()
+        self.node.login.as_ref()?.username.as_deref()
     }
 
     /// Number of the database.
     #[must_use]
     pub fn db(&self) -> u32 {
-        self.node().db
+        self.node.db
     }
 
     /// The port, where one server on TCP is named.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
-        match self.node().address {
-            RedisAddress::Tcp { port, .. } => Some(port),
-            RedisAddress::Unix { .. } => None,
+        match (&self.servers, &self.node.address) {
+            (EndpointServers::Standalone, RedisAddress::Tcp { port, .. }) => Some(*port),
+            _ => None,
         }
     }
 
-    /// A client of the primary that serves `key`. Connects nowhere yet.
+    /// A client of the partition whose stream is `home`: what names no key goes to the primary that serves it. Connects nowhere yet.
     ///
     /// # Errors
     ///
     /// [`EndpointError::Client`]
-    pub fn client(&self, _key: &str) -> Result<RedisClient, EndpointError> {
-        self.node().client().map(RedisClient::new).map_err(EndpointError::Client)
+    pub fn client(&self, home: &str) -> Result<RedisClient, EndpointError> {
+        match &self.servers {
+            EndpointServers::Standalone => self.node.client().map(RedisClient::new).map_err(EndpointError::Client),
+            EndpointServers::Routed { topology, .. } => {
+                Ok(RedisClient::routed(Router::new(Arc::clone(topology), home)))
+            }
+        }
     }
 
-    /// The server that serves `key`.
+    /// The primary that serves `key`: asks for it, whatever was known before.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells, or nobody serves it.
+    pub async fn ask_primary_of(&self, key: &str) -> RedisResult<Primary> {
+        match &self.servers {
+            EndpointServers::Standalone => Ok(Primary { node: Arc::clone(&self.node), topology: None }),
+            EndpointServers::Routed { topology, .. } => {
+                let node = topology.ask_primary_of(Slot::of_key(key.as_bytes())).await?;
+                Ok(Primary { node, topology: Some(Arc::clone(topology)) })
+            }
+        }
+    }
+
+    /// Every primary, in an order that depends on nothing else.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells.
+    pub async fn primaries(&self) -> RedisResult<Vec<Primary>> {
+        match &self.servers {
+            EndpointServers::Standalone => Ok(vec![Primary { node: Arc::clone(&self.node), topology: None }]),
+            EndpointServers::Routed { topology, .. } => {
+                let map = topology.map().await?;
+                let primary =
+                    |node: &Arc<RedisNode>| Primary { node: Arc::clone(node), topology: Some(Arc::clone(topology)) };
+                Ok(map.primaries().iter().map(primary).collect())
+            }
+        }
+    }
+
+    /// The slots of a cluster that no primary serves, as `0-5460, 16383`.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells.
+    pub async fn check_slots(&self) -> RedisResult<()> {
+        let EndpointServers::Routed { topology, .. } = &self.servers else { return Ok(()) };
+        match topology.map().await?.uncovered() {
+            None => Ok(()),
+            Some(slots) => Err(DeploymentError::UncoveredSlots { slots }.into()),
+        }
+    }
+
+    /// Finds out all the time which servers are the primaries, until stopped. Ends at once where the URL names one server.
+    pub async fn watch(self, stop: CancellationToken) {
+        if let EndpointServers::Routed { topology, .. } = &self.servers {
+            topology.watch(stop).await;
+        }
+    }
+
+    /// The endpoint and the primaries behind it, for logs.
     #[must_use]
-    pub fn primary_of(&self, _key: &str) -> &RedisNode {
-        self.node()
+    pub fn connected_to(&self) -> String {
+        match &self.servers {
+            EndpointServers::Standalone => self.shown.to_string(),
+            EndpointServers::Routed { topology, .. } => {
+                let primaries = topology.known().map(|map| map.addresses()).unwrap_or_else(|| "unknown".to_owned());
+                format!("{}, primary {primaries}", self.shown)
+            }
+        }
     }
+}
 
-    fn node(&self) -> &RedisNode {
-        let Deployment::Standalone(node) = &self.deployment;
-        node
+impl PartialEq for Primary {
+    /// The same server.
+    fn eq(&self, other: &Self) -> bool {
+        self.node.address == other.node.address
     }
+}
+
+fn listed(nodes: &[RedisNode]) -> String {
+    nodes.iter().map(|node| node.address.to_string()).collect::<Vec<_>>().join(",")
 }
 
 impl fmt::Display for RedisEndpoint {
     /// The endpoint as a URL without user and password, for logs and errors.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.node().fmt(f)
+        f.write_str(&self.shown)
     }
 }
 
@@ -260,7 +406,7 @@ mod tests {
         ] {
             let endpoint = RedisEndpoint::from_config(&config(url)).expect("it is allowed");
             assert_eq!(endpoint.to_string(), described);
-            let client = endpoint.node().client().expect("a client");
+            let client = endpoint.node.client().expect("a client");
             assert!(client.get_connection_info().tcp_settings().nodelay());
             for printed in [format!("{endpoint:?}"), format!("{client:?}")] {
                 assert!(!printed.contains("hunter2"), "{printed}");

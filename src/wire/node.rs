@@ -37,6 +37,19 @@ impl RedisNode {
         Self { address: RedisAddress::Tcp { host: "127.0.0.1".to_owned(), port }, tls: None, db: 0, login: None }
     }
 
+    /// Another server with the same database, login and authorities.
+    ///
+    /// # Errors
+    ///
+    /// A host that can't stand in a certificate, where TLS is spoken.
+    pub fn at(&self, address: RedisAddress) -> RedisResult<Self> {
+        let tls = match (&self.tls, &address) {
+            (Some(tls), RedisAddress::Tcp { host, .. }) => Some(tls.for_host(host)?),
+            _ => None,
+        };
+        Ok(Self { address, tls, db: self.db, login: self.login.clone() })
+    }
+
     /// A client of the redis crate that speaks RESP2.
     ///
     /// # Errors

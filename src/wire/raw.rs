@@ -8,13 +8,14 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::client::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
-use super::error_kind::{ErrorKind, error_kind_of_reply};
+use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::error_kind::{ErrorKind, error_kind, error_kind_of_reply};
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
 use super::resp::{self, ProtocolError};
@@ -38,6 +39,17 @@ pub enum ReadError {
         /// What the system or TLS said.
         source: io::Error,
     },
+    /// Nobody tells which server to connect to.
+    #[error("find the primary that serves {key}")]
+    NoPrimary {
+        /// What it is to serve.
+        key: String,
+        /// Why not.
+        source: RedisError,
+    },
+    /// Another server is the primary now.
+    #[error("the primary was replaced")]
+    Replaced,
     /// The server did not answer in time.
     #[error("no answer to {command} within {} ms", .limit.as_millis())]
     Timeout {
@@ -81,6 +93,8 @@ impl ReadError {
     #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
         match self {
+            Self::NoPrimary { source, .. } => error_kind(source),
+            Self::Replaced => ErrorKind::Moved,
             Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::OutOfStep => {
                 ErrorKind::Unreachable
             }

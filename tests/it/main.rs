@@ -31,6 +31,7 @@ mod e2e_failover;
 mod e2e_log;
 mod e2e_metrics;
 mod e2e_redis;
+mod e2e_sentinel;
 mod e2e_signals;
 mod e2e_subject_prefix;
 mod e2e_two_daemons;

@@ -85,7 +85,8 @@ async fn a_server_is_reached_with_password_user_and_database_over_tcp_and_unix_s
         assert_both_reach(&target).await;
         let keyspace: String = client(&target).query(redis::cmd("INFO").arg("keyspace")).await.expect("INFO");
         assert!(keyspace.contains(&format!("db{db}:keys=1")), "{url}: {keyspace}");
-        let resp3 = target.primary_of("usage").client_resp3().expect("a client");
+        let primary = target.ask_primary_of("usage").await.expect("one server is always known");
+        let resp3 = primary.node().client_resp3().expect("a client");
         let mut resp3 = resp3.get_multiplexed_async_connection().await.expect("a RESP3 connection");
         let length: usize = redis::cmd("XLEN").arg("usage").query_async(&mut resp3).await.expect("the same database");
         assert_eq!(length, 1);
