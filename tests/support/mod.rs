@@ -15,6 +15,7 @@ pub mod notifier;
 pub mod outbox;
 pub mod partition;
 pub mod post_office;
+pub mod redis_cluster;
 pub mod redis_server;
 pub mod redis_users;
 pub mod sentinel_service;
