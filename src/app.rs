@@ -123,7 +123,7 @@ impl Daemon {
         api.checks.check_connection().await;
         api.readiness.set_running();
         notify_supervisor(sd_notify::NotifyState::Ready);
-        tracing::info!(redis = %endpoint.describe(), stream = keys.stream(), "quotabell is ready");
+        tracing::info!(redis = endpoint.connected_to(), stream = keys.stream(), "quotabell is ready");
 
         let failed = tokio::select! {
             () = signals.stop() => None,

@@ -14,7 +14,7 @@ use quotabell::subjects::Plans;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
 use quotabell::types::Keys;
 use quotabell::types::StreamId;
-use quotabell::wire::{RedisClient, RedisEndpoint, StreamReader};
+use quotabell::wire::{RedisEndpoint, StreamReader};
 use redis::streams::StreamReadReply;
 use redis::{Connection, IntoConnectionInfo as _, Script};
 use serde::{Deserialize, Serialize};
@@ -250,15 +250,14 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let counted = CountedEvents::default();
     metrics::set_global_recorder(counted.clone()).context("install the recorder")?;
     let changes = ChangeFeed::default();
-    let watch =
-        tokio::spawn(ChangeListener::new(target.client_resp3()?, &keys, vec![changes.clone()]).run(stop.clone()));
+    let watch = tokio::spawn(ChangeListener::new(target.clone(), &keys, vec![changes.clone()]).run(stop.clone()));
     while !changes.is_live() {
         changes.arrived().await;
     }
     let mut stream = config.stream.clone();
     stream.batch_entries = order.batch_entries.unwrap_or(stream.batch_entries);
     let worker = EventWorker::new(EventWorkerParts {
-        client: Arc::new(RedisClient::new(target.client()?)),
+        client: Arc::new(target.client(STREAM)?),
         target,
         lease: None,
         keys: keys.clone(),

@@ -55,7 +55,7 @@ impl<'a> Parts<'a> {
         let endpoint = config.endpoint()?;
         let keys = config.keys();
         // Clients connect when they are first used.
-        let client = Arc::new(RedisClient::new(endpoint.client()?));
+        let client = Arc::new(endpoint.client(keys.stream())?);
         let new_deliveries = Arc::new(Notify::new());
         let verification = Arc::new(VerificationService {
             client: Arc::clone(&client),
@@ -67,7 +67,7 @@ impl<'a> Parts<'a> {
         let check_changes = ChangeFeed::default();
         let checks = CheckService::new(
             config.check.clone(),
-            Arc::new(RedisClient::new(endpoint.client()?)),
+            Arc::new(endpoint.client(keys.stream())?),
             SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, check_changes.clone()),
             CheckScript::new(keys.clone()),
         );

@@ -9,8 +9,9 @@ use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::{Keys, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
+use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
-use crate::wire::{ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
+use crate::wire::{DeploymentError, ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
 
 /// What to do about a database that the server does not have.
 pub const NO_DATABASE_HINT: &str =
@@ -61,14 +62,14 @@ impl Start<'_> {
         let logs = LogLimiter::new(LOG_INTERVAL);
         loop {
             match self.examine(self.client, &settings).await {
-                Ok(server) => {
-                    warn_about(&server);
+                Ok(servers) => {
+                    warn_about(&servers);
                     return Ok(settings);
                 }
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
                     if logs.admit(reason.clone(), Instant::now()).is_some() {
-                        tracing::warn!(redis = %target.describe(), reason, "waiting for Redis");
+                        tracing::warn!(redis = %target, reason, "waiting for Redis");
                     }
                     tokio::time::sleep(retries.next_delay()).await;
                 }
@@ -76,16 +77,8 @@ impl Start<'_> {
         }
     }
 
-    async fn examine(&self, client: &RedisClient, settings: &CommitSettings) -> Result<ServerInfo, StartFailure> {
-        let info = inspect(client).await.map_err(|error| match &error {
-            InspectError::Redis(source) => self.failure_of(source, &error),
-            _ => permanent(&error, "point redis.url to a Redis 7.0 or Valkey 7.2 server"),
-        })?;
-        fit(&info).map_err(StartFailure::Permanent)?;
-        match info.readiness() {
-            ServerReadiness::Ready => {}
-            other => return Err(StartFailure::Transient(format!("{other:?}").to_lowercase())),
-        }
+    async fn examine(&self, client: &RedisClient, settings: &CommitSettings) -> Result<Vec<ServerInfo>, StartFailure> {
+        let infos = self.examine_servers(client).await?;
         let reading = || format!("read {}", self.keys.checkpoint());
         let stored = probe::stored(client, self.keys).await.map_err(|error| self.failure_of(&error, &reading()))?;
         compare(self.keys, &stored, settings.partitions).map_err(StartFailure::Permanent)?;
@@ -110,42 +103,65 @@ impl Start<'_> {
                 tracing::debug!(%error, "deliveries without a contact were not woken");
             }
         }
-        Ok(info)
+        Ok(infos)
+    }
+
+    /// Whether every server that holds keys will do, and is ready: in a cluster a subject's key may lie on any of them.
+    async fn examine_servers(&self, client: &RedisClient) -> Result<Vec<ServerInfo>, StartFailure> {
+        let finding = |error: redis::RedisError| self.failure_of(&error, &"find the primaries of Redis");
+        self.target.check_slots().await.map_err(finding)?;
+        let mut infos = Vec::new();
+        for server in client.primaries().await.map_err(finding)? {
+            let info = inspect(&server).await.map_err(|error| match &error {
+                InspectError::Redis(source) => self.failure_of(source, &error),
+                _ => permanent(&error, error.hint()),
+            })?;
+            fit(&info, self.target).map_err(StartFailure::Permanent)?;
+            match info.readiness() {
+                ServerReadiness::Ready => infos.push(info),
+                other => return Err(StartFailure::Transient(format!("{other:?}").to_lowercase())),
+            }
+        }
+        Ok(infos)
     }
 
     /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
     fn failure_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> StartFailure {
+        if error_kind(source).is_transient() {
+            return StartFailure::Transient(source.to_string());
+        }
+        if let Some(error) = DeploymentError::of(source) {
+            return permanent(&format!("{}: {error}", self.target), error.hint());
+        }
         let hint = match error_kind(source) {
-            ErrorKind::Unreachable | ErrorKind::NotReady | ErrorKind::ReadOnly | ErrorKind::Full => {
-                return StartFailure::Transient(source.to_string());
-            }
             ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
             ErrorKind::Denied => {
                 "grant the user what docs/operations.md lists: the keys quota_* and the stream, and their commands"
             }
             ErrorKind::Database => {
                 let problem =
-                    format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db);
+                    format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db());
                 return permanent(&problem, NO_DATABASE_HINT);
             }
             ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
-            ErrorKind::Other => "docs/operations.md says which servers are supported",
+            _ => "docs/operations.md says which servers are supported",
         };
         permanent(&format!("{whole} ({}): {source}", self.target), hint)
     }
 }
 
-/// Whether this server will do at all.
+/// Whether this server will do at all, where the endpoint says so.
 ///
 /// # Errors
 ///
 /// Why waiting can't help, and what can.
-pub fn fit(info: &ServerInfo) -> Result<(), CannotStart> {
+pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), CannotStart> {
     info.judge().map_err(|unfit| CannotStart { problem: unfit.to_string(), hint: unfit.hint().to_owned() })?;
-    if info.cluster_enabled {
+    if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
         return Err(CannotStart {
-            problem: "this Redis is a cluster node, which is not supported yet".to_owned(),
-            hint: "use a standalone server".to_owned(),
+            problem: format!("the server at {endpoint} is a node of a cluster"),
+            hint: "name the cluster: redis.url = \"redis+cluster://host:port,host2:port2\", with some of its nodes"
+                .to_owned(),
         });
     }
     Ok(())
@@ -180,9 +196,9 @@ pub fn compare(keys: &Keys, stored: &StoredCheckpoint, partitions: u32) -> Resul
     Ok(())
 }
 
-/// Says what is allowed but unwise about a server, once it is certain that it is the one to work with.
-fn warn_about(server: &ServerInfo) {
-    if !server.aof_enabled {
+/// Says what is allowed but unwise about the servers, once it is certain that they are the ones to work with.
+fn warn_about(servers: &[ServerInfo]) {
+    if servers.iter().any(|server| !server.aof_enabled) {
         tracing::warn!(
             "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
         );

@@ -19,7 +19,7 @@ use crate::outbox::{
     ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
-use crate::wire::RedisClient;
+use crate::wire::endpoint::Deployment;
 
 /// What the workers have in common.
 pub(super) struct Workers<'a> {
@@ -44,8 +44,11 @@ impl Workers<'_> {
         let new_alerts = Arc::new(Notify::new());
         let (worker_changes, waker_changes) = (ChangeFeed::default(), ChangeFeed::default());
         let readers = vec![worker_changes.clone(), waker_changes.clone(), parts.check_changes.clone()];
-        let changes = ChangeListener::new(parts.endpoint.client_resp3()?, &parts.keys, readers);
+        let changes = ChangeListener::new(parts.endpoint.clone(), &parts.keys, readers);
         tasks.spawn("watch", changes.run(stop.clone()));
+        if parts.endpoint.deployment() != Deployment::Standalone {
+            tasks.spawn("primaries", parts.endpoint.clone().watch(stop.clone()));
+        }
         let (checks, serving) = (Arc::clone(&parts.api.checks), serving.clone());
         tasks.spawn("checks", async move { checks.watch_connection(serving).await });
         self.spawn_counting(tasks, &new_alerts, worker_changes)?;
@@ -60,7 +63,7 @@ impl Workers<'_> {
         let worker = EventWorker::new(EventWorkerParts {
             target: endpoint.clone(),
             // Of its own, so that commits never queue behind other calls.
-            client: Arc::new(RedisClient::new(endpoint.client()?)),
+            client: Arc::new(endpoint.client(keys.stream())?),
             lease: Some(PartitionLease::new(keys, &host.to_string_lossy(), self.address)),
             keys: keys.clone(),
             config: config.stream.clone(),

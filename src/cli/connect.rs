@@ -12,8 +12,8 @@ use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
-use crate::wire::endpoint::{EMBEDDED, RedisAddress};
-use crate::wire::{ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
+use crate::wire::endpoint::{Deployment, EMBEDDED};
+use crate::wire::{DeploymentError, ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
@@ -22,8 +22,7 @@ pub struct Redis {
     keys: Keys,
     /// The URL as it may be shown, with host and port.
     shown: String,
-    /// The number of the database.
-    db: u32,
+    endpoint: RedisEndpoint,
     embedded: bool,
 }
 
@@ -35,11 +34,11 @@ pub struct Redis {
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
     let endpoint = config.endpoint()?;
-    let client = RedisClient::new(endpoint.client()?);
     let keys = config.keys();
+    let client = endpoint.client(keys.stream())?;
     warn_of_other_plans(&client, &keys, config).await;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
-    Ok(Redis { client, keys, shown: shown(&endpoint, &config.redis), db: endpoint.db, embedded })
+    Ok(Redis { client, keys, shown: shown(&endpoint, &config.redis), endpoint, embedded })
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where none are stored,
@@ -61,11 +60,12 @@ async fn warn_of_other_plans(client: &RedisClient, keys: &Keys, config: &Config)
 fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
     let written = config.url.trim();
     if config.url_file.is_some() || written == EMBEDDED {
-        return endpoint.describe();
+        return endpoint.to_string();
     }
-    match &endpoint.address {
-        RedisAddress::Unix { .. } => masked_url(written),
-        RedisAddress::Tcp { port, .. } => with_port(masked_url(written), *port).unwrap_or_else(|| endpoint.describe()),
+    match (endpoint.port(), endpoint.deployment()) {
+        (None, Deployment::Standalone) => masked_url(written),
+        (None, Deployment::Sentinel | Deployment::Cluster) => endpoint.to_string(),
+        (Some(port), _) => with_port(masked_url(written), port).unwrap_or_else(|| endpoint.to_string()),
     }
 }
 
@@ -100,7 +100,21 @@ impl Redis {
     ///
     /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        self.judged(what, self.client.query(command).await)
+        self.query_on(&self.client, what, command).await
+    }
+
+    /// As [`Self::query`], on one of the servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`].
+    pub async fn query_on<T: FromRedisValue>(
+        &self,
+        server: &RedisClient,
+        what: impl fmt::Display,
+        command: &Cmd,
+    ) -> anyhow::Result<T> {
+        self.judged(what, server.query(command).await)
     }
 
     /// Runs several commands in one write.
@@ -116,6 +130,12 @@ impl Redis {
     #[must_use]
     pub const fn client(&self) -> &RedisClient {
         &self.client
+    }
+
+    /// Where Redis is.
+    #[must_use]
+    pub const fn endpoint(&self) -> &RedisEndpoint {
+        &self.endpoint
     }
 
     /// The keys of the configured partition and its subjects.
@@ -161,11 +181,16 @@ impl Redis {
                 "the server's certificate is not trusted or not for this host: redis.ca_file names a PEM file of the authority that \
                  signed it"
             }
-            Some(kind) => hint::of_error_kind(kind),
+            Some(kind) => {
+                let deployment = reply.as_ref().err().and_then(DeploymentError::of);
+                deployment.map_or_else(|| hint::of_error_kind(kind), DeploymentError::hint)
+            }
             None => "",
         };
         let reply = match kind {
-            Some(ErrorKind::Database) => reply.with_context(|| format!("the server has no database {}", self.db)),
+            Some(ErrorKind::Database) => {
+                reply.with_context(|| format!("the server has no database {}", self.endpoint.db()))
+            }
             _ => reply.map_err(Into::into),
         };
         with_hint(reply.with_context(|| format!("{what} ({})", self.shown)), advice)
@@ -185,6 +210,8 @@ mod tests {
             ("rediss://h.test", "rediss://h.test:6379"),
             ("redis://[::1]/1", "redis://[::1]:6379/1"),
             (" redis://h.test:7000/0 ", "redis://h.test:7000/0"),
+            ("redis+sentinel://u:p@s1,s2:1/m", "redis+sentinel://s1:26379,s2:1/m/0"),
+            ("rediss+cluster://:p@h.test,[::1]:7000", "rediss+cluster://h.test:6379,[::1]:7000"),
             ("redis+unix:///run/r.sock?pass=x", "redis+unix:///run/r.sock?pass=***"),
             (EMBEDDED, "redis://127.0.0.1:6399/0"),
         ] {

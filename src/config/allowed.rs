@@ -2,14 +2,16 @@
 
 use crate::channels::REGISTRY;
 
+/// What `redis.url` takes.
+const REDIS_URL: &str = r#""embedded" or one URL that begins with redis://, redis+unix://, redis+sentinel:// or redis+cluster:// (with TLS rediss://, rediss+sentinel://, rediss+cluster://)"#;
 /// A key's pattern (`*` is any one segment) and what is allowed there.
 const ALLOWED: &[(&[&str], &str)] = &[
     (&["default_plan"], "the name of one of the plans"),
-    (&["redis", "url"], r#""embedded" or one URL that begins with redis://, rediss:// or redis+unix://"#),
+    (&["redis", "url"], REDIS_URL),
     (&["redis", "url_file"], "the path of a file whose first line is the URL"),
     (&["redis", "data_dir"], "the path of a directory"),
     (&["redis", "embedded_port"], "a port, 1 to 65535"),
-    (&["redis", "ca_file"], "the path of a PEM file of certificates, beside a rediss:// URL"),
+    (&["redis", "ca_file"], "the path of a PEM file of certificates, beside a URL with TLS, as rediss://"),
     (&["stream", "key"], "a name of 1 to 128 bytes, without braces"),
     (&["stream", "partitions"], "1"),
     (&["stream", "trim"], r#""consumed" or "never""#),

@@ -13,6 +13,7 @@ use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
 use crate::types::keys;
 use crate::wire::client::RESPONSE_TIMEOUT;
+use crate::wire::redis_url::SCHEMES;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -97,7 +98,7 @@ fn redis(config: &Config, violations: &mut Violations) {
     };
     let known = config.redis.url_file.is_some()
         || url == "embedded"
-        || matches!(scheme, Some("redis" | "rediss" | "redis+unix" | "unix"));
+        || scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()));
     violations.unless(known, &["redis", "url"], problem);
     violations.unless(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0");
 }

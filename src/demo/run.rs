@@ -41,7 +41,8 @@ pub(super) async fn run(
 ) -> anyhow::Result<Vec<Comparison>> {
     let receivers = LocalReceivers::start().await.context("start the receivers of mail and webhooks")?;
     let (folder, redis) = (environment.folder.path.as_path(), &environment.redis);
-    let (client, keys) = (RedisClient::new(RedisEndpoint::local(redis.port()).client()?), Keys::new(STREAM));
+    let keys = Keys::new(STREAM);
+    let client = RedisEndpoint::local(redis.port()).client(keys.stream())?;
     let now = client.server_time().await.context("ask for the time")?;
     let (steady, flaky) = (receivers.steady.url(""), receivers.flaky.url(""));
     let file = scenario::FILE.replace("{steady}", &steady).replace("{flaky}", &flaky);

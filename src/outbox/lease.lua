@@ -13,8 +13,8 @@
 --                    included), attempts before the last replay, first attempt ms, token, end of the lease ms
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
 --                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
---         an error   a key of another type, a total that is no number or a command that the user may not run: nothing written. Refused
---                    whole when memory is full
+--         an error   a key of another type, a total that is no number, a command that the user may not run, or a delivery's hash at
+--                    another node of the cluster, to which the slot moves: nothing written. Refused whole when memory is full
 --
 -- A delivery without contact is leased without counting an attempt: none takes place.
 -- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their lease ends.
@@ -40,7 +40,7 @@ for i = 5, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 local function judge(id)
   local fields = redis.pcall('HMGET', ARGV[3] .. id, 'state', 'alert', 'subject', 'channel', 'contact_id', 'attempts',
     'replayed_after', 'first_attempt_at_ms', 'type')
-  if fields.err then return 'malformed', nil end
+  if fields.err then return was_refused(fields) and 'refused' or 'malformed', fields end
   if not fields[1] then
     if redis.call('EXISTS', ARGV[3] .. id) == 0 then return 'missing', nil end
     return 'malformed', fields
@@ -56,6 +56,14 @@ local function judge(id)
   return nil, fields
 end
 
+-- All of them before the first write: a hash that is elsewhere is no delivery that was lost.
+local due = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', whole(now), 'LIMIT', 0, ARGV[1])) do
+  local why, fields = judge(id)
+  if why == 'refused' then return fields end
+  due[#due + 1] = {id = id, why = why, fields = fields}
+end
+
 -- WRITE
 
 -- Deliveries made = ended + pending, so one that was pending and can't be read ends 'cancelled'.
@@ -64,15 +72,15 @@ local function drop(id, why, fields)
   local was_pending = redis.call('ZREM', KEYS[2], id) == 1
   if why == 'ended' or not was_pending then return end
   redis.call('HINCRBY', KEYS[3], 'cancelled', 1)
-  if fields then
+  if fields and not fields.err then
     redis.call('HSET', ARGV[3] .. id, 'state', 'cancelled', 'ended_at_ms', whole(now), 'last_error', 'the delivery was malformed')
     redis.call('EXPIRE', ARGV[3] .. id, ARGV[4])
   end
 end
 
 local leased, dropped = {}, {}
-for i, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', whole(now), 'LIMIT', 0, ARGV[1])) do
-  local why, fields = judge(id)
+for i, delivery in ipairs(due) do
+  local id, why, fields = delivery.id, delivery.why, delivery.fields
   if why then
     drop(id, why, fields)
     dropped[#dropped + 1] = id

@@ -92,7 +92,8 @@ for i = 4, 5 do
   if old > 0 and most > 0 then
     local from = old > most and now % (old - most + 1) or 0
     for _, id in ipairs(redis.call('ZRANGE', KEYS[i], whole(from), whole(math.min(from + most, old) - 1))) do
-      if redis.call('EXISTS', ARGV[10] .. id) == 0 then redis.call('ZREM', KEYS[i], id) end
+      -- Where the slot moves it may be at another node: then the id stays.
+      if redis.pcall('EXISTS', ARGV[10] .. id) == 0 then redis.call('ZREM', KEYS[i], id) end
     end
   end
 end

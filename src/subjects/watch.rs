@@ -1,20 +1,22 @@
-//! How changes of subjects are noticed: client tracking by prefix, on a connection of its own.
+//! How changes of subjects are noticed: client tracking by prefix, on connections of its own.
 //!
-//! Redis tells this connection of every written key that begins with the prefix of subjects, also by a plain HSET. While the connection is
-//! not known to be alive nothing that is held counts as fresh. A PING several times a second finds a dead connection within the
-//! second that a change may take.
+//! A server tells of every key that is written on it and begins with the prefix of subjects, also by a plain HSET. In a cluster the keys
+//! of subjects lie on all primaries, so each of them is listened to. While one of the connections is not known to be alive, or another
+//! server has become a primary, nothing that is held counts as fresh. A PING several times a second finds a dead connection within
+//! the second that a change may take.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::types::Keys;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
+use crate::wire::endpoint::{ASK_EVERY, Primary, RedisEndpoint};
 
 /// How often the connection is asked whether it lives.
 const PING_EVERY: Duration = Duration::from_millis(300);
@@ -24,6 +26,7 @@ const PING_TIMEOUT: Duration = Duration::from_millis(500);
 const CHANGES_MAX: usize = 100_000;
 
 const _: () = assert!(PING_EVERY.as_millis() + PING_TIMEOUT.as_millis() < 1000);
+const _: () = assert!(PING_EVERY.as_millis() + ASK_EVERY.as_millis() < 1000);
 
 /// The changes since the last look, filled by [`ChangeListener::run`], taken by its readers. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -101,17 +104,17 @@ impl ChangeFeed {
 /// Listens to Redis for changes of subjects.
 #[derive(Debug)]
 pub struct ChangeListener {
-    client: Client,
+    endpoint: RedisEndpoint,
     /// What the keys of subjects begin with.
     prefix: Arc<str>,
     readers: Vec<ChangeFeed>,
 }
 
 impl ChangeListener {
-    /// A watch that tells each of `readers`. `client` speaks RESP3; connects nowhere yet.
+    /// A listener that tells each of `readers`. Connects nowhere yet.
     #[must_use]
-    pub fn new(client: Client, keys: &Keys, readers: Vec<ChangeFeed>) -> Self {
-        Self { client, prefix: keys.subject_prefix().into(), readers }
+    pub fn new(endpoint: RedisEndpoint, keys: &Keys, readers: Vec<ChangeFeed>) -> Self {
+        Self { endpoint, prefix: keys.subject_prefix().into(), readers }
     }
 
     /// Listens until stopped, connecting again for ever.
@@ -120,7 +123,7 @@ impl ChangeListener {
         while !stop.is_cancelled() {
             let listened = tokio::select! {
                 () = stop.cancelled() => return,
-                listened = self.listen() => listened,
+                listened = self.listen(&mut retries) => listened,
             };
             self.readers.iter().for_each(|changes| changes.listening(false));
             if let Err(error) = listened {
@@ -133,8 +136,28 @@ impl ChangeListener {
         }
     }
 
-    /// Listens on one connection until it breaks.
-    async fn listen(&self) -> RedisResult<()> {
+    /// Listens to every primary until one of them can't be heard any more, or others are primaries.
+    async fn listen(&self, retries: &mut Backoff) -> RedisResult<()> {
+        let primaries = self.endpoint.primaries().await?;
+        let mut connections = Vec::with_capacity(primaries.len());
+        for primary in &primaries {
+            connections.push(self.connect(primary).await.inspect_err(|_| primary.suspect())?);
+        }
+        self.readers.iter().for_each(|changes| changes.listening(true));
+        retries.reset();
+        loop {
+            tokio::time::sleep(PING_EVERY).await;
+            for (connection, primary) in connections.iter_mut().zip(&primaries) {
+                let pong: RedisResult<Value> = redis::cmd("PING").query_async(connection).await;
+                pong.inspect_err(|_| primary.suspect())?;
+            }
+            if self.endpoint.primaries().await? != primaries {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn connect(&self, primary: &Primary) -> RedisResult<MultiplexedConnection> {
         let (readers, prefix) = (self.readers.clone(), Arc::clone(&self.prefix));
         let sender = move |push: PushInfo| -> Result<(), redis::aio::SendError> {
             if push.kind == PushKind::Invalidate {
@@ -147,13 +170,10 @@ impl ChangeListener {
             .set_connection_timeout(Some(PING_TIMEOUT))
             .set_response_timeout(Some(PING_TIMEOUT))
             .set_push_sender(sender);
-        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let client = primary.node().client_resp3()?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         track(&mut connection, &self.prefix).await?;
-        self.readers.iter().for_each(|changes| changes.listening(true));
-        loop {
-            tokio::time::sleep(PING_EVERY).await;
-            let _: Value = redis::cmd("PING").query_async(&mut connection).await?;
-        }
+        Ok(connection)
     }
 }
 

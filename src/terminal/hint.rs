@@ -6,7 +6,7 @@ use std::io;
 use crate::app::EndedEarly;
 use crate::app::start::{CannotStart, NO_DATABASE_HINT};
 use crate::config::ConfigError;
-use crate::wire::{EmbeddedError, EndpointError, ErrorKind, error_kind};
+use crate::wire::{DeploymentError, EmbeddedError, EndpointError, ErrorKind, error_kind};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,9 +152,12 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
             return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
         }
         if cause.is::<EndpointError>() {
-            return (Exit::Configuration, "redis.url is \"embedded\", redis://, rediss:// or redis+unix://".into());
+            return (Exit::Configuration, "docs/configuration.md lists the forms of redis.url".into());
         }
         if let Some(redis) = cause.downcast_ref::<redis::RedisError>() {
+            if let Some(error) = DeploymentError::of(redis) {
+                return (Exit::Failed, error.hint().to_owned());
+            }
             return (Exit::Failed, of_error_kind(error_kind(redis)).to_owned());
         }
     }
@@ -170,6 +173,8 @@ pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
         }
         ErrorKind::NotReady => "Redis is starting, busy or without its replicas: try again in a moment",
         ErrorKind::ReadOnly => "this is a replica: name the primary in redis.url",
+        ErrorKind::Moved => "the primaries of Redis are changing: try again in a moment",
+        ErrorKind::Deployment => "docs/deployments.md says how redis.url names Sentinels and clusters",
         ErrorKind::Full => {
             "Redis is at its maxmemory: free memory or raise maxmemory; the daemon frees what it has counted"
         }

@@ -33,6 +33,11 @@ pub fn printable(text: &str) -> String {
 /// password is hidden whole.
 #[must_use]
 pub fn masked_url(text: &str) -> String {
+    if let Some((scheme, rest)) = text.split_once("://")
+        && (scheme.ends_with("+sentinel") || scheme.ends_with("+cluster"))
+    {
+        return format!("{scheme}://{}", masked_list(rest));
+    }
     // `user:password@host` parses as the scheme `user`: only what has a host or a path can be taken apart.
     let Some(mut url) = Url::parse(text).ok().filter(|url| !url.cannot_be_a_base()) else {
         return if text.contains(['@', ':']) { MASK.to_owned() } else { text.to_owned() };
@@ -52,6 +57,29 @@ pub fn masked_url(text: &str) -> String {
         url.set_query(Some(&shown.join("&")));
     }
     url.into()
+}
+
+/// What follows the scheme of a URL with a list of hosts, which the crate `url` does not take apart. A password that is not
+/// percent-encoded as it should be may hold anything: all text from the first colon to the last @ counts as one, and where a
+/// parameter's value may hold that @, nothing is shown.
+fn masked_list(rest: &str) -> String {
+    let (user_info, hosts) = match rest.rsplit_once('@') {
+        Some((user_info, _)) if user_info.contains('?') => return MASK.to_owned(),
+        Some((user_info, hosts)) => (Some(user_info), hosts),
+        None => (None, rest),
+    };
+    let shown = match user_info.map(|info| info.split_once(':').unwrap_or((info, ""))) {
+        None => String::new(),
+        Some((user, "")) => format!("{user}@"),
+        Some((user, _)) => format!("{user}:{MASK}@"),
+    };
+    let Some((hosts, query)) = hosts.split_once('?') else { return shown + hosts };
+    let parameters = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name @ "sentinel_user", user)) => format!("{name}={user}"),
+        Some((name, _)) => format!("{name}={MASK}"),
+        None => MASK.to_owned(),
+    });
+    format!("{shown}{hosts}?{}", parameters.collect::<Vec<_>>().join("&"))
 }
 
 fn is_password(parameter: &str) -> bool {
@@ -79,6 +107,16 @@ mod tests {
             ("rediss://user:pass@h", "rediss://user:***@h"),
             ("redis+unix:///run/r.sock?db=1&pass=x&user=u", "redis+unix:///run/r.sock?db=1&pass=***&user=u"),
             ("smtps://a%40b.test:pw@mail.test:465", "smtps://a%40b.test:***@mail.test:465"),
+            ("redis+cluster://a:1,b:2", "redis+cluster://a:1,b:2"),
+            ("rediss+cluster://user:p@s/s#@a:1,b:2/0", "rediss+cluster://user:***@a:1,b:2/0"),
+            ("redis+cluster://user:p?s@a:1", "redis+cluster://***"),
+            ("redis+sentinel://:pw@a:1,b:2/m/3", "redis+sentinel://:***@a:1,b:2/m/3"),
+            ("redis+sentinel://user@a,b/m", "redis+sentinel://user@a,b/m"),
+            (
+                "redis+sentinel://a/m?sentinel_user=u&sentinel_pass=x&y",
+                "redis+sentinel://a/m?sentinel_user=u&sentinel_pass=***&***",
+            ),
+            ("redis+sentinel://u:p@a/m?sentinel_pass=x@ss", "redis+sentinel://***"),
             ("user:pw@host", "***"),
             ("//user:pw@host", "***"),
         ] {

@@ -1,61 +1,41 @@
-//! The shared connection for commands and scripts: many callers, one socket, made again when it breaks.
+//! What everybody calls Redis through: one server, or whichever serves the key of a command.
+//!
+//! A client belongs to a partition: what names no key (TIME, INFO, PING) goes to the server that serves its stream. Read next:
+//! [`super::connection`], the socket, and [`super::router`], how a command finds its server.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisConnectionInfo,
-    RedisError, RedisResult,
-};
-use tokio::sync::Mutex;
+use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisResult};
 
 use crate::types::UnixMs;
 
+pub use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 pub use super::error_kind::{ErrorKind, error_kind};
 
-/// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and than a
-/// fork or a disk hiccup usually does.
-pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may take to be made.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Calls that are written in one go. Those beyond wait to be queued, which costs more than a place in the queue.
-const CALLS_QUEUED_MAX: usize = 1024;
+use super::connection::NodeConnection;
+use super::router::{Routed, Router};
 
-/// A connection to Redis that is made when first needed and again after it broke. It never retries a call by itself: the caller
-/// knows whether that is safe and how long to wait.
+/// A client of Redis that many callers share. It connects when first needed and again after a connection broke. It never sends a
+/// command again that may have run: the caller knows whether that is safe and how long to wait.
 #[derive(Debug)]
 pub struct RedisClient {
-    client: Client,
-    /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of every
-    /// answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong password.
-    login: RedisConnectionInfo,
-    /// Read by each call, so never locked for longer than a copy takes.
-    current: RwLock<Option<Current>>,
-    /// One connects, the others wait for what comes of it; its error, where that is none.
-    connecting: Mutex<Option<RedisError>>,
-    /// Attempts to connect that have ended.
-    attempts: AtomicU64,
+    servers: Servers,
 }
 
-#[derive(Debug, Clone)]
-struct Current {
-    number: u64,
-    connection: MultiplexedConnection,
+#[derive(Debug)]
+enum Servers {
+    /// This one, whatever the key.
+    One(Arc<NodeConnection>),
+    /// The primary that serves the key.
+    Routed(Router),
 }
 
 impl RedisClient {
-    /// A client that connects through `client`. Connects nowhere yet.
+    /// A client of one server. Connects nowhere yet.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        let login = client.get_connection_info().redis_settings().clone();
-        let (client, login) = match Client::open(without_login(&client)) {
-            Ok(bare) if login.protocol() == ProtocolVersion::RESP2 => (bare, login),
-            // In RESP3 the login is part of HELLO, and its errors come through as they are.
-            _ => (client, RedisConnectionInfo::default()),
-        };
-        Self { client, login, current: RwLock::default(), connecting: Mutex::default(), attempts: AtomicU64::new(0) }
+        Self::on(Arc::new(NodeConnection::new(client)))
     }
 
     /// A client of the server at this URL, `redis://127.0.0.1:6379`. Connects nowhere yet.
@@ -67,15 +47,25 @@ impl RedisClient {
         Ok(Self::new(Client::open(url)?))
     }
 
+    /// A client that asks which server serves a key.
+    pub(super) const fn routed(router: Router) -> Self {
+        Self { servers: Servers::Routed(router) }
+    }
+
+    const fn on(connection: Arc<NodeConnection>) -> Self {
+        Self { servers: Servers::One(connection) }
+    }
+
     /// Runs one command.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have run.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
-        let Current { number, mut connection } = self.current().await?;
-        let reply = command.query_async(&mut connection).await;
-        self.discard_if_broken(number, reply)
+        match &self.servers {
+            Servers::One(connection) => connection.query(command).await,
+            Servers::Routed(router) => command.query_async(&mut Routed::new(router)).await,
+        }
     }
 
     /// What the server's clock shows.
@@ -88,15 +78,18 @@ impl RedisClient {
         Ok(UnixMs(seconds * 1000 + micros / 1000))
     }
 
-    /// Runs several commands in one write.
+    /// Runs several commands in one write; where their keys lie on several servers, in one write to each. A transaction is then one
+    /// for each hash slot.
     ///
     /// # Errors
     ///
-    /// As [`RedisClient::query`]; the first failing command's error.
+    /// As [`RedisClient::query`]; the first failing command's error. Where one server can't be reached, the commands of the others
+    /// may have run.
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
-        let Current { number, mut connection } = self.current().await?;
-        let reply = pipeline.query_async(&mut connection).await;
-        self.discard_if_broken(number, reply)
+        match &self.servers {
+            Servers::One(connection) => connection.pipe(pipeline).await,
+            Servers::Routed(router) => pipeline.query_async(&mut Routed::new(router)).await,
+        }
     }
 
     /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
@@ -106,85 +99,43 @@ impl RedisClient {
     ///
     /// As [`RedisClient::query`].
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
-        let Current { number, mut connection } = self.current().await?;
-        let reply = match tokio::time::timeout(limit, command.query_async(&mut connection)).await {
-            Ok(reply) => reply,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-        };
-        self.discard_if_broken(number, reply)
-    }
-
-    /// The connection, made where there is none.
-    async fn current(&self) -> RedisResult<Current> {
-        if let Some(current) = self.established() {
-            return Ok(current);
+        match &self.servers {
+            Servers::One(connection) => connection.query_within(limit, command).await,
+            Servers::Routed(router) => command.query_async(&mut Routed::within(router, limit)).await,
         }
-        let ended = self.attempts.load(Ordering::Acquire);
-        let mut failed = self.connecting.lock().await;
-        if let Some(current) = self.established() {
-            return Ok(current);
+    }
+
+    /// Makes a script known to the server that `call`, an `EVALSHA`, goes to.
+    pub(super) async fn load_script(&self, source: &str, call: &Cmd) -> RedisResult<()> {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(source);
+        match &self.servers {
+            Servers::One(connection) => connection.query(&load).await,
+            Servers::Routed(router) => load.query_async(&mut Routed::beside(router, call)).await,
         }
-        // Each by itself, the callers of a server that hangs would fail one after the other.
-        if let Some(error) = failed.as_ref().filter(|_| self.attempts.load(Ordering::Acquire) != ended) {
-            return Err(error.clone());
+    }
+
+    /// A client of the one server that answers what names no key: for commands that must share a connection.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells which server that is.
+    pub async fn primary(&self) -> RedisResult<Self> {
+        match &self.servers {
+            Servers::One(connection) => Ok(Self::on(Arc::clone(connection))),
+            Servers::Routed(router) => Ok(Self::on(Arc::new(router.connect_home().await?))),
         }
-        let made = self.connect().await;
-        *failed = made.as_ref().err().cloned();
-        self.attempts.fetch_add(1, Ordering::Release);
-        let current = made?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current.clone());
-        Ok(current)
     }
 
-    async fn connect(&self) -> RedisResult<Current> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
-            .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        log_in(&mut connection, &self.login).await?;
-        // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Ok(Current { number, connection })
-    }
-
-    fn established(&self) -> Option<Current> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Drops the connection where the error says that another one may do better.
-    fn discard_if_broken<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
-        if let Err(error) = &reply
-            && matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly)
-        {
-            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-            if current.as_ref().is_some_and(|current| current.number == number) {
-                *current = None;
-            }
+    /// A client of each server that holds keys, for what has to look at all of them.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells which servers these are.
+    pub async fn primaries(&self) -> RedisResult<Vec<Self>> {
+        match &self.servers {
+            Servers::One(connection) => Ok(vec![Self::on(Arc::clone(connection))]),
+            Servers::Routed(router) => Ok(router.primaries().await?.into_iter().map(Self::on).collect()),
         }
-        reply
     }
-}
-
-async fn log_in(connection: &mut MultiplexedConnection, login: &RedisConnectionInfo) -> RedisResult<()> {
-    if let Some(password) = login.password() {
-        let mut auth = redis::cmd("AUTH");
-        if let Some(username) = login.username() {
-            auth.arg(username);
-        }
-        let () = auth.arg(password).query_async(connection).await?;
-    }
-    if login.db() != 0 {
-        let () = redis::cmd("SELECT").arg(login.db()).query_async(connection).await?;
-    }
-    Ok(())
-}
-
-/// Where the client connects to, without user, password and database.
-fn without_login(client: &Client) -> ConnectionInfo {
-    let info = client.get_connection_info().clone();
-    // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    info.set_tcp_settings(tcp).set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name())
 }

@@ -17,10 +17,10 @@ use super::client::RedisClient;
 use super::config::RedisConfig;
 pub use super::embedded_error::EmbeddedError;
 use super::embedded_error::{ANSWER_TIMEOUT, STOP_TIMEOUT};
-use super::endpoint::RedisEndpoint;
 use super::error_kind::{ErrorKind, error_kind};
 use super::file_lock::FileLock;
 use super::launch::{self, ServerRecord};
+use super::node::RedisNode;
 use super::raw::{RawConnection, ReadError};
 use super::server::{InspectError, ServerInfo, ServerReadiness, inspect};
 
@@ -197,7 +197,7 @@ impl EmbeddedServer {
 
     /// Waits until its data is loaded. As long as it says that it is loading, that may take what it takes.
     async fn loaded(mut self) -> Result<Self, EmbeddedError> {
-        let client = RedisClient::new(RedisEndpoint::local(self.port).client()?);
+        let client = RedisClient::new(RedisNode::local(self.port).client()?);
         let mut last_answer = Instant::now();
         loop {
             match inspect(&client).await {
@@ -275,7 +275,7 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf, in_use: FileLock) ->
 
 /// Asks the server to end, and waits for the end of its process.
 async fn shut_down(port: u16) -> Result<(), ReadError> {
-    let mut connection = match RawConnection::connect(&RedisEndpoint::local(port), None).await {
+    let mut connection = match RawConnection::connect(&RedisNode::local(port), None).await {
         // Somebody else has ended it.
         Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
         connected => connected?,
@@ -299,7 +299,7 @@ enum Listener {
 async fn listener(port: u16) -> Result<Listener, EmbeddedError> {
     let begun = Instant::now();
     loop {
-        let client = RedisClient::new(RedisEndpoint::local(port).client()?);
+        let client = RedisClient::new(RedisNode::local(port).client()?);
         match inspect(&client).await {
             Ok(info) => return Ok(Listener::Server(Box::new(info))),
             Err(InspectError::Redis(error)) if error.is_connection_refusal() => return Ok(Listener::Nobody),

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::endpoint::EndpointError;
+use redis::RedisError;
+
 use super::raw::ReadError;
 
 /// How long the server may go without a sign of being up. Loading its data is a sign.
@@ -91,7 +92,7 @@ pub enum EmbeddedError {
     },
     /// The connection to it can't be prepared.
     #[error("prepare the connection to the embedded server")]
-    Endpoint(#[from] EndpointError),
+    Client(#[from] RedisError),
     /// It refused to end.
     #[error("stop the embedded server, process {pid}")]
     Stop {

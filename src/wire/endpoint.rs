@@ -1,40 +1,85 @@
 //! Where Redis is and how to log in: the `[redis]` section, validated.
 //!
-//! Reads the files that the section names, and connects nowhere. Never prints a password. Read next:
-//! [`super::redis_url`], for the forms of the URL.
+//! Reads the files that the section names. Never prints a password. Read next: [`super::redis_url`], for the forms of the URL.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
-    TlsCertificates,
-};
+use redis::{RedisError, RedisResult};
 use rustls::pki_types::ServerName;
+use tokio_util::sync::CancellationToken;
 
+use super::client::RedisClient;
+use super::cluster::ClusterNodes;
 use super::config::RedisConfig;
-use super::redis_url::{self, ConnectionSecurity, RedisUrl, RedisUrlError};
-pub use super::redis_url::{RedisAddress, RedisCredentials};
-use super::tls::{TlsError, TlsSettings, install_crypto};
+use super::deployment_error::DeploymentError;
+use super::node::RedisNode;
+use super::redis_url::{self, ConnectionSecurity, RedisAddress, RedisUrl, RedisUrlError, SCHEMES, UrlServers};
+use super::router::Router;
+use super::sentinel::Sentinels;
+use super::slots::Slot;
+use super::tls::{TlsError, TlsSettings};
+pub use super::topology::ASK_EVERY;
+use super::topology::{Topology, TopologySource};
 
 /// The word in place of a URL for the server that the daemon starts by itself.
 pub const EMBEDDED: &str = "embedded";
-/// A silent connection is probed after this time, so that one whose other end vanished is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// A server that can be connected to.
+/// Redis as the configuration names it. What is known of the primaries is shared by all clones.
 #[derive(Debug, Clone)]
 pub struct RedisEndpoint {
-    /// Where it listens.
-    pub address: RedisAddress,
-    /// How it is known to be the right one; `None` without TLS.
-    pub tls: Option<TlsSettings>,
-    /// Number of the database.
-    pub db: u32,
-    login: Option<RedisCredentials>,
+    servers: EndpointServers,
+    /// A server of it: with its own address where it is the only one, else with that of the first that the URL names.
+    node: Arc<RedisNode>,
+    /// The URL without user and password, for logs and errors.
+    shown: Arc<str>,
+}
+
+/// How Redis is deployed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deployment {
+    /// One server.
+    Standalone,
+    /// A primary and its replicas, watched by Sentinels.
+    Sentinel,
+    /// A cluster.
+    Cluster,
+}
+
+#[derive(Debug, Clone)]
+enum EndpointServers {
+    Standalone,
+    Routed { deployment: Deployment, topology: Arc<Topology> },
+}
+
+/// A primary, as far as is known.
+#[derive(Debug, Clone)]
+pub struct Primary {
+    node: Arc<RedisNode>,
+    topology: Option<Arc<Topology>>,
+}
+
+impl Primary {
+    /// The server.
+    #[must_use]
+    pub fn node(&self) -> &RedisNode {
+        &self.node
+    }
+
+    /// It can't be reached, or says that it is none: the next one who needs a primary asks anew.
+    pub fn suspect(&self) {
+        if let Some(topology) = &self.topology {
+            topology.suspect(&self.node.address);
+        }
+    }
+
+    /// Whether another server took its place.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.topology.as_ref().is_some_and(|topology| topology.is_replaced(&self.node.address))
+    }
 }
 
 /// What is wrong with the `[redis]` section, and what is allowed. Never holds any part of the URL.
@@ -57,23 +102,22 @@ pub enum EndpointError {
         problem: RedisUrlError,
     },
     /// No URL.
-    #[error(
-        "{from} is empty; allowed: {EMBEDDED}, or a URL that begins with redis://, rediss://, redis+unix:// or unix://"
-    )]
+    #[error("{from} is empty; allowed: {EMBEDDED}, or a URL that begins with {}://", SCHEMES.join("://, "))]
     Empty {
         /// Where it was given.
         from: UrlSource,
     },
     /// Authorities for a connection that is not encrypted.
     #[error(
-        "redis.ca_file is set, but {from} does not begin with rediss://; allowed: a rediss:// URL, or no redis.ca_file"
+        "redis.ca_file is set, but {from} does not begin with rediss; allowed: a URL that begins with rediss://, \
+         rediss+sentinel:// or rediss+cluster://, or no redis.ca_file"
     )]
     CaFileWithoutTls {
         /// Where the URL was given.
         from: UrlSource,
     },
     /// The host can't stand in a certificate.
-    #[error("{from}: the host of the rediss:// URL is neither a DNS name nor an IP address")]
+    #[error("{from}: a host of the URL with TLS is neither a DNS name nor an IP address")]
     ServerName {
         /// Where the URL was given.
         from: UrlSource,
@@ -147,110 +191,188 @@ impl RedisEndpoint {
         if text == EMBEDDED {
             return Ok(Self::local(config.embedded_port));
         }
-        let RedisUrl { address, security, login, db } = match redis_url::parse(&text) {
-            Ok(url) => url,
-            Err(problem) => return Err(EndpointError::Url { from, problem }),
-        };
+        let url = redis_url::parse(&text).map_err(|problem| EndpointError::Url { from: from.clone(), problem })?;
+        let RedisUrl { servers, security, login, db } = url;
         let ca_file = config.ca_file.as_deref();
-        let tls = match (&address, security) {
-            (RedisAddress::Tcp { host, .. }, ConnectionSecurity::Tls) => {
-                let name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::ServerName { from })?;
-                Some(TlsSettings::new(name, ca_file)?)
-            }
-            _ if ca_file.is_some() => return Err(EndpointError::CaFileWithoutTls { from }),
-            _ => None,
+        if ca_file.is_some() && security == ConnectionSecurity::Plain {
+            return Err(EndpointError::CaFileWithoutTls { from });
+        }
+        let node = |address: RedisAddress| -> Result<RedisNode, EndpointError> {
+            let tls = match (&address, security) {
+                (RedisAddress::Tcp { host, .. }, ConnectionSecurity::Tls) => {
+                    let name = ServerName::try_from(host.clone())
+                        .map_err(|_| EndpointError::ServerName { from: from.clone() })?;
+                    Some(TlsSettings::new(name, ca_file)?)
+                }
+                _ => None,
+            };
+            Ok(RedisNode { address, tls, db, login: login.clone() })
         };
-        Ok(Self { address, tls, db, login })
+        let nodes = |addresses: Vec<RedisAddress>| addresses.into_iter().map(node).collect::<Result<Vec<_>, _>>();
+        let shown_scheme = if security == ConnectionSecurity::Tls { "rediss" } else { "redis" };
+        match servers {
+            UrlServers::One(address) => Ok(Self::standalone(node(address)?)),
+            UrlServers::Sentinel { sentinels, service, sentinel_login } => {
+                let nodes = nodes(sentinels)?;
+                let shown = format!("{shown_scheme}+sentinel://{}/{service}/{db}", listed(&nodes));
+                let template = nodes[0].clone();
+                let sentinels: Vec<RedisNode> =
+                    nodes.into_iter().map(|node| RedisNode { db: 0, login: sentinel_login.clone(), ..node }).collect();
+                let sentinels =
+                    Sentinels::new(&sentinels, &service, template.clone()).map_err(EndpointError::Client)?;
+                Ok(Self::routed(Deployment::Sentinel, TopologySource::Sentinel(sentinels), template, shown))
+            }
+            UrlServers::Cluster(nodes_of_url) => {
+                let nodes = nodes(nodes_of_url)?;
+                let shown = format!("{shown_scheme}+cluster://{}", listed(&nodes));
+                let template = nodes[0].clone();
+                let source = TopologySource::Cluster(ClusterNodes::new(nodes));
+                Ok(Self::routed(Deployment::Cluster, source, template, shown))
+            }
+        }
     }
 
     /// The server on 127.0.0.1 at `port`, without a password.
     #[must_use]
     pub fn local(port: u16) -> Self {
-        Self { address: RedisAddress::Tcp { host: "127.0.0.1".to_owned(), port }, tls: None, db: 0, login: None }
+        Self::standalone(RedisNode::local(port))
     }
 
-    /// User and password.
+    fn standalone(node: RedisNode) -> Self {
+        let shown = node.to_string().into();
+        Self { servers: EndpointServers::Standalone, node: Arc::new(node), shown }
+    }
+
+    fn routed(deployment: Deployment, source: TopologySource, template: RedisNode, shown: String) -> Self {
+        let topology = Arc::new(Topology::new(source));
+        let servers = EndpointServers::Routed { deployment, topology };
+        Self { servers, node: Arc::new(template), shown: shown.into() }
+    }
+
+    /// How Redis is deployed, as the URL says.
     #[must_use]
-    pub const fn login(&self) -> Option<&RedisCredentials> {
-        self.login.as_ref()
+    pub const fn deployment(&self) -> Deployment {
+        match &self.servers {
+            EndpointServers::Standalone => Deployment::Standalone,
+            EndpointServers::Routed { deployment, .. } => *deployment,
+        }
     }
 
-    /// A client of the redis crate that speaks RESP2.
+    /// The ACL user; `None` for the default one.
+    #[must_use]
+    pub fn username(&self) -> Option<&str> {
+        self.node.login.as_ref()?.username.as_deref()
+    }
+
+    /// Number of the database.
+    #[must_use]
+    pub fn db(&self) -> u32 {
+        self.node.db
+    }
+
+    /// The port, where one server on TCP is named.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match (&self.servers, &self.node.address) {
+            (EndpointServers::Standalone, RedisAddress::Tcp { port, .. }) => Some(*port),
+            _ => None,
+        }
+    }
+
+    /// A client of the partition whose stream is `home`: what names no key goes to the primary that serves it. Connects nowhere yet.
     ///
     /// # Errors
     ///
     /// [`EndpointError::Client`]
-    pub fn client(&self) -> Result<Client, EndpointError> {
-        self.client_speaking(ProtocolVersion::RESP2)
+    pub fn client(&self, home: &str) -> Result<RedisClient, EndpointError> {
+        match &self.servers {
+            EndpointServers::Standalone => self.node.client().map(RedisClient::new).map_err(EndpointError::Client),
+            EndpointServers::Routed { topology, .. } => {
+                Ok(RedisClient::routed(Router::new(Arc::clone(topology), home)))
+            }
+        }
     }
 
-    /// A client of the redis crate that speaks RESP3, as messages pushed by the server need it.
+    /// The primary that serves `key`: asks for it, whatever was known before.
     ///
     /// # Errors
     ///
-    /// [`EndpointError::Client`]
-    pub fn client_resp3(&self) -> Result<Client, EndpointError> {
-        self.client_speaking(ProtocolVersion::RESP3)
+    /// Nobody tells, or nobody serves it.
+    pub async fn ask_primary_of(&self, key: &str) -> RedisResult<Primary> {
+        match &self.servers {
+            EndpointServers::Standalone => Ok(Primary { node: Arc::clone(&self.node), topology: None }),
+            EndpointServers::Routed { topology, .. } => {
+                let node = topology.ask_primary_of(Slot::of_key(key.as_bytes())).await?;
+                Ok(Primary { node, topology: Some(Arc::clone(topology)) })
+            }
+        }
     }
 
-    /// The endpoint as a URL without user and password, for logs and errors.
+    /// Every primary, in an order that depends on nothing else.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells.
+    pub async fn primaries(&self) -> RedisResult<Vec<Primary>> {
+        match &self.servers {
+            EndpointServers::Standalone => Ok(vec![Primary { node: Arc::clone(&self.node), topology: None }]),
+            EndpointServers::Routed { topology, .. } => {
+                let map = topology.map().await?;
+                let primary =
+                    |node: &Arc<RedisNode>| Primary { node: Arc::clone(node), topology: Some(Arc::clone(topology)) };
+                Ok(map.primaries().iter().map(primary).collect())
+            }
+        }
+    }
+
+    /// The slots of a cluster that no primary serves, as `0-5460, 16383`.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells.
+    pub async fn check_slots(&self) -> RedisResult<()> {
+        let EndpointServers::Routed { topology, .. } = &self.servers else { return Ok(()) };
+        match topology.map().await?.uncovered() {
+            None => Ok(()),
+            Some(slots) => Err(DeploymentError::UncoveredSlots { slots }.into()),
+        }
+    }
+
+    /// Finds out all the time which servers are the primaries, until stopped. Ends at once where the URL names one server.
+    pub async fn watch(self, stop: CancellationToken) {
+        if let EndpointServers::Routed { topology, .. } = &self.servers {
+            topology.watch(stop).await;
+        }
+    }
+
+    /// The endpoint and the primaries behind it, for logs.
     #[must_use]
-    pub fn describe(&self) -> String {
-        let db = self.db;
-        match &self.address {
-            RedisAddress::Unix { path } if db == 0 => format!("redis+unix://{}", path.display()),
-            RedisAddress::Unix { path } => format!("redis+unix://{}?db={db}", path.display()),
-            RedisAddress::Tcp { host, port } => {
-                let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-                if host.contains(':') {
-                    format!("{scheme}://[{host}]:{port}/{db}")
-                } else {
-                    format!("{scheme}://{host}:{port}/{db}")
-                }
+    pub fn connected_to(&self) -> String {
+        match &self.servers {
+            EndpointServers::Standalone => self.shown.to_string(),
+            EndpointServers::Routed { topology, .. } => {
+                let primaries = topology.known().map(|map| map.addresses()).unwrap_or_else(|| "unknown".to_owned());
+                format!("{}, primary {primaries}", self.shown)
             }
         }
-    }
-
-    fn client_speaking(&self, protocol: ProtocolVersion) -> Result<Client, EndpointError> {
-        let info = self.connection_info(protocol).map_err(EndpointError::Client)?;
-        let client = match &self.tls {
-            None => Client::open(info),
-            Some(tls) => {
-                // The crate asks for the provider of the process.
-                install_crypto();
-                let root_cert = tls.roots_pem().map(<[u8]>::to_vec);
-                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
-            }
-        };
-        client.map_err(EndpointError::Client)
-    }
-
-    fn connection_info(&self, protocol: ProtocolVersion) -> Result<ConnectionInfo, RedisError> {
-        let address = match &self.address {
-            RedisAddress::Unix { path } => ConnectionAddr::Unix(path.clone()),
-            RedisAddress::Tcp { host, port } if self.tls.is_none() => ConnectionAddr::Tcp(host.clone(), *port),
-            RedisAddress::Tcp { host, port } => {
-                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-            }
-        };
-        // CLIENT SETINFO is a right that an ACL of Redis 7.0 can't grant, since it does not know the command.
-        let mut settings =
-            RedisConnectionInfo::default().set_db(i64::from(self.db)).set_protocol(protocol).set_skip_set_lib_name();
-        if let Some(login) = &self.login {
-            settings = settings.set_password(&login.password);
-            if let Some(username) = &login.username {
-                settings = settings.set_username(username);
-            }
-        }
-        // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
-        Ok(address.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(settings))
     }
 }
 
+impl PartialEq for Primary {
+    /// The same server.
+    fn eq(&self, other: &Self) -> bool {
+        self.node.address == other.node.address
+    }
+}
+
+fn listed(nodes: &[RedisNode]) -> String {
+    nodes.iter().map(|node| node.address.to_string()).collect::<Vec<_>>().join(",")
+}
+
 impl fmt::Display for RedisEndpoint {
+    /// The endpoint as a URL without user and password, for logs and errors.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe())
+        f.write_str(&self.shown)
     }
 }
 
@@ -283,9 +405,8 @@ mod tests {
             ("redis+unix:///run/r.sock?pass=hunter2&db=1", "redis+unix:///run/r.sock?db=1"),
         ] {
             let endpoint = RedisEndpoint::from_config(&config(url)).expect("it is allowed");
-            assert_eq!(endpoint.describe(), described);
             assert_eq!(endpoint.to_string(), described);
-            let client = endpoint.client().expect("a client");
+            let client = endpoint.node.client().expect("a client");
             assert!(client.get_connection_info().tcp_settings().nodelay());
             for printed in [format!("{endpoint:?}"), format!("{client:?}")] {
                 assert!(!printed.contains("hunter2"), "{printed}");
@@ -302,7 +423,7 @@ mod tests {
         config.url_file = Some(path.clone());
         assert!(problem(&config).contains(&path.display().to_string()));
         std::fs::write(&path, "  redis://:hunter2@cache:1/2 \nsecond line\n").expect("a file");
-        assert_eq!(RedisEndpoint::from_config(&config).expect("it is allowed").describe(), "redis://cache:1/2");
+        assert_eq!(RedisEndpoint::from_config(&config).expect("it is allowed").to_string(), "redis://cache:1/2");
         std::fs::write(&path, "\nredis://cache").expect("a file");
         assert!(problem(&config).contains("is empty"));
         std::fs::write(&path, "redis://:hunter2/@cache").expect("a file");
@@ -316,7 +437,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a folder");
         let path = directory.path().join("ca.pem");
         let with = |url| RedisConfig { ca_file: Some(path.clone()), ..config(url) };
-        assert!(problem(&with("redis://cache")).contains("does not begin with rediss://"));
+        assert!(problem(&with("redis://cache")).contains("does not begin with rediss;"));
         assert!(problem(&with("rediss://cache")).starts_with("read redis.ca_file"));
         std::fs::write(&path, "no certificate").expect("a file");
         assert!(problem(&with("rediss://cache")).contains("holds no certificate"));

@@ -2,15 +2,20 @@
 
 use redis::RedisError;
 
+use super::deployment_error::DeploymentError;
+
 /// What a failed call to Redis means for whoever made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No connection, or it broke: connect again.
     Unreachable,
-    /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, TRYAGAIN): wait.
+    /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, CLUSTERDOWN), or the key's slot is moving (TRYAGAIN, ASK):
+    /// wait.
     NotReady,
     /// A replica, or a primary that was demoted: connect again, wait.
     ReadOnly,
+    /// Another node of the cluster serves the key: find it, connect there.
+    Moved,
     /// `maxmemory` is reached: wait until memory is freed.
     Full,
     /// Wrong password or user.
@@ -19,6 +24,8 @@ pub enum ErrorKind {
     Denied,
     /// The server has no database of the number that the URL names.
     Database,
+    /// The servers are not deployed as the URL says: no cluster, no Sentinel, or none that knows the service.
+    Deployment,
     /// A key of ours holds another type, or a value that is not ours.
     WrongType,
     /// Something else: a bug or a server that is not what we take it for.
@@ -33,10 +40,12 @@ impl ErrorKind {
             Self::Unreachable => "unreachable",
             Self::NotReady => "not_ready",
             Self::ReadOnly => "read_only",
+            Self::Moved => "moved",
             Self::Full => "full",
             Self::Login => "login",
             Self::Denied => "denied",
             Self::Database => "database",
+            Self::Deployment => "deployment",
             Self::WrongType => "wrong_type",
             Self::Other => "other",
         }
@@ -45,7 +54,7 @@ impl ErrorKind {
     /// Whether waiting and trying again can mend it.
     #[must_use]
     pub const fn is_transient(self) -> bool {
-        matches!(self, Self::Unreachable | Self::NotReady | Self::ReadOnly | Self::Full)
+        matches!(self, Self::Unreachable | Self::NotReady | Self::ReadOnly | Self::Moved | Self::Full)
     }
 }
 
@@ -54,6 +63,10 @@ impl ErrorKind {
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 /// What SELECT answers for a number that is too high.
 const NO_DATABASE: &str = "DB index is out of range";
+/// What a script is told that touches a key whose slot is moving, or while the cluster is down. Ours touch every key before they write
+/// to any.
+const SCRIPT_IN_MOVING_SLOT: [&str; 2] =
+    ["Script attempted to access a non local key", "Script attempted to execute a"];
 /// What is answered for a script that does what the user may not: by Redis 7.0, and by later ones and Valkey.
 const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
@@ -64,7 +77,7 @@ const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL
 pub fn error_kind(error: &RedisError) -> ErrorKind {
     match error.kind() {
         redis::ErrorKind::AuthenticationFailed => return ErrorKind::Login,
-        redis::ErrorKind::Io => return ErrorKind::Unreachable,
+        redis::ErrorKind::Io => return DeploymentError::of(error).map_or(ErrorKind::Unreachable, kind_of_deployment),
         _ => {}
     }
     // The crate keeps the codes of a pipeline's or a transaction's failures only in this list.
@@ -76,6 +89,19 @@ pub fn error_kind(error: &RedisError) -> ErrorKind {
     error_kind_of_reply(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
 }
 
+fn kind_of_deployment(error: &DeploymentError) -> ErrorKind {
+    match error {
+        DeploymentError::UnknownService { .. }
+        | DeploymentError::NotASentinel { .. }
+        | DeploymentError::NotACluster { .. }
+        | DeploymentError::UncoveredSlots { .. } => ErrorKind::Deployment,
+        DeploymentError::SentinelLogin { .. } => ErrorKind::Login,
+        DeploymentError::NoSentinel { .. } | DeploymentError::NoNode { .. } => ErrorKind::Unreachable,
+        DeploymentError::NotPrimary { .. } => ErrorKind::ReadOnly,
+        DeploymentError::Unreadable { .. } => ErrorKind::Other,
+    }
+}
+
 /// Classifies an error reply: its first word and the rest of the line.
 pub(super) fn error_kind_of_reply(code: &str, text: &str) -> ErrorKind {
     match code {
@@ -84,11 +110,13 @@ pub(super) fn error_kind_of_reply(code: &str, text: &str) -> ErrorKind {
         "NOPERM" | "DENIED" => ErrorKind::Denied,
         "WRONGTYPE" => ErrorKind::WrongType,
         "OOM" => ErrorKind::Full,
-        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => {
-            ErrorKind::NotReady
-        }
+        // NOSCRIPT: the server was replaced between the loading of a script and its call.
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "ASK" | "MISCONF" | "NOREPLICAS"
+        | "NOSCRIPT" => ErrorKind::NotReady,
+        "MOVED" => ErrorKind::Moved,
         "READONLY" | "UNBLOCKED" => ErrorKind::ReadOnly,
         "ERR" if text.starts_with(TOO_MANY_CLIENTS) => ErrorKind::Unreachable,
+        "ERR" if SCRIPT_IN_MOVING_SLOT.iter().any(|start| text.starts_with(start)) => ErrorKind::NotReady,
         "ERR" if text.starts_with(NO_DATABASE) => ErrorKind::Database,
         "ERR" if DENIED_IN_SCRIPT.iter().any(|start| text.starts_with(start)) => ErrorKind::Denied,
         _ => ErrorKind::Other,

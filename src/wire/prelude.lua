@@ -16,6 +16,11 @@ end
 -- The error reply for a key that holds something else.
 local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
 
+-- Whether the server did not even look at the key: it is at another node of the cluster, to which its slot moves, or the user may not.
+local function was_refused(reply)
+  return type(reply) == 'table' and reply.err and not string.find(reply.err, '^WRONGTYPE')
+end
+
 -- The error reply where KEYS[at] is there and of another type, else nil.
 local function wrong_type(at, wanted)
   local kind = redis.call('TYPE', KEYS[at]).ok

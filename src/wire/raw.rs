@@ -8,14 +8,15 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::client::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
-use super::endpoint::RedisEndpoint;
-use super::error_kind::{ErrorKind, error_kind_of_reply};
+use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::error_kind::{ErrorKind, error_kind, error_kind_of_reply};
+use super::node::RedisNode;
 use super::redis_url::RedisAddress;
 use super::resp::{self, ProtocolError};
 
@@ -31,13 +32,24 @@ const BUFFER_MAX: usize = 2 * 1024 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No connection could be made; TLS included.
-    #[error("connect to {endpoint}")]
+    #[error("connect to {node}")]
     Connect {
         /// Where to, without credentials.
-        endpoint: String,
+        node: String,
         /// What the system or TLS said.
         source: io::Error,
     },
+    /// Nobody tells which server to connect to.
+    #[error("find the primary that serves {key}")]
+    NoPrimary {
+        /// What it is to serve.
+        key: String,
+        /// Why not.
+        source: RedisError,
+    },
+    /// Another server is the primary now.
+    #[error("the primary was replaced")]
+    Replaced,
     /// The server did not answer in time.
     #[error("no answer to {command} within {} ms", .limit.as_millis())]
     Timeout {
@@ -81,6 +93,8 @@ impl ReadError {
     #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
         match self {
+            Self::NoPrimary { source, .. } => error_kind(source),
+            Self::Replaced => ErrorKind::Moved,
             Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::OutOfStep => {
                 ErrorKind::Unreachable
             }
@@ -121,16 +135,15 @@ impl RawConnection {
     /// # Errors
     ///
     /// No connection, or the server refused the login or the database.
-    pub async fn connect(endpoint: &RedisEndpoint, name: Option<&str>) -> Result<Self, ReadError> {
+    pub async fn connect(node: &RedisNode, name: Option<&str>) -> Result<Self, ReadError> {
         let made = async {
-            let stream =
-                open(endpoint).await.map_err(|source| ReadError::Connect { endpoint: endpoint.describe(), source })?;
+            let stream = open(node).await.map_err(|source| ReadError::Connect { node: node.to_string(), source })?;
             let mut connection = Self { stream, buffer: Vec::new() };
-            connection.log_in(endpoint, name).await?;
+            connection.log_in(node, name).await?;
             Ok(connection)
         };
         timeout(CONNECT_TIMEOUT, made).await.unwrap_or_else(|_| {
-            Err(ReadError::Connect { endpoint: endpoint.describe(), source: io::ErrorKind::TimedOut.into() })
+            Err(ReadError::Connect { node: node.to_string(), source: io::ErrorKind::TimedOut.into() })
         })
     }
 
@@ -222,15 +235,15 @@ impl RawConnection {
         self.buffer.capacity()
     }
 
-    async fn log_in(&mut self, endpoint: &RedisEndpoint, name: Option<&str>) -> Result<(), ReadError> {
-        if let Some(login) = endpoint.login() {
+    async fn log_in(&mut self, node: &RedisNode, name: Option<&str>) -> Result<(), ReadError> {
+        if let Some(login) = &node.login {
             match &login.username {
                 Some(user) => self.call("AUTH", &[b"AUTH", user.as_bytes(), login.password.as_bytes()]).await?,
                 None => self.call("AUTH", &[b"AUTH", login.password.as_bytes()]).await?,
             }
         }
-        if endpoint.db != 0 {
-            self.call("SELECT", &[b"SELECT", endpoint.db.to_string().as_bytes()]).await?;
+        if node.db != 0 {
+            self.call("SELECT", &[b"SELECT", node.db.to_string().as_bytes()]).await?;
         }
         if let Some(name) = name {
             match self.call("CLIENT SETNAME", &[b"CLIENT", b"SETNAME", name.as_bytes()]).await {
@@ -242,15 +255,15 @@ impl RawConnection {
     }
 }
 
-async fn open(endpoint: &RedisEndpoint) -> io::Result<Box<dyn ByteStream>> {
-    let (host, port) = match &endpoint.address {
+async fn open(node: &RedisNode) -> io::Result<Box<dyn ByteStream>> {
+    let (host, port) = match &node.address {
         RedisAddress::Unix { path } => return Ok(Box::new(UnixStream::connect(path).await?)),
         RedisAddress::Tcp { host, port } => (host.as_str(), *port),
     };
     let stream = TcpStream::connect((host, port)).await?;
     // Requests are small and wait for their reply: nothing is gained by holding them back.
     stream.set_nodelay(true)?;
-    match &endpoint.tls {
+    match &node.tls {
         None => Ok(Box::new(stream)),
         Some(tls) => {
             let connector = TlsConnector::from(tls.config());

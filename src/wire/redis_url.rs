@@ -1,4 +1,4 @@
-//! Redis URLs taken apart. Pure.
+//! Redis URLs taken apart: one server, Sentinels, or a cluster. Pure.
 //!
 //! No error repeats any part of the URL: a password with an unescaped `/`, `#` or `@` moves into what looks like a host, a path
 //! or a parameter.
@@ -8,13 +8,21 @@ use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use url::Url;
+use url::{Host, Url};
 
-/// The port where the URL names none.
+pub use super::redis_url_error::RedisUrlError;
+
+/// The port of a server where the URL names none.
 const DEFAULT_PORT: u16 = 6379;
+/// The port of a Sentinel where the URL names none.
+const SENTINEL_PORT: u16 = 26379;
 
-/// Where the server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a URL may begin with, before `://`.
+pub const SCHEMES: [&str; 8] =
+    ["redis", "rediss", "redis+unix", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"];
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RedisAddress {
     /// A host, without brackets, and a port.
     Tcp {
@@ -45,17 +53,46 @@ impl fmt::Debug for RedisCredentials {
     }
 }
 
+impl fmt::Display for RedisAddress {
+    /// `host:port`, an IPv6 address in brackets, or the path of a socket.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix { path } => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 /// What a URL says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisUrl {
-    /// Where the server listens.
-    pub address: RedisAddress,
+    /// Which servers it names.
+    pub servers: UrlServers,
     /// Whether TLS is spoken there.
     pub security: ConnectionSecurity,
-    /// User and password.
+    /// User and password of the servers that hold the data.
     pub login: Option<RedisCredentials>,
     /// Number of the database.
     pub db: u32,
+}
+
+/// The servers that a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UrlServers {
+    /// One server.
+    One(RedisAddress),
+    /// Sentinels, which know the primary.
+    Sentinel {
+        /// Where they listen; at least one.
+        sentinels: Vec<RedisAddress>,
+        /// The name under which they watch the primary.
+        service: String,
+        /// User and password of the Sentinels themselves, where the URL has some.
+        sentinel_login: Option<RedisCredentials>,
+    },
+    /// Nodes of a cluster; at least one.
+    Cluster(Vec<RedisAddress>),
 }
 
 /// Whether TLS is spoken.
@@ -67,51 +104,15 @@ pub enum ConnectionSecurity {
     Tls,
 }
 
-/// What is wrong with a URL, and what is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RedisUrlError {
-    /// It can't be read at all.
-    #[error(
-        "not a URL ({0}); allowed: redis://[user][:password]@host[:port][/database], where a user or password writes \
-         characters like / ? # @ : % percent-encoded (%23 for #)"
-    )]
-    NotAUrl(#[source] url::ParseError),
-    /// It begins with something else.
-    #[error("unknown scheme; allowed: embedded, redis://, rediss://, redis+unix:// and unix://")]
-    Scheme,
-    /// Nothing to connect to.
-    #[error("no host; allowed: redis://host, redis://host:port, redis://[ipv6-address]:port")]
-    NoHost,
-    /// Port 0.
-    #[error("port 0; allowed: 1 to 65535")]
-    Port,
-    /// What stands behind the host is no database number.
-    #[error(
-        "what follows the host is not a database number; allowed: redis://host:port/0 (a / in a user or password is written %2F)"
-    )]
-    Database,
-    /// `?` in a TCP URL, or an unknown parameter in another.
-    #[error(
-        "unknown parameter; allowed: db, user and pass after redis+unix:///path? (a ? in a user or password is written %3F)"
-    )]
-    Parameter,
-    /// `#`
-    #[error("a part after #; allowed: none (a # in a user or password is written %23)")]
-    Fragment,
-    /// Broken percent-encoding.
-    #[error("broken percent-encoding; allowed: % followed by two hex digits (a % itself is written %25), giving UTF-8")]
-    Encoding,
-    /// A Unix URL without an absolute path.
-    #[error("no absolute path of a socket; allowed: redis+unix:///path/to/redis.sock?db=0&user=name&pass=password")]
-    Path,
-}
-
 /// Takes a URL apart.
 ///
 /// # Errors
 ///
 /// See [`RedisUrlError`].
 pub fn parse(text: &str) -> Result<RedisUrl, RedisUrlError> {
+    if let Some(list) = ListUrl::split(text)? {
+        return list.parse();
+    }
     let url = Url::parse(text).map_err(RedisUrlError::NotAUrl)?;
     match url.scheme() {
         "redis" => tcp(&url, ConnectionSecurity::Plain),
@@ -128,15 +129,12 @@ fn tcp(url: &Url, security: ConnectionSecurity) -> Result<RedisUrl, RedisUrlErro
     if url.query().is_some() {
         return Err(RedisUrlError::Parameter);
     }
-    let host = match url.host() {
-        Some(url::Host::Domain(name)) => decoded(name)?,
-        Some(url::Host::Ipv4(address)) => address.to_string(),
-        // Without the brackets, which belong to the URL.
-        Some(url::Host::Ipv6(address)) => address.to_string(),
-        None => String::new(),
-    };
+    let host = url.host().map(|host| host_name(host.to_owned())).transpose()?.unwrap_or_default();
     if host.is_empty() {
         return Err(RedisUrlError::NoHost);
+    }
+    if host.contains(',') {
+        return Err(RedisUrlError::SeveralHosts);
     }
     let port = match url.port() {
         Some(0) => return Err(RedisUrlError::Port),
@@ -147,7 +145,128 @@ fn tcp(url: &Url, security: ConnectionSecurity) -> Result<RedisUrl, RedisUrlErro
         number => database(number)?,
     };
     let login = login(Some(decoded(url.username())?), url.password().map(decoded).transpose()?);
-    Ok(RedisUrl { address: RedisAddress::Tcp { host, port }, security, login, db })
+    Ok(RedisUrl { servers: UrlServers::One(RedisAddress::Tcp { host, port }), security, login, db })
+}
+
+/// A URL with a list of hosts, in its parts. The crate `url` takes one host only.
+struct ListUrl<'a> {
+    form: ListForm,
+    security: ConnectionSecurity,
+    user_info: Option<&'a str>,
+    hosts: &'a str,
+    path: &'a str,
+    query: Option<&'a str>,
+}
+
+#[derive(Clone, Copy)]
+enum ListForm {
+    Sentinel,
+    Cluster,
+}
+
+impl<'a> ListUrl<'a> {
+    /// `None` for a URL of one server.
+    fn split(text: &'a str) -> Result<Option<Self>, RedisUrlError> {
+        let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
+        let (form, security) = match scheme.to_ascii_lowercase().as_str() {
+            "redis+sentinel" => (ListForm::Sentinel, ConnectionSecurity::Plain),
+            "rediss+sentinel" => (ListForm::Sentinel, ConnectionSecurity::Tls),
+            "redis+cluster" => (ListForm::Cluster, ConnectionSecurity::Plain),
+            "rediss+cluster" => (ListForm::Cluster, ConnectionSecurity::Tls),
+            _ => return Ok(None),
+        };
+        if rest.contains('#') {
+            return Err(RedisUrlError::Fragment);
+        }
+        let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (path, query) = match tail.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (tail, None),
+        };
+        let (user_info, hosts) = match authority.rsplit_once('@') {
+            Some((user_info, hosts)) => (Some(user_info), hosts),
+            None => (None, authority),
+        };
+        Ok(Some(Self { form, security, user_info, hosts, path: path.strip_prefix('/').unwrap_or(path), query }))
+    }
+
+    fn parse(self) -> Result<RedisUrl, RedisUrlError> {
+        let (servers, db) = match self.form {
+            ListForm::Sentinel => self.sentinel()?,
+            ListForm::Cluster => (self.cluster()?, 0),
+        };
+        let (user, password) = match self.user_info.map(|info| info.split_once(':').unwrap_or((info, ""))) {
+            Some((user, password)) => (Some(decoded(user)?), Some(decoded(password)?)),
+            None => (None, None),
+        };
+        Ok(RedisUrl { servers, security: self.security, login: login(user, password), db })
+    }
+
+    fn sentinel(&self) -> Result<(UrlServers, u32), RedisUrlError> {
+        let sentinels = self.addresses(SENTINEL_PORT)?;
+        let (service, number) = self.path.split_once('/').unwrap_or((self.path, ""));
+        if service.is_empty() {
+            return Err(RedisUrlError::NoService);
+        }
+        let db = match number {
+            "" => 0,
+            number => database(number).map_err(|_| RedisUrlError::SentinelDatabase)?,
+        };
+        let (mut user, mut password) = (None, None);
+        for pair in self.query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("sentinel_user", value)) => user = Some(decoded(value)?),
+                Some(("sentinel_pass", value)) => password = Some(decoded(value)?),
+                _ => return Err(RedisUrlError::SentinelParameter),
+            }
+        }
+        let sentinel_login = login(user, password);
+        Ok((UrlServers::Sentinel { sentinels, service: decoded(service)?, sentinel_login }, db))
+    }
+
+    fn cluster(&self) -> Result<UrlServers, RedisUrlError> {
+        let nodes = self.addresses(DEFAULT_PORT)?;
+        if !matches!(self.path, "" | "0") {
+            return Err(RedisUrlError::ClusterDatabase);
+        }
+        if self.query.is_some() {
+            return Err(RedisUrlError::ClusterParameter);
+        }
+        Ok(UrlServers::Cluster(nodes))
+    }
+
+    fn addresses(&self, default_port: u16) -> Result<Vec<RedisAddress>, RedisUrlError> {
+        self.hosts.split(',').map(|place| list_address(place, default_port)).collect()
+    }
+}
+
+/// One place of a list: `host`, `host:port`, `[ipv6-address]:port`.
+fn list_address(place: &str, default_port: u16) -> Result<RedisAddress, RedisUrlError> {
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    if host.is_empty() {
+        return Err(RedisUrlError::EmptyHost);
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            port.parse().ok().filter(|port| *port != 0).ok_or(RedisUrlError::ListPort)?
+        }
+        Some(_) => return Err(RedisUrlError::ListPort),
+    };
+    let host = host_name(Host::parse_opaque(host).map_err(|_| RedisUrlError::Host)?)?;
+    Ok(RedisAddress::Tcp { host, port })
+}
+
+/// The host as it is connected to: an IPv6 address without the brackets, which belong to the URL.
+fn host_name(host: Host<impl AsRef<str>>) -> Result<String, RedisUrlError> {
+    match host {
+        Host::Domain(name) => decoded(name.as_ref()),
+        Host::Ipv4(address) => Ok(address.to_string()),
+        Host::Ipv6(address) => Ok(address.to_string()),
+    }
 }
 
 fn unix(url: &Url) -> Result<RedisUrl, RedisUrlError> {
@@ -173,7 +292,7 @@ fn unix(url: &Url) -> Result<RedisUrl, RedisUrlError> {
         }
     }
     Ok(RedisUrl {
-        address: RedisAddress::Unix { path },
+        servers: UrlServers::One(RedisAddress::Unix { path }),
         security: ConnectionSecurity::Plain,
         login: login(user, password),
         db,
@@ -226,10 +345,14 @@ mod tests {
     }
 
     fn tcp_of(text: &str) -> (String, u16) {
-        match parse(text).expect("a URL").address {
-            RedisAddress::Tcp { host, port } => (host, port),
-            RedisAddress::Unix { path } => panic!("{}", path.display()),
+        match parse(text).expect("a URL").servers {
+            UrlServers::One(RedisAddress::Tcp { host, port }) => (host, port),
+            other => panic!("{other:?}"),
         }
+    }
+
+    fn shown(addresses: &[RedisAddress]) -> Vec<String> {
+        addresses.iter().map(ToString::to_string).collect()
     }
 
     /// A host with its brackets can't be connected to.
@@ -241,13 +364,38 @@ mod tests {
         assert_eq!(parse("redis://cache/15").expect("a URL").db, 15);
         assert_eq!(parse("rediss://cache").expect("a URL").security, ConnectionSecurity::Tls);
         let unix = parse("redis+unix:///run/my%20redis/r.sock?db=2&user=a%40b&pass=x+y%26z").expect("a URL");
-        assert_eq!(unix.address, RedisAddress::Unix { path: "/run/my redis/r.sock".into() });
+        assert_eq!(unix.servers, UrlServers::One(RedisAddress::Unix { path: "/run/my redis/r.sock".into() }));
         assert_eq!(unix.db, 2);
         assert_eq!(
             unix.login,
             Some(RedisCredentials { username: Some("a@b".to_owned()), password: "x+y&z".to_owned() })
         );
         assert_eq!(parse("unix:///r.sock").expect("a URL").login, None);
+    }
+
+    /// A list that is cut at the wrong place connects to half of the servers, or to none.
+    #[test]
+    fn lists_of_hosts_are_read() {
+        let url = parse("redis+sentinel://alice:p%40,%2F@s1,[::1]:26380,10.0.0.3:1/my%2Fmaster/3").expect("a URL");
+        let UrlServers::Sentinel { sentinels, service, sentinel_login } = url.servers else { panic!("no Sentinel") };
+        assert_eq!(shown(&sentinels), ["s1:26379", "[::1]:26380", "10.0.0.3:1"]);
+        assert_eq!((service.as_str(), url.db, sentinel_login), ("my/master", 3, None));
+        let alice = RedisCredentials { username: Some("alice".to_owned()), password: "p@,/".to_owned() };
+        assert_eq!((url.login, url.security), (Some(alice), ConnectionSecurity::Plain));
+        let url = parse("rediss+sentinel://s/m?sentinel_user=u&sentinel_pass=x+y%26").expect("a URL");
+        let UrlServers::Sentinel { sentinel_login, .. } = url.servers else { panic!("no Sentinel") };
+        let of_sentinels = RedisCredentials { username: Some("u".to_owned()), password: "x+y&".to_owned() };
+        assert_eq!((sentinel_login, url.db, url.login), (Some(of_sentinels), 0, None));
+        assert_eq!(url.security, ConnectionSecurity::Tls);
+        for (text, nodes, security) in [
+            ("redis+cluster://a:7000,b:7001", ["a:7000", "b:7001"], ConnectionSecurity::Plain),
+            ("rediss+cluster://:pw@a,b/0", ["a:6379", "b:6379"], ConnectionSecurity::Tls),
+            ("REDIS+CLUSTER://a,b/", ["a:6379", "b:6379"], ConnectionSecurity::Plain),
+        ] {
+            let url = parse(text).expect("a URL");
+            let UrlServers::Cluster(found) = url.servers else { panic!("{text} is no cluster") };
+            assert_eq!((shown(&found), url.security), (nodes.map(str::to_owned).to_vec(), security), "{text}");
+        }
     }
 
     /// A password that is cut or decoded wrongly looks like a wrong password.
@@ -286,6 +434,30 @@ mod tests {
             ("redis+unix:///", RedisUrlError::Path),
             ("redis+unix:///r.sock?hunter2=1", RedisUrlError::Parameter),
             ("redis+unix:///r.sock?db=hunter2", RedisUrlError::Database),
+            ("redis://a,b/0", RedisUrlError::SeveralHosts),
+            ("redis+sentinel://", RedisUrlError::EmptyHost),
+            ("redis+sentinel:///mymaster/0", RedisUrlError::EmptyHost),
+            ("redis+sentinel://a:1,,b:1/mymaster", RedisUrlError::EmptyHost),
+            ("redis+cluster://a:1,", RedisUrlError::EmptyHost),
+            ("redis+cluster://u:hunter2@", RedisUrlError::EmptyHost),
+            ("redis+cluster://:7000", RedisUrlError::EmptyHost),
+            ("redis+cluster://a:1,b:0", RedisUrlError::ListPort),
+            ("redis+cluster://a:1,b:65536", RedisUrlError::ListPort),
+            ("redis+cluster://a:", RedisUrlError::ListPort),
+            ("redis+cluster://user:hunter2/@h", RedisUrlError::ListPort),
+            ("redis+cluster://a:1, b:1", RedisUrlError::Host),
+            ("redis+cluster://[::1", RedisUrlError::Host),
+            ("redis+cluster://[hunter2]:1", RedisUrlError::Host),
+            ("redis+cluster://h/1", RedisUrlError::ClusterDatabase),
+            ("redis+cluster://h/hunter2", RedisUrlError::ClusterDatabase),
+            ("redis+cluster://h?hunter2", RedisUrlError::ClusterParameter),
+            ("redis+cluster://u:hunter2#@h", RedisUrlError::Fragment),
+            ("redis+sentinel://h", RedisUrlError::NoService),
+            ("redis+sentinel://h:1/", RedisUrlError::NoService),
+            ("redis+sentinel://h/m/hunter2", RedisUrlError::SentinelDatabase),
+            ("redis+sentinel://h/m/0/1", RedisUrlError::SentinelDatabase),
+            ("redis+sentinel://h/m?pass=hunter2", RedisUrlError::SentinelParameter),
+            ("redis+sentinel://u:%zz@h/m", RedisUrlError::Encoding),
         ] {
             assert_eq!(parse(text), Err(problem), "{text}");
             assert!(!problem.to_string().contains("hunter2"));
@@ -302,12 +474,14 @@ mod tests {
             let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
             let expected = Some(RedisCredentials { username: Some("u".to_owned()), password });
             prop_assert_eq!(login_of(&format!("rediss://u:{encoded}@h:1/1")), expected.clone());
+            prop_assert_eq!(login_of(&format!("rediss+cluster://u:{encoded}@h:1,i")), expected.clone());
+            prop_assert_eq!(login_of(&format!("redis+sentinel://u:{encoded}@h:1,i/m/2")), expected.clone());
             prop_assert_eq!(login_of(&format!("unix:///r.sock?user=u&pass={encoded}")), expected);
         }
 
         /// A panic here would be a crash at start.
         #[test]
-        fn any_text_is_judged(text in "(redis|rediss|unix|redis\\+unix)?(://)?\\PC{0,40}") {
+        fn any_text_is_judged(text in "(redis|rediss|unix|redis\\+unix|redis\\+sentinel|redis\\+cluster)?(://)?\\PC{0,40}") {
             let _ = parse(&text);
         }
     }

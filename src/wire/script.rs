@@ -7,6 +7,8 @@ use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 use super::client::RedisClient;
 use super::prelude;
 
+/// How often a script is loaded for one call: twice where the server is replaced in between.
+const LOADS_MAX: u32 = 2;
 /// As many digits as a number of keys has at most.
 const COUNT_BYTES: usize = 20;
 
@@ -129,11 +131,11 @@ impl Script {
 ///
 /// As [`ScriptCall::run`].
 pub async fn run<T: FromRedisValue>(client: &RedisClient, script: &Script, command: &Cmd) -> RedisResult<T> {
-    match client.query(command).await {
-        Err(error) if error.code() == Some("NOSCRIPT") => {
-            let () = client.query(redis::cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await?;
-            client.query(command).await
+    for _ in 0..LOADS_MAX {
+        match client.query(command).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => client.load_script(&script.source, command).await?,
+            reply => return reply,
         }
-        reply => reply,
     }
+    client.query(command).await
 }

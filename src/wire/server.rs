@@ -103,12 +103,30 @@ pub enum InspectError {
     /// INFO failed.
     #[error("ask redis for INFO")]
     Redis(#[from] RedisError),
+    /// It holds no data.
+    #[error("the server is a Sentinel, which holds no data")]
+    Sentinel,
     /// INFO lacks something.
     #[error("INFO of redis has no readable field {field}; needed: Redis {} or Valkey {} or later", ServerSoftware::Redis.min_version(), ServerSoftware::Valkey.min_version())]
     Missing {
         /// What is missing.
         field: &'static str,
     },
+}
+
+impl InspectError {
+    /// What to do about it, where it is not the connection.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Sentinel => {
+                "name the service that the Sentinels watch: redis.url = \"redis+sentinel://host:26379,host2:26379/mymaster/0\""
+            }
+            Self::Redis(_) | Self::Missing { .. } => {
+                "redis.url is to name a Redis 7.0 or Valkey 7.2 server, or a later one"
+            }
+        }
+    }
 }
 
 /// Why a server will not do. Waiting does not mend it.
@@ -188,6 +206,9 @@ impl ServerInfo {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.map(str::trim).ok_or(InspectError::Missing { field: name })
         };
+        if field("redis_mode").is_ok_and(|mode| mode == "sentinel") {
+            return Err(InspectError::Sentinel);
+        }
         // Valkey also gives the version of Redis that it is compatible with.
         let (software, name) = match field("valkey_version") {
             Ok(_) => (ServerSoftware::Valkey, "valkey_version"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 /// Why the connection can't be encrypted.
@@ -83,6 +83,15 @@ impl TlsSettings {
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config), server_name, roots_pem })
+    }
+
+    /// The same authorities, for a server on another host.
+    ///
+    /// # Errors
+    ///
+    /// The host is neither a DNS name nor an IP address.
+    pub fn for_host(&self, host: &str) -> Result<Self, InvalidDnsNameError> {
+        Ok(Self { server_name: ServerName::try_from(host.to_owned())?, ..self.clone() })
     }
 
     /// The configuration of rustls.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::client::RESPONSE_TIMEOUT;
-use super::endpoint::RedisEndpoint;
+use super::connection::RESPONSE_TIMEOUT;
+use super::endpoint::{Primary, RedisEndpoint};
 use super::entries::Entries;
 use super::index::{IndexProgress, ReplyIndex};
 use super::raw::{ByteStream, RawConnection, ReadError};
@@ -49,6 +49,8 @@ enum State {
 #[derive(Debug)]
 pub struct StreamReader {
     connection: RawConnection,
+    /// Whom it is connected to; `None` over a stream of bytes that was given.
+    primary: Option<Primary>,
     stream: Box<[u8]>,
     request: Vec<u8>,
     index: ReplyIndex,
@@ -56,13 +58,17 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Connects.
+    /// Connects to the primary that serves the stream.
     ///
     /// # Errors
     ///
-    /// As [`RawConnection::connect`].
+    /// Nobody tells which one that is; and as [`RawConnection::connect`].
     pub async fn connect(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
-        Ok(Self::on(RawConnection::connect(endpoint, Some(NAME)).await?, stream))
+        let primary = endpoint.ask_primary_of(stream).await;
+        let primary = primary.map_err(|source| ReadError::NoPrimary { key: stream.to_owned(), source })?;
+        let connection = RawConnection::connect(primary.node(), Some(NAME)).await;
+        let connection = connection.inspect_err(|_| primary.suspect())?;
+        Ok(Self { primary: Some(primary), ..Self::on(connection, stream) })
     }
 
     /// Reads over a stream of bytes that is connected and logged in.
@@ -74,6 +80,7 @@ impl StreamReader {
     fn on(connection: RawConnection, stream: &str) -> Self {
         Self {
             connection,
+            primary: None,
             stream: stream.as_bytes().into(),
             request: Vec::new(),
             index: ReplyIndex::new(),
@@ -89,10 +96,14 @@ impl StreamReader {
     ///
     /// # Errors
     ///
-    /// The connection broke, or the reply before was not received ([`ReadError::OutOfStep`]).
+    /// The connection broke, the reply before was not received ([`ReadError::OutOfStep`]), or another server has become the primary
+    /// meanwhile ([`ReadError::Replaced`]): one that was cut off would go on answering.
     pub async fn request(&mut self, after: &str, count: u32, block: Option<Duration>) -> Result<(), ReadError> {
         if self.state != State::Idle {
             return Err(ReadError::OutOfStep);
+        }
+        if self.primary.as_ref().is_some_and(Primary::is_replaced) {
+            return Err(ReadError::Replaced);
         }
         self.state = State::Writing;
         self.request.clear();

@@ -205,6 +205,16 @@ wrong_files! {
     authorities_that_are_none_are_an_error: "[email]\nca_file = \"quotabell.toml\"\n";
     /// A port that is none.
     a_url_with_a_port_above_65535_is_an_error: "[redis]\nurl = \"redis://:topsecret@h:99999\"\n";
+    /// The Sentinels watch several primaries: which one?
+    a_sentinel_url_without_a_service_is_an_error: "[redis]\nurl = \"redis+sentinel://u:topsecret@s1,s2:26380\"\n";
+    /// A cluster has one database.
+    a_cluster_url_with_a_database_is_an_error: "[redis]\nurl = \"redis+cluster://:topsecret@a:7000,b:7001/2\"\n";
+    /// Half a list would hide that a node is missing.
+    a_list_of_hosts_with_a_hole_is_an_error: "[redis]\nurl = \"redis+cluster://:topsecret@a:7000,,b:7001\"\n";
+    /// A port that is none, in a list.
+    a_list_of_hosts_with_a_bad_port_is_an_error: "[redis]\nurl = \"rediss+sentinel://:topsecret@a:0/mymaster\"\n";
+    /// Several hosts without the word that says what they are.
+    several_hosts_without_sentinel_or_cluster_are_an_error: "[redis]\nurl = \"redis://:topsecret@a,b/0\"\n";
     /// A secret that was not mounted.
     a_file_of_redis_that_is_missing_is_an_error: "[redis]\nurl_file = \"absent\"\n";
     /// A file that holds something else: itself, here.

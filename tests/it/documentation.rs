@@ -18,8 +18,8 @@ use crate::support::binary::quotabell;
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::redis_users::{PASSWORD, documented_user, expect_nothing_refused, set_user};
 
-const PASSWORD: &str = "a-password-for-one-test";
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
 fn text_of(path: &str) -> String {
@@ -282,17 +282,6 @@ fn the_configuration_of_the_quick_start_is_valid() {
     quotabell(arguments).run().expect_done();
 }
 
-/// The words after `ACL SETUSER` of a user in docs/operations.md, with the test's password.
-fn documented_user(name: &str) -> Vec<String> {
-    let operations = text_of("docs/operations.md");
-    let first = format!("ACL SETUSER {name} ");
-    let mut lines = operations.lines().skip_while(|line| !line.starts_with(&first));
-    let start = lines.next().unwrap_or_else(|| panic!("docs/operations.md has no user {name}"));
-    let rest = lines.take_while(|line| line.starts_with(' '));
-    let text = std::iter::once(start).chain(rest).collect::<Vec<_>>().join(" ");
-    text.split_whitespace().skip(2).map(|word| word.replace("PASSWORD", PASSWORD)).collect()
-}
-
 /// The server, and its users as they are documented.
 struct Served {
     server: RedisServer,
@@ -302,9 +291,7 @@ impl Served {
     async fn start() -> Self {
         let server = RedisServer::start();
         for user in ["quotabell", "operator", "producer", "platform"] {
-            let mut command = redis::cmd("ACL");
-            command.arg("SETUSER").arg(documented_user(user));
-            let () = server.client().query(&command).await.expect("a user that the server understands");
+            set_user(&server.client(), &documented_user(user)).await;
         }
         Self { server }
     }
@@ -363,8 +350,7 @@ impl Served {
 
     /// Fails when the server has refused anything to anybody.
     async fn expect_nothing_refused(&self) {
-        let refused: Vec<redis::Value> = self.server.client().query(redis::cmd("ACL").arg("LOG")).await.expect("a log");
-        assert!(refused.is_empty(), "{refused:#?}");
+        expect_nothing_refused(&self.server.client()).await;
     }
 }
 

@@ -25,7 +25,7 @@ fn target(url: &str) -> RedisEndpoint {
 }
 
 fn client(target: &RedisEndpoint) -> RedisClient {
-    RedisClient::new(target.client().expect("a client"))
+    target.client("usage").expect("a client")
 }
 
 async fn set(client: &RedisClient) -> Result<(), RedisError> {
@@ -85,7 +85,8 @@ async fn a_server_is_reached_with_password_user_and_database_over_tcp_and_unix_s
         assert_both_reach(&target).await;
         let keyspace: String = client(&target).query(redis::cmd("INFO").arg("keyspace")).await.expect("INFO");
         assert!(keyspace.contains(&format!("db{db}:keys=1")), "{url}: {keyspace}");
-        let resp3 = target.client_resp3().expect("a client");
+        let primary = target.ask_primary_of("usage").await.expect("one server is always known");
+        let resp3 = primary.node().client_resp3().expect("a client");
         let mut resp3 = resp3.get_multiplexed_async_connection().await.expect("a RESP3 connection");
         let length: usize = redis::cmd("XLEN").arg("usage").query_async(&mut resp3).await.expect("the same database");
         assert_eq!(length, 1);
@@ -147,7 +148,7 @@ async fn tls_reaches_the_server_that_the_authority_vouches_for_and_no_other() {
         let mut trusted = config(&format!("rediss://:s3cret@{host}:{tls_port}/1"));
         trusted.ca_file = Some(folder.path().join("ca.pem"));
         let target = RedisEndpoint::from_config(&trusted).expect("a valid URL");
-        assert!(target.describe().starts_with("rediss://"));
+        assert!(target.to_string().starts_with("rediss://"));
         assert_both_reach(&target).await;
     }
 

@@ -42,7 +42,7 @@ impl Place {
     }
 
     fn client(&self) -> RedisClient {
-        RedisClient::new(RedisEndpoint::from_config(&self.config).expect("embedded").client().expect("a client"))
+        RedisEndpoint::from_config(&self.config).expect("embedded").client("usage").expect("a client")
     }
 }
 

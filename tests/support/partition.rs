@@ -82,7 +82,7 @@ impl Partition {
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
         let changes = ChangeFeed::default();
-        let watch = ChangeListener::new(target.client_resp3().expect("a client"), &self.keys, vec![changes.clone()]);
+        let watch = ChangeListener::new(target.clone(), &self.keys, vec![changes.clone()]);
         tokio::spawn(watch.run(stop.clone()));
         // The promise of one second begins when the daemon listens; a test should not have to wait for it.
         eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;

@@ -125,9 +125,14 @@ pub fn free_port() -> u16 {
     }
 }
 
+/// The server that is tested with.
+pub fn server_binary() -> String {
+    std::env::var(BINARY).unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 /// Starts the server and reads its log until it accepts connections; `None` when it ended instead.
 fn launch(port: u16, directory: &Path, options: &[String]) -> Option<Child> {
-    let binary = std::env::var(BINARY).unwrap_or_else(|_| "redis-server".to_owned());
+    let binary = server_binary();
     let mut child = Command::new(&binary)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", "redis.sock", "--dir"])
         .arg(directory)

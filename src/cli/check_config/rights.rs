@@ -11,6 +11,7 @@ use redis::{Cmd, RedisResult, Value};
 use crate::channels::{CapKind, REGISTRY};
 use crate::ledger::commit_settings::TrimPolicy;
 use crate::types::{AlertKey, Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
+use crate::wire::endpoint::Deployment;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// What stands for the key in the lists below.
@@ -18,6 +19,10 @@ const KEY: &str = "KEY";
 
 /// Commands without a key.
 const SERVER: [&str; 4] = ["PING", "INFO", "TIME", "SCRIPT LOAD x"];
+/// To make sure of the primary that Sentinel names.
+const SENTINEL: [&str; 1] = ["ROLE"];
+/// To find the node that serves a key.
+const CLUSTER: [&str; 2] = ["CLUSTER SHARDS", "ASKING"];
 const STREAM: [&str; 9] = [
     "EVALSHA x 1 KEY",
     "XADD KEY * x x",
@@ -120,7 +125,7 @@ pub enum Rights {
 /// # Errors
 ///
 /// What Redis or the connection said, unless it is that a command is denied.
-pub async fn check(client: &RedisClient, keys: &Keys, trim: TrimPolicy) -> RedisResult<Rights> {
+pub async fn check(client: &RedisClient, deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> RedisResult<Rights> {
     match client.query::<String>(&redis::cmd("MULTI")).await {
         Ok(_) => {}
         Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Rights::Unknown),
@@ -130,7 +135,7 @@ pub async fn check(client: &RedisClient, keys: &Keys, trim: TrimPolicy) -> Redis
     if client.query::<String>(&redis::cmd("PING")).await? != "QUEUED" {
         return Ok(Rights::Unknown);
     }
-    let needs = needs(keys, trim);
+    let needs = needs(deployment, keys, trim);
     let mut pipeline = redis::pipe();
     for need in &needs {
         pipeline.add_command(command_of(need));
@@ -168,7 +173,7 @@ impl Need {
     /// `XADD`, `XGROUP SETID`.
     fn name(&self) -> String {
         let words: Vec<&str> = self.words.split(' ').collect();
-        let has_subcommand = matches!(words[0], "XGROUP" | "XINFO" | "SCRIPT");
+        let has_subcommand = matches!(words[0], "CLUSTER" | "XGROUP" | "XINFO" | "SCRIPT");
         words[..if has_subcommand { 2 } else { 1 }].join(" ")
     }
 }
@@ -185,7 +190,7 @@ fn command_of(need: &Need) -> Cmd {
 }
 
 /// Everything that the daemon does, each command once for each kind of key.
-fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
+fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let (metric, day) = (Metric::default(), Day::parse("2026-01-01").expect("a legal day"));
     let subject = Subject::parse(b"check-config").expect("a legal subject");
     let percent = Percent::new(100).expect("a legal percentage");
@@ -226,7 +231,12 @@ fn needs(keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
             }
         }
     });
-    let mut needs: Vec<Need> = SERVER.iter().map(|words| Need { words, key: None }).collect();
+    let of_deployment: &[&str] = match deployment {
+        Deployment::Standalone => &[],
+        Deployment::Sentinel => &SENTINEL,
+        Deployment::Cluster => &CLUSTER,
+    };
+    let mut needs: Vec<Need> = SERVER.iter().chain(of_deployment).map(|words| Need { words, key: None }).collect();
     for (key, commands) in of_keys.into_iter().chain(of_caps) {
         needs.extend(commands.iter().map(|words| Need { words, key: Some(key.clone()) }));
     }
@@ -256,7 +266,7 @@ mod tests {
         let mut sources = Vec::new();
         scripts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
         assert!(sources.len() >= 9, "the scripts are found");
-        let needs = needs(&Keys::new("usage"), TrimPolicy::Consumed);
+        let needs = needs(Deployment::Standalone, &Keys::new("usage"), TrimPolicy::Consumed);
         let checked: BTreeSet<&str> = needs.iter().filter_map(|need| need.words.split(' ').next()).collect();
         for source in sources {
             for call in source.split("call('").skip(1) {

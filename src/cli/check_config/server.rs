@@ -1,15 +1,21 @@
 //! The checks of Redis: it answers, it is fit, the books in it are of this configuration, the user may work. Writes nothing.
 
+use redis::RedisResult;
+
 use super::findings::Findings;
 use super::rights::{self, Rights};
 use crate::app::start::{compare, fit};
 use crate::cli::connect::{self, Redis};
 use crate::config::Config;
+use crate::ledger::commit_settings::TrimPolicy;
 use crate::ledger::probe;
 use crate::terminal::hint;
 use crate::types::Keys;
+use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
-use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, RedisClient, ServerInfo, error_kind, inspect};
+use crate::wire::{
+    EmbeddedError, EmbeddedServer, ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect,
+};
 
 /// Rights that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
@@ -17,8 +23,8 @@ const NAMED_MAX: usize = 5;
 /// Checks Redis, one finding each. Where it does not answer, the rest is left out.
 pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let redis = connect::redis(config).await?;
-    let info = match inspect(redis.client()).await {
-        Ok(info) => info,
+    let servers = match inspect_all(&redis).await {
+        Ok(servers) => servers,
         Err(InspectError::Redis(error)) if redis.is_embedded() && error_kind(&error) == ErrorKind::Unreachable => {
             findings.note("Redis", embedded_binary());
             return Ok(());
@@ -28,13 +34,13 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
             return Ok(());
         }
         Err(error) => {
-            let missing = hint::failed(error, "redis.url is to name a Redis 7.0 or Valkey 7.2 server, or a later one");
-            findings.note("Redis", Err(missing));
+            let hint = error.hint();
+            findings.note("Redis", Err(hint::failed(error, hint)));
             return Ok(());
         }
     };
-    findings.note("Redis", fitness(&redis, &info));
-    if !info.aof_enabled {
+    findings.note("Redis", fitness(&redis, &servers));
+    if servers.iter().any(|server| !server.aof_enabled) {
         findings.warn(
             "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot \
              (`redis-cli config set appendonly yes`, and in its configuration file)",
@@ -42,15 +48,14 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     }
     let keys = config.keys();
     findings.note("the books", books(&redis, &keys, config).await);
-    let target = config.endpoint()?;
-    let user = target.login().and_then(|login| login.username.clone()).unwrap_or_else(|| "default".to_owned());
-    // A connection of its own: it is inside a transaction meanwhile.
-    let rights = rights::check(&RedisClient::new(target.client()?), &keys, config.stream.trim).await;
+    let target = redis.endpoint();
+    let user = target.username().unwrap_or("default");
+    let rights = rights(target, &keys, config.stream.trim).await?;
     match redis.judged("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` rehearses a commit at start"
         )),
-        rights => findings.note("rights", rights.and_then(|rights| judge(&user, rights))),
+        rights => findings.note("rights", rights.and_then(|rights| judge(user, rights))),
     }
     Ok(())
 }
@@ -65,19 +70,64 @@ fn embedded_binary() -> anyhow::Result<String> {
     }
 }
 
-fn fitness(redis: &Redis, info: &ServerInfo) -> anyhow::Result<String> {
-    fit(info)?;
-    match info.readiness() {
-        ServerReadiness::Ready => Ok(format!("Redis answers ({}): {} {}", redis.shown(), info.software, info.version)),
-        ServerReadiness::Replica => Err(hint::failed(
-            format_args!("Redis at {} is a replica", redis.shown()),
-            "name the primary in redis.url; the daemon waits until this one is promoted",
-        )),
-        ServerReadiness::Loading => Err(hint::failed(
-            format_args!("Redis at {} is loading its data", redis.shown()),
-            "try again in a moment; the daemon waits for it",
-        )),
+/// What each server says of itself that holds keys.
+async fn inspect_all(redis: &Redis) -> Result<Vec<ServerInfo>, InspectError> {
+    redis.endpoint().check_slots().await?;
+    let mut servers = Vec::new();
+    for server in redis.client().primaries().await? {
+        servers.push(inspect(&server).await?);
     }
+    Ok(servers)
+}
+
+/// What the user may do on each server that holds keys: users belong to a server, not to a cluster.
+async fn rights(target: &RedisEndpoint, keys: &Keys, trim: TrimPolicy) -> anyhow::Result<RedisResult<Rights>> {
+    // Connections of their own: they are inside a transaction meanwhile.
+    let client = target.client(keys.stream())?;
+    Ok(rights_of_all(&client, target.deployment(), keys, trim).await)
+}
+
+async fn rights_of_all(
+    client: &RedisClient,
+    deployment: Deployment,
+    keys: &Keys,
+    trim: TrimPolicy,
+) -> RedisResult<Rights> {
+    for server in client.primaries().await? {
+        match rights::check(&server, deployment, keys, trim).await? {
+            Rights::Enough => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Rights::Enough)
+}
+
+fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
+    let mut software = Vec::new();
+    for info in servers {
+        fit(info, redis.endpoint())?;
+        match info.readiness() {
+            ServerReadiness::Ready => software.push(format!("{} {}", info.software, info.version)),
+            ServerReadiness::Replica => {
+                return Err(hint::failed(
+                    format_args!("Redis at {} is a replica", redis.shown()),
+                    "name the primary in redis.url; the daemon waits until this one is promoted",
+                ));
+            }
+            ServerReadiness::Loading => {
+                return Err(hint::failed(
+                    format_args!("Redis at {} is loading its data", redis.shown()),
+                    "try again in a moment; the daemon waits for it",
+                ));
+            }
+        }
+    }
+    software.dedup();
+    let at = match redis.endpoint().deployment() {
+        Deployment::Standalone => redis.shown().to_owned(),
+        Deployment::Sentinel | Deployment::Cluster => redis.endpoint().connected_to(),
+    };
+    Ok(format!("Redis answers ({at}): {}", software.join(", ")))
 }
 
 async fn books(redis: &Redis, keys: &Keys, config: &Config) -> anyhow::Result<String> {

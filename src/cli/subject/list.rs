@@ -70,20 +70,20 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
 /// time on the server.
 async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut keys = Vec::new();
-    let mut cursor = 0_u64;
-    loop {
-        let mut command = redis::cmd("SCAN");
-        command
-            .arg(cursor)
-            .arg("MATCH")
-            .arg(format!("{}*", redis.keys().subject_prefix()))
-            .arg("COUNT")
-            .arg(SCAN_COUNT);
-        let (next, page): (u64, Vec<Vec<u8>>) = redis.query("list subjects", &command).await?;
-        keys.extend(page);
-        cursor = next;
-        if cursor == 0 {
-            break;
+    let what = "list subjects";
+    // In a cluster they lie on all of its primaries.
+    for server in redis.judged(what, redis.client().primaries().await)? {
+        let mut cursor = 0_u64;
+        loop {
+            let mut command = redis::cmd("SCAN");
+            let pattern = format!("{}*", redis.keys().subject_prefix());
+            command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+            let (next, page): (u64, Vec<Vec<u8>>) = redis.query_on(&server, what, &command).await?;
+            keys.extend(page);
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
         }
     }
     keys.sort_unstable();

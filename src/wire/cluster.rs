@@ -1,0 +1,212 @@
+//! Asking the nodes of a cluster who serves which slot.
+//!
+//! One node after the other, another one first each time, so that one that was cut off is not believed for ever. Read next:
+//! [`super::topology`], which keeps the answer.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{FromRedisValue, RedisError, RedisResult, Value, from_redis_value_ref};
+
+use super::connection::NodeConnection;
+use super::deployment_error::DeploymentError;
+use super::error_kind::{ErrorKind, error_kind};
+use super::node::RedisNode;
+use super::redis_url::RedisAddress;
+use super::slots::{SlotMap, SlotRange};
+
+/// How long a node may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The nodes of a cluster that can be asked.
+#[derive(Debug)]
+pub struct ClusterNodes {
+    /// Those that the URL names; at least one.
+    seeds: Vec<Arc<RedisNode>>,
+    connections: Mutex<HashMap<RedisAddress, Arc<NodeConnection>>>,
+    rotation: AtomicUsize,
+}
+
+/// What is known when the nodes are asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ClusterClues<'a> {
+    /// The last answer.
+    pub known: Option<&'a SlotMap>,
+    /// A node that was named as the new owner of a slot: it is asked first.
+    pub owner: Option<&'a RedisAddress>,
+    /// A node that failed: it is asked last.
+    pub suspect: Option<&'a RedisAddress>,
+}
+
+impl ClusterNodes {
+    /// The cluster to which these nodes belong.
+    #[must_use]
+    pub fn new(seeds: Vec<RedisNode>) -> Self {
+        let seeds = seeds.into_iter().map(Arc::new).collect();
+        Self { seeds, connections: Mutex::default(), rotation: AtomicUsize::new(0) }
+    }
+
+    /// Another server of the cluster.
+    ///
+    /// # Errors
+    ///
+    /// A host that can't stand in a certificate, where TLS is spoken.
+    pub fn at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
+        self.seeds[0].at(address.clone())
+    }
+
+    /// Who serves which slot, as the first node says that answers.
+    ///
+    /// # Errors
+    ///
+    /// [`DeploymentError`]
+    pub async fn slot_map(&self, clues: ClusterClues<'_>) -> RedisResult<SlotMap> {
+        let mut failure: Option<RedisError> = None;
+        for node in self.candidates(clues)? {
+            match self.ask(&node).await {
+                Ok(map) => return Ok(map),
+                // One that waiting does not mend tells more than one that does not answer.
+                Err(error) if failure.as_ref().is_none_or(|kept| error_kind(kept).is_transient()) => {
+                    failure = Some(error);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(failure.expect("there is a node to ask"))
+    }
+
+    /// The nodes in the order in which they are asked.
+    fn candidates(&self, clues: ClusterClues<'_>) -> RedisResult<Vec<Arc<RedisNode>>> {
+        let mut nodes: Vec<Arc<RedisNode>> = clues.known.map(|map| map.primaries().to_vec()).unwrap_or_default();
+        let first = self.rotation.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1);
+        nodes.rotate_left(first);
+        for seed in &self.seeds {
+            if nodes.iter().all(|node| node.address != seed.address) {
+                nodes.push(Arc::clone(seed));
+            }
+        }
+        if let Some(owner) = clues.owner {
+            nodes.insert(0, Arc::new(self.at(owner)?));
+        }
+        nodes.sort_by_key(|node| clues.suspect == Some(&node.address));
+        self.forget_others(&nodes);
+        Ok(nodes)
+    }
+
+    fn forget_others(&self, nodes: &[Arc<RedisNode>]) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|address, _| nodes.iter().any(|node| node.address == *address));
+    }
+
+    fn connection(&self, node: &RedisNode) -> RedisResult<Arc<NodeConnection>> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections.get(&node.address) {
+            return Ok(Arc::clone(connection));
+        }
+        let connection = Arc::new(NodeConnection::to(node)?);
+        connections.insert(node.address.clone(), Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    async fn ask(&self, node: &RedisNode) -> RedisResult<SlotMap> {
+        let name = || node.address.to_string();
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SHARDS");
+        let reply: RedisResult<Vec<Value>> = self.connection(node)?.query_within(ANSWER_TIMEOUT, &command).await;
+        match reply {
+            Ok(shards) => slot_map(&shards, node),
+            Err(error) => Err(match error_kind(&error) {
+                ErrorKind::Login | ErrorKind::Denied => error,
+                ErrorKind::Other if error.detail().unwrap_or_default().contains("cluster support disabled") => {
+                    DeploymentError::NotACluster { node: name() }.into()
+                }
+                _ => DeploymentError::NoNode { node: name(), source: error }.into(),
+            }),
+        }
+    }
+}
+
+/// Reads the answer of `asked` to CLUSTER SHARDS.
+fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<SlotMap> {
+    let unreadable =
+        |what| -> RedisError { DeploymentError::Unreadable { node: asked.address.to_string(), what }.into() };
+    let (mut ranges, mut primaries) = (Vec::new(), Vec::new());
+    for shard in shards {
+        let shard = Fields::of(shard)?;
+        let slots: Vec<u16> = shard.get("slots")?.ok_or_else(|| unreadable("a shard has no slots"))?;
+        let nodes: Vec<Value> = shard.get("nodes")?.ok_or_else(|| unreadable("a shard has no nodes"))?;
+        let mut found: Option<ShardPrimary> = None;
+        for node in &nodes {
+            let node = Fields::of(node)?;
+            if node.get::<String>("role")?.as_deref() != Some("master") {
+                continue;
+            }
+            let health = node.get::<String>("health")?;
+            let is_failed = health.as_deref().is_some_and(|health| health.starts_with("fail"));
+            // For a moment after a failover a shard may have two; the one that failed is not the one.
+            if found.as_ref().is_none_or(|found| found.is_failed) {
+                found = Some(ShardPrimary { node: Arc::new(address_of(&node, asked)?), is_failed });
+            }
+        }
+        let Some(ShardPrimary { node, is_failed }) = found else { continue };
+        for range in slots.chunks_exact(2) {
+            ranges.push(SlotRange { first: range[0], last: range[1], primary: Arc::clone(&node) });
+        }
+        // A primary that failed and serves nothing any more is none.
+        if !is_failed || !slots.is_empty() {
+            primaries.push(node);
+        }
+    }
+    if primaries.is_empty() {
+        return Err(unreadable("it names no primary"));
+    }
+    Ok(SlotMap::new(ranges, primaries))
+}
+
+struct ShardPrimary {
+    node: Arc<RedisNode>,
+    is_failed: bool,
+}
+
+/// Where a node of the answer listens: for us, which is another port with TLS.
+fn address_of(node: &Fields<'_>, asked: &RedisNode) -> RedisResult<RedisNode> {
+    let unreadable =
+        |what| -> RedisError { DeploymentError::Unreadable { node: asked.address.to_string(), what }.into() };
+    let port = if asked.tls.is_some() { "tls-port" } else { "port" };
+    let port = node.get::<u16>(port)?.ok_or_else(|| unreadable("a node has no port, or none with TLS"))?;
+    // A node that does not know its own address means the one at which it was asked.
+    let known = |host: &String| !matches!(host.as_str(), "" | "?");
+    let host = node.get::<String>("endpoint")?.filter(known).or(node.get::<String>("ip")?.filter(known));
+    let host = match (host, &asked.address) {
+        (Some(host), _) => host,
+        (None, RedisAddress::Tcp { host, .. }) => host.clone(),
+        (None, RedisAddress::Unix { .. }) => return Err(unreadable("a node has no address")),
+    };
+    asked.at(RedisAddress::Tcp { host, port })
+}
+
+/// Names and values in turn, as a map is answered in RESP2.
+struct Fields<'a>(&'a [Value]);
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value) -> RedisResult<Self> {
+        match value {
+            Value::Array(fields) => Ok(Self(fields)),
+            _ => Err((redis::ErrorKind::UnexpectedReturnType, "CLUSTER SHARDS answers no list").into()),
+        }
+    }
+
+    fn get<T: FromRedisValue>(&self, name: &str) -> RedisResult<Option<T>> {
+        for field in self.0.chunks_exact(2) {
+            if matches!(&field[0], Value::BulkString(found) if found == name.as_bytes()) {
+                return match &field[1] {
+                    Value::Nil => Ok(None),
+                    value => Ok(Some(from_redis_value_ref(value)?)),
+                };
+            }
+        }
+        Ok(None)
+    }
+}

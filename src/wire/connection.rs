@@ -1,0 +1,181 @@
+//! The shared connection to one server: many callers, one socket, made again when it breaks.
+//!
+//! Knows one server and nothing of others: which one serves a key is decided in [`super::topology`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisConnectionInfo,
+    RedisError, RedisResult,
+};
+use tokio::sync::Mutex;
+
+use super::error_kind::{ErrorKind, error_kind};
+use super::node::RedisNode;
+
+/// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and than a
+/// fork or a disk hiccup usually does.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may take to be made.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Calls that are written in one go. Those beyond wait to be queued, which costs more than a place in the queue.
+const CALLS_QUEUED_MAX: usize = 1024;
+
+/// A connection to a server that is made when first needed and again after it broke. It never retries a call by itself: the caller
+/// knows whether that is safe and how long to wait.
+#[derive(Debug)]
+pub struct NodeConnection {
+    client: Client,
+    /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of every
+    /// answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong password.
+    login: RedisConnectionInfo,
+    /// Read by each call, so never locked for longer than a copy takes.
+    current: RwLock<Option<Current>>,
+    /// One connects, the others wait for what comes of it; its error, where that is none.
+    connecting: Mutex<Option<RedisError>>,
+    /// Attempts to connect that have ended.
+    attempts: AtomicU64,
+}
+
+#[derive(Debug, Clone)]
+struct Current {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+impl NodeConnection {
+    /// A connection that is made through `client`. Connects nowhere yet.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        let login = client.get_connection_info().redis_settings().clone();
+        let (client, login) = match Client::open(without_login(&client)) {
+            Ok(bare) if login.protocol() == ProtocolVersion::RESP2 => (bare, login),
+            // In RESP3 the login is part of HELLO, and its errors come through as they are.
+            _ => (client, RedisConnectionInfo::default()),
+        };
+        Self { client, login, current: RwLock::default(), connecting: Mutex::default(), attempts: AtomicU64::new(0) }
+    }
+
+    /// A connection to this server. Connects nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// The redis crate refuses the settings.
+    pub fn to(node: &RedisNode) -> RedisResult<Self> {
+        Ok(Self::new(node.client()?))
+    }
+
+    /// Runs one command.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have run.
+    pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let Current { number, mut connection } = self.current().await?;
+        let reply = command.query_async(&mut connection).await;
+        self.discard_if_broken(number, reply)
+    }
+
+    /// Runs several commands in one write.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeConnection::query`]; the first failing command's error.
+    pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
+        let Current { number, mut connection } = self.current().await?;
+        let reply = pipeline.query_async(&mut connection).await;
+        self.discard_if_broken(number, reply)
+    }
+
+    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
+    /// too slow is given up; calls that wait on it go on waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeConnection::query`].
+    pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
+        let Current { number, mut connection } = self.current().await?;
+        let reply = match tokio::time::timeout(limit, command.query_async(&mut connection)).await {
+            Ok(reply) => reply,
+            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        };
+        self.discard_if_broken(number, reply)
+    }
+
+    /// The connection, made where there is none.
+    async fn current(&self) -> RedisResult<Current> {
+        if let Some(current) = self.established() {
+            return Ok(current);
+        }
+        let ended = self.attempts.load(Ordering::Acquire);
+        let mut failed = self.connecting.lock().await;
+        if let Some(current) = self.established() {
+            return Ok(current);
+        }
+        // Each by itself, the callers of a server that hangs would fail one after the other.
+        if let Some(error) = failed.as_ref().filter(|_| self.attempts.load(Ordering::Acquire) != ended) {
+            return Err(error.clone());
+        }
+        let made = self.connect().await;
+        *failed = made.as_ref().err().cloned();
+        self.attempts.fetch_add(1, Ordering::Release);
+        let current = made?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current.clone());
+        Ok(current)
+    }
+
+    async fn connect(&self) -> RedisResult<Current> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
+        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        log_in(&mut connection, &self.login).await?;
+        // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Current { number, connection })
+    }
+
+    fn established(&self) -> Option<Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Drops the connection where the error says that another one may do better.
+    fn discard_if_broken<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
+        if let Err(error) = &reply
+            && matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly)
+        {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            if current.as_ref().is_some_and(|current| current.number == number) {
+                *current = None;
+            }
+        }
+        reply
+    }
+}
+
+async fn log_in(connection: &mut MultiplexedConnection, login: &RedisConnectionInfo) -> RedisResult<()> {
+    if let Some(password) = login.password() {
+        let mut auth = redis::cmd("AUTH");
+        if let Some(username) = login.username() {
+            auth.arg(username);
+        }
+        let () = auth.arg(password).query_async(connection).await?;
+    }
+    if login.db() != 0 {
+        let () = redis::cmd("SELECT").arg(login.db()).query_async(connection).await?;
+    }
+    Ok(())
+}
+
+/// Where the client connects to, without user, password and database.
+fn without_login(client: &Client) -> ConnectionInfo {
+    let info = client.get_connection_info().clone();
+    // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    info.set_tcp_settings(tcp).set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name())
+}

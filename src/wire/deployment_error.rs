@@ -1,0 +1,138 @@
+//! Why nobody tells which server is the primary, or why the servers are not deployed as `redis.url` says.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::RedisError;
+
+/// What is wrong with the deployment. Travels inside a [`RedisError`], as every failure of a call does.
+#[derive(Debug, thiserror::Error)]
+pub enum DeploymentError {
+    /// The Sentinel watches other primaries.
+    #[error("the Sentinel at {sentinel} watches no service {service:?}, only {known}")]
+    UnknownService {
+        /// Where the Sentinel listens.
+        sentinel: String,
+        /// What was asked for.
+        service: String,
+        /// What it watches.
+        known: String,
+    },
+    /// A server that holds data, or something else, answers in place of a Sentinel.
+    #[error("the server at {sentinel} is no Sentinel")]
+    NotASentinel {
+        /// Where it listens.
+        sentinel: String,
+    },
+    /// The Sentinel refuses the login, or what it was asked.
+    #[error("the Sentinel at {sentinel} refuses the login: {source}")]
+    SentinelLogin {
+        /// Where it listens.
+        sentinel: String,
+        /// What it said.
+        source: RedisError,
+    },
+    /// No Sentinel can be asked.
+    #[error("no Sentinel answers; the one at {sentinel}: {source}")]
+    NoSentinel {
+        /// Where one of them listens.
+        sentinel: String,
+        /// What came of asking it.
+        source: RedisError,
+    },
+    /// The primary that Sentinel names is none, or not any more.
+    #[error("the server at {node}, which Sentinel names, is a replica")]
+    NotPrimary {
+        /// Where it listens.
+        node: String,
+    },
+    /// A server without cluster mode.
+    #[error("the server at {node} is no node of a cluster")]
+    NotACluster {
+        /// Where it listens.
+        node: String,
+    },
+    /// No node of the cluster can be asked.
+    #[error("no node of the cluster answers; the one at {node}: {source}")]
+    NoNode {
+        /// Where one of them listens.
+        node: String,
+        /// What came of asking it.
+        source: RedisError,
+    },
+    /// Slots without a primary.
+    #[error("no primary of the cluster serves slots {slots}")]
+    UncoveredSlots {
+        /// Which ones.
+        slots: String,
+    },
+    /// What a node says of its cluster can't be read.
+    #[error("the answer of {node} to CLUSTER SHARDS can't be read: {what}")]
+    Unreadable {
+        /// Where it listens.
+        node: String,
+        /// What is missing or wrong.
+        what: &'static str,
+    },
+}
+
+impl DeploymentError {
+    /// The error inside a failed call, where it is one of these.
+    #[must_use]
+    pub fn of(error: &RedisError) -> Option<&Self> {
+        // The crate keeps what it wraps behind an Arc, and gives that as the source.
+        let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+        shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::UnknownService { .. } => {
+                "redis.url names the service behind the hosts, as redis+sentinel://host:26379/mymaster/0: the name in the \
+                 Sentinels' `sentinel monitor` line"
+            }
+            Self::NotASentinel { .. } => {
+                "a server that holds data is named by redis://host:6379; after redis+sentinel:// stand Sentinels, whose port is \
+                 26379 by default"
+            }
+            Self::SentinelLogin { .. } => {
+                "where the Sentinels have another user or password than the servers, redis.url ends with \
+                 ?sentinel_user=...&sentinel_pass=..."
+            }
+            Self::NoSentinel { .. } => "are the Sentinels running there? redis.url lists them",
+            Self::NotPrimary { .. } => "a failover is under way: try again in a moment",
+            Self::NotACluster { .. } => "a server without cluster mode is named by redis://host:6379",
+            Self::NoNode { .. } => "is the cluster running there? redis.url lists some of its nodes",
+            Self::UncoveredSlots { .. } => {
+                "`redis-cli --cluster check HOST:PORT` shows them, `redis-cli --cluster fix HOST:PORT` assigns them to nodes"
+            }
+            Self::Unreadable { .. } => "docs/deployments.md says which servers are supported",
+        }
+    }
+}
+
+impl From<DeploymentError> for RedisError {
+    fn from(error: DeploymentError) -> Self {
+        io::Error::other(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{ErrorKind, error_kind};
+
+    /// An error that is not recognised inside a failed call is waited out for ever.
+    #[test]
+    fn it_is_found_inside_a_failed_call() {
+        let failed: RedisError = DeploymentError::NotACluster { node: "h:1".to_owned() }.into();
+        let copy = failed.clone();
+        assert_eq!(error_kind(&copy), ErrorKind::Deployment);
+        let found = DeploymentError::of(&copy).expect("it is inside");
+        assert_eq!(found.to_string(), copy.to_string());
+        assert!(DeploymentError::of(&io::Error::other("something else").into()).is_none());
+    }
+}

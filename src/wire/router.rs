@@ -1,0 +1,346 @@
+//! Sends each command to the primary that serves its key.
+//!
+//! A server that does not serve the key says so and runs nothing: then the command goes to the one that it names. Nothing else is ever
+//! sent twice. After a lost connection the caller learns of it, because the command may have run; the redis crate's own cluster
+//! connection would send it again, and a whole pipeline when one of its commands was sent away.
+//!
+//! While a slot moves, what has arrived at the new node is there and not here (ASK). A single command follows; a script and a
+//! transaction wait until the slot has moved, because at either node they would see half of the keys. Read next:
+//! [`super::topology`], who serves what.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value};
+use tokio::task::JoinSet;
+
+use super::connection::NodeConnection;
+use super::error_kind::{ErrorKind, error_kind};
+use super::node::RedisNode;
+use super::redirect::{Redirect, RedirectKind, add_asking, has_name};
+use super::redis_url::RedisAddress;
+use super::slots::Slot;
+use super::topology::Topology;
+
+/// How often one call is sent on. Two are usual after a failover; without an end two nodes that disagree would keep it for ever.
+const REDIRECTS_MAX: u32 = 5;
+
+/// The connections of one client to the servers that it needs.
+#[derive(Debug)]
+pub struct Router {
+    topology: Arc<Topology>,
+    /// Where commands without a key go.
+    home: Slot,
+    connections: RwLock<HashMap<RedisAddress, Arc<NodeConnection>>>,
+}
+
+/// One call on its way.
+#[derive(Debug, Clone, Copy)]
+pub struct Routed<'a> {
+    router: &'a Router,
+    /// Where it goes if it names no key.
+    home: Slot,
+    limit: Option<Duration>,
+}
+
+/// Where a command goes.
+#[derive(Debug, Clone)]
+struct Destination {
+    node: Arc<RedisNode>,
+    /// The slot is only about to be the node's: it is told that we know.
+    asking: bool,
+}
+
+/// A command of a pipeline that is not answered yet.
+#[derive(Debug)]
+struct OpenCommand {
+    at: usize,
+    slot: Slot,
+    /// Where it was sent on to; `None`: as the topology says.
+    to: Option<Destination>,
+}
+
+/// Commands that go out in one write.
+struct Batch {
+    to: Destination,
+    slot: Slot,
+    open: Vec<OpenCommand>,
+}
+
+impl Router {
+    /// A router whose commands without a key go to the server that serves `home`.
+    #[must_use]
+    pub fn new(topology: Arc<Topology>, home: &str) -> Self {
+        Self { topology, home: Slot::of_key(home.as_bytes()), connections: RwLock::default() }
+    }
+
+    /// A new connection to the server that commands without a key go to.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells which server that is.
+    pub async fn connect_home(&self) -> RedisResult<NodeConnection> {
+        NodeConnection::to(&*self.topology.primary_of(self.home).await?)
+    }
+
+    /// A connection to each server that holds keys.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells which servers these are.
+    pub async fn primaries(&self) -> RedisResult<Vec<Arc<NodeConnection>>> {
+        let map = self.topology.map().await?;
+        map.primaries().iter().map(|node| self.connection(node)).collect()
+    }
+
+    fn connection(&self, node: &RedisNode) -> RedisResult<Arc<NodeConnection>> {
+        let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections.get(&node.address) {
+            return Ok(Arc::clone(connection));
+        }
+        drop(connections);
+        let made = Arc::new(NodeConnection::to(node)?);
+        let known = self.topology.known();
+        let mut connections = self.connections.write().unwrap_or_else(PoisonError::into_inner);
+        // Servers that are primaries no more are let go when another one comes.
+        connections.retain(|address, _| {
+            known.as_ref().is_none_or(|map| map.primaries().iter().any(|node| node.address == *address))
+        });
+        Ok(Arc::clone(connections.entry(node.address.clone()).or_insert(made)))
+    }
+
+    /// Notes what an error says about the server that it came from.
+    fn note(&self, node: &RedisNode, error: &RedisError) {
+        let is_down = error.code() == Some("CLUSTERDOWN");
+        if is_down || matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly) {
+            self.topology.suspect(&node.address);
+        }
+    }
+
+    /// As [`Self::note`], for a reply in a pipeline.
+    fn note_reply(&self, node: &RedisNode, reply: &Value) {
+        if let Value::ServerError(error) = reply {
+            self.note(node, &error.clone().into());
+        }
+    }
+
+    /// Where `from` sends a command. `named` are the nodes that others of its pipeline were sent to.
+    async fn destination(
+        &self,
+        from: &RedisNode,
+        redirect: Redirect,
+        named: &mut Vec<Arc<RedisNode>>,
+    ) -> RedisResult<Destination> {
+        let Redirect { kind, host, port } = redirect;
+        let host = match &from.address {
+            // A node that does not know the other's address means the host at which it is reached itself.
+            RedisAddress::Tcp { host: own, .. } if host.is_empty() => own.clone(),
+            _ => host,
+        };
+        let asking = kind == RedirectKind::Ask;
+        let address = RedisAddress::Tcp { host, port };
+        if let Some(node) = named.iter().find(|node| node.address == address) {
+            return Ok(Destination { node: Arc::clone(node), asking });
+        }
+        let node = match asking {
+            true => self.topology.other(&address)?,
+            false => self.topology.moved(&address).await?,
+        };
+        named.push(Arc::clone(&node));
+        Ok(Destination { node, asking })
+    }
+}
+
+impl<'a> Routed<'a> {
+    /// A call that takes as long as it takes.
+    #[must_use]
+    pub const fn new(router: &'a Router) -> Self {
+        Self { router, home: router.home, limit: None }
+    }
+
+    /// A single command that is given up after `limit`.
+    #[must_use]
+    pub const fn within(router: &'a Router, limit: Duration) -> Self {
+        Self { router, home: router.home, limit: Some(limit) }
+    }
+
+    /// A command without a key that goes to the server to which `other` goes.
+    #[must_use]
+    pub fn beside(router: &'a Router, other: &Cmd) -> Self {
+        Self { router, home: Slot::of_command(other).unwrap_or(router.home), limit: None }
+    }
+
+    async fn query(self, command: &Cmd) -> RedisResult<Value> {
+        let slot = Slot::of_command(command).unwrap_or(self.home);
+        let mut to = Destination { node: self.router.topology.primary_of(slot).await?, asking: false };
+        let mut redirects = 0;
+        loop {
+            let error = match self.send(&to, command).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            self.router.note(&to.node, &error);
+            let redirect = Redirect::of(command, &error).filter(|_| redirects < REDIRECTS_MAX);
+            let Some(redirect) = redirect else { return Err(error) };
+            to = self.router.destination(&to.node, redirect, &mut Vec::new()).await?;
+            redirects += 1;
+        }
+    }
+
+    async fn send(self, to: &Destination, command: &Cmd) -> RedisResult<Value> {
+        let connection = self.router.connection(&to.node)?;
+        if to.asking {
+            let mut pipeline = redis::pipe();
+            add_asking(&mut pipeline, command);
+            return connection.pipe::<(Value,)>(&pipeline).await.map(|(reply,)| reply);
+        }
+        match self.limit {
+            Some(limit) => connection.query_within(limit, command).await,
+            None => connection.query(command).await,
+        }
+    }
+
+    /// The replies of all commands in their order, errors among them.
+    async fn pipe(self, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
+        let is_transaction = pipeline.is_transaction();
+        let commands: Vec<&Cmd> = pipeline.cmd_iter().collect();
+        let mut replies = vec![Value::Nil; commands.len()];
+        let (mut open, loads) = self.take_apart(&commands, is_transaction);
+        let mut redirects = 0;
+        while !open.is_empty() {
+            let mut running = JoinSet::new();
+            for batch in self.batches(open, is_transaction).await? {
+                let connection = self.router.connection(&batch.to.node)?;
+                let sent = batch.pipeline(&commands, &loads, is_transaction);
+                running.spawn(async move { (batch, connection.pipe::<Value>(&sent).await) });
+            }
+            open = Vec::new();
+            let (mut failed, mut named) = (None, Vec::new());
+            while let Some(done) = running.join_next().await {
+                let (Batch { to: from, open: sent, .. }, reply) = done.expect("a connection does not panic");
+                let may_follow = redirects < REDIRECTS_MAX;
+                let values = match reply {
+                    Ok(Value::Array(values)) => values,
+                    Ok(_) => return Err((redis::ErrorKind::UnexpectedReturnType, "a pipeline answers no list").into()),
+                    Err(error) => {
+                        self.router.note(&from.node, &error);
+                        match Redirect::of_transaction(&error).filter(|_| may_follow) {
+                            Some(redirect) => {
+                                let to = self.router.destination(&from.node, redirect, &mut named).await?;
+                                open.extend(sent.into_iter().map(|command| command.sent_to(to.clone())));
+                            }
+                            None => failed = Some(error),
+                        }
+                        continue;
+                    }
+                };
+                let mut values = values.into_iter();
+                for (at, value) in loads.iter().zip(values.by_ref().take(loads.len())) {
+                    replies[*at] = value;
+                }
+                for (command, value) in sent.into_iter().zip(values) {
+                    self.router.note_reply(&from.node, &value);
+                    match Redirect::in_pipeline(commands[command.at], &value).filter(|_| may_follow) {
+                        Some(redirect) => {
+                            let to = self.router.destination(&from.node, redirect, &mut named).await?;
+                            open.push(command.sent_to(to));
+                        }
+                        None => replies[command.at] = value,
+                    }
+                }
+            }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            open.sort_by_key(|command| command.at);
+            redirects += 1;
+        }
+        Ok(replies)
+    }
+
+    /// The commands that go to the server of their key, and those that make a script known wherever the others go.
+    fn take_apart(self, commands: &[&Cmd], is_transaction: bool) -> (Vec<OpenCommand>, Vec<usize>) {
+        let is_load = |at: &usize| !is_transaction && has_name(commands[*at], "SCRIPT");
+        let (loads, others): (Vec<usize>, Vec<usize>) = (0..commands.len()).partition(is_load);
+        let open = |at: usize| {
+            let slot = Slot::of_command(commands[at]).unwrap_or(self.home);
+            OpenCommand { at, slot, to: None }
+        };
+        match others.is_empty() {
+            true => (loads.into_iter().map(open).collect(), Vec::new()),
+            false => (others.into_iter().map(open).collect(), loads),
+        }
+    }
+
+    /// One batch for each server, in a transaction one for each slot.
+    async fn batches(self, open: Vec<OpenCommand>, is_transaction: bool) -> RedisResult<Vec<Batch>> {
+        let mut batches: Vec<Batch> = Vec::new();
+        for mut command in open {
+            let to = match command.to.take() {
+                Some(to) => to,
+                None => Destination { node: self.router.topology.primary_of(command.slot).await?, asking: false },
+            };
+            let fits = |batch: &Batch| match is_transaction {
+                true => batch.slot == command.slot,
+                false => batch.to.asking == to.asking && batch.to.node.address == to.node.address,
+            };
+            match batches.iter_mut().find(|batch| fits(batch)) {
+                Some(batch) => batch.open.push(command),
+                None => batches.push(Batch { to, slot: command.slot, open: vec![command] }),
+            }
+        }
+        Ok(batches)
+    }
+}
+
+impl OpenCommand {
+    fn sent_to(self, to: Destination) -> Self {
+        Self { to: Some(to), ..self }
+    }
+}
+
+impl Batch {
+    /// What is written: with each error in the place of its reply.
+    fn pipeline(&self, commands: &[&Cmd], loads: &[usize], is_transaction: bool) -> Pipeline {
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
+        for at in loads {
+            pipeline.add_command(commands[*at].clone());
+        }
+        for command in &self.open {
+            match self.to.asking {
+                true => add_asking(&mut pipeline, commands[command.at]),
+                false => _ = pipeline.add_command(commands[command.at].clone()),
+            }
+        }
+        if is_transaction {
+            pipeline.atomic();
+        }
+        pipeline
+    }
+}
+
+/// The redis crate puts replies together as the caller wants them, whoever gives them.
+impl ConnectionLike for Routed<'_> {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(self.query(command))
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        _offset: usize,
+        _count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(async move {
+            let replies = self.pipe(pipeline).await?;
+            Ok(if pipeline.is_transaction() { vec![Value::Array(replies)] } else { replies })
+        })
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}

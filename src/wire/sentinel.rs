@@ -1,0 +1,233 @@
+//! Asking Sentinels which server is the primary.
+//!
+//! All of them are asked at once, and the answer of the newest configuration counts: a Sentinel that was cut off still names the
+//! primary of before. What they name is believed once that server itself says that it is a primary. Read next:
+//! [`super::topology`], which keeps the answer.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, RedisResult, Value};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::connection::NodeConnection;
+use super::deployment_error::DeploymentError;
+use super::error_kind::{ErrorKind, error_kind};
+use super::node::RedisNode;
+use super::redis_url::RedisAddress;
+
+/// How long a Sentinel, or the primary that is asked for its role, may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the others are waited for once one has answered. They need a millisecond; one that hangs must not hold a failover up.
+const OTHERS_WAIT: Duration = Duration::from_millis(200);
+
+/// The Sentinels of one service.
+#[derive(Debug)]
+pub struct Sentinels {
+    service: Arc<str>,
+    sentinels: Vec<Arc<Sentinel>>,
+    /// A server of the service: what is not its address is the same for all.
+    template: RedisNode,
+    /// The newest configuration that was believed. One that is older names a primary that was replaced.
+    epoch: AtomicU64,
+    /// The server that was asked for its role last.
+    asked: Mutex<Option<Arc<AskedPrimary>>>,
+}
+
+#[derive(Debug)]
+struct AskedPrimary {
+    node: Arc<RedisNode>,
+    connection: NodeConnection,
+}
+
+#[derive(Debug)]
+struct Sentinel {
+    name: String,
+    connection: NodeConnection,
+    /// With the user of the servers, for a Sentinel that demands one although the URL has none for it.
+    with_login: Option<NodeConnection>,
+    demands_login: AtomicBool,
+}
+
+/// What a Sentinel says of the primary.
+#[derive(Debug)]
+struct PrimaryReport {
+    address: RedisAddress,
+    epoch: u64,
+}
+
+impl Sentinels {
+    /// The Sentinels at these places, each with the login that it needs. `template` is a server of the service, whatever its address.
+    ///
+    /// # Errors
+    ///
+    /// The redis crate refuses the settings.
+    pub fn new(sentinels: &[RedisNode], service: &str, template: RedisNode) -> RedisResult<Self> {
+        let sentinels = sentinels.iter().map(|node| Sentinel::new(node, &template).map(Arc::new));
+        Ok(Self {
+            service: service.into(),
+            sentinels: sentinels.collect::<RedisResult<_>>()?,
+            template,
+            epoch: AtomicU64::new(0),
+            asked: Mutex::default(),
+        })
+    }
+
+    /// A server of the service at this address.
+    ///
+    /// # Errors
+    ///
+    /// A host that can't stand in a certificate, where TLS is spoken.
+    pub fn at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
+        self.template.at(address.clone())
+    }
+
+    /// The primary, as the newest answer names it and as it says itself.
+    ///
+    /// # Errors
+    ///
+    /// [`DeploymentError`], and what the named server or the connection to it said.
+    pub async fn primary(&self) -> RedisResult<Arc<RedisNode>> {
+        let report = self.newest_report().await?;
+        let asked = self.connection_to(&report)?;
+        let role: Vec<Value> = asked.connection.query_within(ANSWER_TIMEOUT, &redis::cmd("ROLE")).await?;
+        let role = role.first().map(redis::from_redis_value_ref::<String>).transpose()?;
+        if role.as_deref() != Some("master") {
+            return Err(DeploymentError::NotPrimary { node: asked.node.address.to_string() }.into());
+        }
+        self.epoch.store(report.epoch, Ordering::Relaxed);
+        Ok(Arc::clone(&asked.node))
+    }
+
+    async fn newest_report(&self) -> RedisResult<PrimaryReport> {
+        let mut asked = JoinSet::new();
+        for sentinel in &self.sentinels {
+            let (sentinel, service) = (Arc::clone(sentinel), Arc::clone(&self.service));
+            asked.spawn(async move { sentinel.report(&service).await });
+        }
+        let mut newest: Option<PrimaryReport> = None;
+        let mut failures: Vec<RedisError> = Vec::new();
+        loop {
+            let answer = match &newest {
+                None => asked.join_next().await,
+                Some(_) => timeout(OTHERS_WAIT, asked.join_next()).await.unwrap_or(None),
+            };
+            match answer {
+                None => break,
+                Some(Ok(Ok(report))) => {
+                    if newest.as_ref().is_none_or(|newest| newest.epoch < report.epoch) {
+                        newest = Some(report);
+                    }
+                }
+                Some(Ok(Err(error))) => failures.push(error),
+                // Only where the runtime ends.
+                Some(Err(_)) => break,
+            }
+        }
+        // All of them answered: then the service was set up anew, and counts its configurations from the beginning.
+        let all_answered = failures.is_empty() && asked.is_empty();
+        match newest {
+            Some(report) if all_answered || report.epoch >= self.epoch.load(Ordering::Relaxed) => Ok(report),
+            _ => Err(most_telling(failures)),
+        }
+    }
+
+    fn connection_to(&self, report: &PrimaryReport) -> RedisResult<Arc<AskedPrimary>> {
+        let node = self.at(&report.address)?;
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(asked) = asked.as_ref().filter(|asked| asked.node.address == node.address) {
+            return Ok(Arc::clone(asked));
+        }
+        let connection = NodeConnection::to(&node)?;
+        let made = Arc::new(AskedPrimary { node: Arc::new(node), connection });
+        *asked = Some(Arc::clone(&made));
+        Ok(made)
+    }
+}
+
+/// Of several failures the one that waiting does not mend, where there is one.
+fn most_telling(mut failures: Vec<RedisError>) -> RedisError {
+    let permanent = failures.iter().position(|error| !error_kind(error).is_transient());
+    match permanent.or_else(|| failures.len().checked_sub(1)) {
+        Some(at) => failures.swap_remove(at),
+        None => std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
+    }
+}
+
+impl Sentinel {
+    fn new(node: &RedisNode, template: &RedisNode) -> RedisResult<Self> {
+        let with_login = match (&node.login, &template.login) {
+            (None, Some(login)) => Some(NodeConnection::to(&RedisNode { login: Some(login.clone()), ..node.clone() })?),
+            _ => None,
+        };
+        Ok(Self {
+            name: node.address.to_string(),
+            connection: NodeConnection::to(node)?,
+            with_login,
+            demands_login: AtomicBool::new(false),
+        })
+    }
+
+    async fn report(&self, service: &str) -> RedisResult<PrimaryReport> {
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("MASTER").arg(service);
+        let sentinel = || self.name.clone();
+        let fields: HashMap<String, String> = match self.query(&command).await {
+            Ok(fields) => fields,
+            Err(error) => {
+                let detail = error.detail().unwrap_or_default();
+                return Err(match error_kind(&error) {
+                    ErrorKind::Login | ErrorKind::Denied => {
+                        DeploymentError::SentinelLogin { sentinel: sentinel(), source: error }
+                    }
+                    ErrorKind::Other if detail.starts_with("No such master") => {
+                        let (service, known) = (service.to_owned(), self.services().await);
+                        DeploymentError::UnknownService { sentinel: sentinel(), service, known }
+                    }
+                    ErrorKind::Other if detail.starts_with("unknown command") => {
+                        DeploymentError::NotASentinel { sentinel: sentinel() }
+                    }
+                    _ => DeploymentError::NoSentinel { sentinel: sentinel(), source: error },
+                }
+                .into());
+            }
+        };
+        let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
+        let port = number("port").and_then(|port| u16::try_from(port).ok());
+        match (fields.get("ip"), port, number("config-epoch")) {
+            (Some(host), Some(port), Some(epoch)) => {
+                Ok(PrimaryReport { address: RedisAddress::Tcp { host: host.clone(), port }, epoch })
+            }
+            _ => Err(DeploymentError::NotASentinel { sentinel: sentinel() }.into()),
+        }
+    }
+
+    /// The names of what it watches, for an error.
+    async fn services(&self) -> String {
+        let masters: RedisResult<Vec<HashMap<String, String>>> =
+            self.query(redis::cmd("SENTINEL").arg("MASTERS")).await;
+        let mut names: Vec<String> =
+            masters.unwrap_or_default().into_iter().filter_map(|mut fields| fields.remove("name")).collect();
+        names.sort_unstable();
+        if names.is_empty() { "others".to_owned() } else { names.join(", ") }
+    }
+
+    async fn query<T: redis::FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let Some(with_login) = &self.with_login else {
+            return self.connection.query_within(ANSWER_TIMEOUT, command).await;
+        };
+        if !self.demands_login.load(Ordering::Relaxed) {
+            let reply = self.connection.query_within(ANSWER_TIMEOUT, command).await;
+            match reply {
+                Err(error) if error_kind(&error) == ErrorKind::Login => {
+                    self.demands_login.store(true, Ordering::Relaxed);
+                }
+                reply => return reply,
+            }
+        }
+        with_login.query_within(ANSWER_TIMEOUT, command).await
+    }
+}

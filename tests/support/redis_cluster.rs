@@ -1,0 +1,180 @@
+//! A real cluster of three primaries and one replica: on free ports, in temporary folders, killed when dropped.
+
+use quotabell::wire::RedisClient;
+use redis::FromRedisValue;
+
+use super::eventually::eventually;
+use super::redis_server::{RedisServer, free_port};
+
+const PRIMARIES: usize = 3;
+const SLOTS: usize = 16384;
+
+/// The nodes; the first three began as primaries, the last one as the replica of the one that serves the stream `usage`.
+#[derive(Debug)]
+pub struct RedisCluster {
+    pub nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Waits until every node knows every other and all slots are served.
+    pub async fn start() -> Self {
+        let ports: Vec<String> = (0..=PRIMARIES).map(|_| free_port().to_string()).collect();
+        let options = |bus: &String| {
+            RedisServer::start_with(&[
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--repl-diskless-sync-delay",
+                "0",
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                bus,
+                "--cluster-node-timeout",
+                "1000",
+                "--cluster-replica-validity-factor",
+                "0",
+            ])
+        };
+        let cluster = Self { nodes: ports.iter().map(options).collect() };
+        for (at, bus) in ports.iter().enumerate() {
+            let epoch = (at + 1).to_string();
+            cluster.tell(at, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await;
+            if at < PRIMARIES {
+                let (first, last) = (at * SLOTS / PRIMARIES, (at + 1) * SLOTS / PRIMARIES - 1);
+                cluster.tell(at, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
+            }
+            if at > 0 {
+                let port = cluster.nodes[at].port().to_string();
+                cluster.tell(0, &["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await;
+            }
+        }
+        cluster.agrees(|info| info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:4")).await;
+        let owner = cluster.primary_of("usage").await;
+        let id = cluster.id(owner).await;
+        eventually("the replica is told whom to follow", || async {
+            cluster.try_on::<()>(PRIMARIES, &["CLUSTER", "REPLICATE", &id]).await.ok()
+        })
+        .await;
+        for node in 0..cluster.nodes.len() {
+            eventually("every node knows the replica", || async {
+                let known: String = cluster.try_on(node, &["CLUSTER", "NODES"]).await.ok()?;
+                (known.contains("slave") && !known.contains("handshake")).then_some(())
+            })
+            .await;
+        }
+        cluster.replicates(owner).await;
+        cluster
+    }
+
+    /// What `redis.url` is set to, with this before the hosts (`user:password@`). Names two of the nodes.
+    pub fn url(&self, user_info: &str) -> String {
+        let [a, b] = [1, 2].map(|at| self.nodes[at].port());
+        format!("redis+cluster://{user_info}127.0.0.1:{a},127.0.0.1:{b}")
+    }
+
+    /// A client of one node alone.
+    pub fn client(&self, node: usize) -> RedisClient {
+        self.nodes[node].client()
+    }
+
+    pub async fn try_on<T: FromRedisValue>(&self, node: usize, words: &[&str]) -> redis::RedisResult<T> {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        self.client(node).query(&command).await
+    }
+
+    async fn tell(&self, node: usize, words: &[&str]) {
+        let () = self.try_on(node, words).await.unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    }
+
+    async fn id(&self, node: usize) -> String {
+        self.try_on(node, &["CLUSTER", "MYID"]).await.expect("it answers")
+    }
+
+    /// The node that serves a key. Waits until there is one.
+    pub async fn primary_of(&self, key: &str) -> usize {
+        eventually("a node serves the key", || async {
+            for node in 0..self.nodes.len() {
+                if self.try_on::<bool>(node, &["EXISTS", key]).await.is_ok() {
+                    return Some(node);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Waits until every node that answers says this about the cluster.
+    async fn agrees(&self, holds: impl Fn(&str) -> bool) {
+        for node in 0..self.nodes.len() {
+            eventually("the nodes agree", || async {
+                let info: String = self.try_on(node, &["CLUSTER", "INFO"]).await.ok()?;
+                holds(&info).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Waits until the replica has all that its primary has.
+    async fn replicates(&self, primary: usize) {
+        eventually("the replica follows", || async {
+            let info: String = self.try_on(PRIMARIES, &["INFO", "replication"]).await.ok()?;
+            let sent: String = self.try_on(primary, &["INFO", "replication"]).await.ok()?;
+            (info.contains("master_link_status:up") && sent.contains("state=online")).then_some(())
+        })
+        .await;
+    }
+
+    /// Begins to move a key's slot: from now on the nodes send those away who ask for what is not there.
+    pub async fn begin_move(&self, key: &str, to: usize) -> Move {
+        let from = self.primary_of(key).await;
+        let slot: u64 = self.try_on(from, &["CLUSTER", "KEYSLOT", key]).await.expect("it answers");
+        let (from_id, to_id) = (self.id(from).await, self.id(to).await);
+        let slot = slot.to_string();
+        self.tell(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
+        self.tell(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+        Move { slot, from, to, to_id }
+    }
+
+    /// Moves up to so many keys; whether some were there.
+    pub async fn move_keys(&self, moving: &Move, count: usize) -> bool {
+        let count = count.to_string();
+        let keys: Vec<String> =
+            self.try_on(moving.from, &["CLUSTER", "GETKEYSINSLOT", &moving.slot, &count]).await.expect("keys");
+        if keys.is_empty() {
+            return false;
+        }
+        self.move_these(moving, &keys).await;
+        true
+    }
+
+    /// Moves these keys, of which one at least is there.
+    pub async fn move_these(&self, moving: &Move, keys: &[String]) {
+        let port = self.nodes[moving.to].port().to_string();
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        words.extend(keys.iter().map(String::as_str));
+        let _: String = self.try_on(moving.from, &words).await.expect("they are moved");
+    }
+
+    /// Moves what is left, and tells every node whose the slot is.
+    pub async fn end_move(&self, moving: Move) {
+        while self.move_keys(&moving, 20).await {}
+        let others = (0..self.nodes.len()).filter(|node| *node != moving.to && *node != moving.from);
+        for node in [moving.to, moving.from].into_iter().chain(others) {
+            // A replica learns it from its primary and refuses to be told.
+            let _: redis::RedisResult<()> =
+                self.try_on(node, &["CLUSTER", "SETSLOT", &moving.slot, "NODE", &moving.to_id]).await;
+        }
+    }
+}
+
+/// A slot that moves.
+#[derive(Debug)]
+pub struct Move {
+    pub slot: String,
+    pub from: usize,
+    pub to: usize,
+    to_id: String,
+}

@@ -1,0 +1,224 @@
+//! A real primary with replicas, watched by three real Sentinels: on free ports, in temporary folders, killed when dropped.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use quotabell::wire::RedisClient;
+use tempfile::TempDir;
+
+use super::eventually::eventually;
+use super::redis_server::{RedisServer, free_port, server_binary};
+
+/// The name under which the Sentinels watch the primary.
+pub const SERVICE: &str = "mymaster";
+/// Sentinels; two of them agree that the primary is down.
+const SENTINELS: usize = 3;
+
+/// How often a Sentinel does what it does, in milliseconds. They find each other sooner; and none of them stops working for 30 s
+/// because this machine was too busy for it to run for 2 s.
+const PERIODS: [&str; 6] = ["PUBLISH-PERIOD", "200", "INFO-PERIOD", "1000", "TILT-TRIGGER", "60000"];
+
+/// The servers and their Sentinels.
+#[derive(Debug)]
+pub struct SentinelService {
+    pub servers: Vec<RedisServer>,
+    pub sentinels: Vec<Sentinel>,
+    passwords: Passwords,
+}
+
+/// What servers and Sentinels demand; `None`: no login.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Passwords {
+    pub of_servers: Option<&'static str>,
+    pub of_sentinels: Option<&'static str>,
+}
+
+/// One Sentinel.
+#[derive(Debug)]
+pub struct Sentinel {
+    child: Child,
+    port: u16,
+    /// Its log.
+    said: Arc<Mutex<Vec<String>>>,
+    _directory: TempDir,
+}
+
+impl SentinelService {
+    /// A primary and one replica that follows it.
+    pub async fn start() -> Self {
+        Self::start_with(Passwords::default()).await
+    }
+
+    /// As [`Self::start`], with logins.
+    pub async fn start_with(passwords: Passwords) -> Self {
+        let mut options = vec![
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--repl-diskless-sync-delay",
+            "0",
+            "--repl-ping-replica-period",
+            "1",
+        ];
+        let mut lines = String::new();
+        if let Some(password) = passwords.of_servers {
+            options.extend(["--requirepass", password, "--masterauth", password]);
+            lines = format!("sentinel auth-pass {SERVICE} {password}\n");
+        }
+        if let Some(password) = passwords.of_sentinels {
+            lines.push_str(&format!("requirepass {password}\n"));
+        }
+        let primary = RedisServer::start_with(&options);
+        let port = primary.port().to_string();
+        let replica = RedisServer::start_with(&[&options[..], &["--replicaof", "127.0.0.1", &port]].concat());
+        let mut service = Self { servers: vec![primary, replica], sentinels: Vec::new(), passwords };
+        service.replicates(0).await;
+        let watched = service.servers[0].port();
+        service.sentinels.extend((0..SENTINELS).map(|_| Sentinel::start(watched, &lines)));
+        for sentinel in &service.sentinels {
+            let mut debug = redis::cmd("SENTINEL");
+            debug.arg("DEBUG").arg(&PERIODS);
+            let () = service.client_of(sentinel).query(&debug).await.expect("a Sentinel of 7.0 or later");
+        }
+        for sentinel in &service.sentinels {
+            sentinel.knows_all(&service.client_of(sentinel)).await;
+        }
+        service
+    }
+
+    /// A client of one of the servers.
+    pub fn client(&self, server: usize) -> RedisClient {
+        client(self.servers[server].port(), self.passwords.of_servers)
+    }
+
+    fn client_of(&self, sentinel: &Sentinel) -> RedisClient {
+        client(sentinel.port, self.passwords.of_sentinels)
+    }
+
+    /// What `redis.url` is set to, with this before the hosts (`user:password@`).
+    pub fn url(&self, user_info: &str) -> String {
+        let hosts: Vec<String> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        format!("redis+sentinel://{user_info}{}/{SERVICE}/0", hosts.join(","))
+    }
+
+    /// Waits until the other servers follow this one and have all of its data.
+    pub async fn replicates(&self, primary: usize) {
+        let offset = |info: &str, field: &str| -> Option<u64> {
+            info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
+        };
+        let of_primary = self.client(primary);
+        for at in 0..self.servers.len() {
+            let client = self.client(at);
+            eventually("the replica follows and has it all", || async {
+                if at == primary {
+                    return Some(());
+                }
+                let sent = replication(&of_primary).await?;
+                let info = replication(&client).await?;
+                let is_up = info.contains("master_link_status:up");
+                let got = offset(&info, "slave_repl_offset:")?;
+                (is_up && got >= offset(&sent, "master_repl_offset:")?).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Waits until all Sentinels name this server as the primary, and it says so itself.
+    pub async fn is_primary(&self, server: usize) {
+        let port = self.servers[server].port().to_string();
+        for sentinel in &self.sentinels {
+            let client = self.client_of(sentinel);
+            eventually("the Sentinel names the other server", || async {
+                let mut command = redis::cmd("SENTINEL");
+                command.arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE);
+                let named: (String, String) = client.query(&command).await.ok()?;
+                (named.1 == port).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+fn client(port: u16, password: Option<&str>) -> RedisClient {
+    let user_info = password.map(|password| format!(":{password}@")).unwrap_or_default();
+    RedisClient::open(&format!("redis://{user_info}127.0.0.1:{port}")).expect("a URL")
+}
+
+async fn replication(client: &RedisClient) -> Option<String> {
+    client.query(redis::cmd("INFO").arg("replication")).await.ok()
+}
+
+impl Sentinel {
+    fn start(watched: u16, lines: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let file = directory.path().join("sentinel.conf");
+        // Another process may take the port between our look and the bind: look again.
+        for _ in 0..20 {
+            let port = free_port();
+            let configuration = format!(
+                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {SERVICE} 127.0.0.1 {watched} 2\n\
+                 sentinel down-after-milliseconds {SERVICE} 700\nsentinel failover-timeout {SERVICE} 2000\n{lines}\n",
+                directory.path().display()
+            );
+            fs::write(&file, configuration).expect("the folder is writable");
+            let mut child = Command::new(server_binary())
+                .arg(&file)
+                .arg("--sentinel")
+                .current_dir(directory.path())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("the server is there: it was started before");
+            let mut log = BufReader::new(child.stdout.take().expect("stdout is piped"));
+            let mut line = String::new();
+            while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                if line.contains("Sentinel ID is") {
+                    let said = Arc::new(Mutex::new(Vec::new()));
+                    let keep = Arc::clone(&said);
+                    std::thread::spawn(move || {
+                        log.lines().map_while(Result::ok).for_each(|line| keep.lock().expect("no panic").push(line));
+                    });
+                    return Self { child, port, said, _directory: directory };
+                }
+                line.clear();
+            }
+            let _ = child.wait();
+        }
+        panic!("no Sentinel started on any of 20 free ports");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it can be waited for");
+    }
+
+    /// Waits until it knows the replica and the other Sentinels: a failover needs both.
+    async fn knows_all(&self, client: &RedisClient) {
+        eventually("the Sentinel knows replica and other Sentinels", || async {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("MASTER").arg(SERVICE);
+            let fields: std::collections::HashMap<String, String> = client.query(&command).await.ok()?;
+            let is = |name: &str, count: usize| fields.get(name).is_some_and(|value| *value == count.to_string());
+            (is("num-slaves", 1) && is("num-other-sentinels", SENTINELS - 1)).then_some(())
+        })
+        .await;
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let said = self.said.lock().expect("no panic").join("\n");
+            eprintln!("--- the Sentinel at {}\n{said}\n---", self.port);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
