@@ -71,3 +71,4 @@ mod wire_cluster;
 mod wire_connection;
 mod wire_embedded;
 mod wire_reader;
+mod wire_sentinel;

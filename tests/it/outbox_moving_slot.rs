@@ -33,6 +33,16 @@ impl MovingOutbox {
         let endpoint = RedisEndpoint::from_config(&config).expect("a good URL");
         let client = endpoint.client("usage").expect("a client");
         let moving = Self { cluster, client, keys: Keys::new("usage") };
+        // Every node knows the scripts, so that none is refused for another reason.
+        for _ in 0..3 {
+            moving.lease("none").await.expect("nothing is due");
+            wake_subject(&moving.client, &moving.keys, &subject("nobody")).await.expect("nobody waits");
+            let delivered = Settlement::Delivered(outcome(Class::Delivered));
+            let unknown = DeliveryId::from_stored("unknown");
+            let stale = settle(&moving.client, &moving.keys, &unknown, "none", &delivered).await;
+            assert_eq!(stale.expect("an answer"), SettleAnswer::Stale);
+            moving.cluster.end_move(moving.begin_move().await).await;
+        }
         for n in 0..DELIVERIES {
             moving.make(&format!("s{n}"), Some("a")).await;
         }

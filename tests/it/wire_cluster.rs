@@ -100,6 +100,13 @@ async fn a_slot_that_moves_is_followed_and_no_script_sees_half_of_it() {
     set(&client, "{usage}.new").await;
 
     let script = Script::new("#!lua\nreturn redis.call('EXISTS', KEYS[1])");
+    let undeclared = Script::new("#!lua\nreturn redis.call('EXISTS', ARGV[1])");
+    // Known to every node, so that none is refused for another reason.
+    for node in 0..cluster.nodes.len() {
+        for source in [script.source(), undeclared.source()] {
+            let _: String = cluster.try_on(node, &["SCRIPT", "LOAD", source]).await.expect("it is loaded");
+        }
+    }
     let mut sent_away = 0;
     for key in &keys {
         match script.call().key(key).run::<u8>(&client).await {
@@ -112,7 +119,6 @@ async fn a_slot_that_moves_is_followed_and_no_script_sees_half_of_it() {
     }
     assert_eq!(sent_away, 3, "as many as have moved");
     // One that touches a key which it does not declare is told inside.
-    let undeclared = Script::new("#!lua\nreturn redis.call('EXISTS', ARGV[1])");
     let mut refused = 0;
     for declared in &keys {
         for key in &keys {
