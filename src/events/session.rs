@@ -5,12 +5,14 @@
 
 use std::time::{Duration, Instant};
 
+use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::audit::AuditFinding;
 use crate::ledger::{CommitOutcome, SeenWindows};
 use crate::types::{Instance, StreamId, UnixMs};
 use crate::wire::xread::{StreamReader, XreadReply};
+use crate::wire::{ErrorKind, error_kind};
 
 use super::batch_builder::{AddOutcome, ReadEntry};
 use super::held_state::Missing;
@@ -138,17 +140,37 @@ impl EventWorker {
     async fn start(&mut self) -> Result<SessionStart, SessionError> {
         let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
         self.held.forget_totals();
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("HSETNX").arg(self.keys.checkpoint()).arg("instance").arg(Instance::random().as_str()).ignore();
-        pipeline.cmd("HMGET").arg(self.keys.checkpoint()).arg("id").arg("instance");
-        let ((id, instance),): ((Option<String>, String),) = self.client.pipe(&pipeline).await.map_err(redis)?;
+        let mut stored = redis::cmd("HMGET");
+        stored.arg(self.keys.checkpoint()).arg("id").arg("instance");
+        let (id, instance): (Option<String>, Option<String>) = self.client.query(&stored).await.map_err(redis)?;
+        let instance = match instance {
+            Some(instance) => Instance::from_stored(&instance),
+            None => self.draw_instance().await.map_err(redis)?,
+        };
         let checkpoint = id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO);
         let now = self.client.server_time().await.map_err(redis)?;
         self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
             .await
             .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
         self.janitor.found_ids(self.held.seen.window());
-        Ok(SessionStart { checkpoint, instance: Instance::from_stored(&instance) })
+        Ok(SessionStart { checkpoint, instance })
+    }
+
+    /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes room.
+    async fn draw_instance(&self) -> RedisResult<Instance> {
+        let drawn = Instance::random();
+        let checkpoint = self.keys.checkpoint();
+        let kept: RedisResult<bool> =
+            self.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;
+        match kept {
+            Ok(true) => Ok(drawn),
+            Ok(false) => {
+                let first: String = self.client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
+                Ok(Instance::from_stored(&first))
+            }
+            Err(error) if error_kind(&error) == ErrorKind::Full => Ok(drawn),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits for the next reply, or for the commit that is under way.

@@ -49,6 +49,54 @@ async fn a_thousand_thresholds_crossed_by_one_event_are_raised() {
     assert_eq!(partition.raised("alice").await.len(), 1_000);
 }
 
+/// How often the server has run this command.
+async fn calls(partition: &Partition, command: &str) -> usize {
+    let stats: String = partition.run(&["INFO", "commandstats"]).await;
+    let of = format!("cmdstat_{command}:calls=");
+    stats.split(&of).nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// An event that is refused costs the server as much as several counters, however small it is.
+#[tokio::test]
+async fn many_refused_events_are_kept_in_several_commits() {
+    const EVENTS: usize = 8_000;
+    let partition = Partition::without_worker();
+    let mut adds = redis::pipe();
+    for _ in 0..EVENTS {
+        adds.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").arg("units").arg("-1").ignore();
+    }
+    let () = partition.client.pipe(&adds).await.expect("added");
+    partition.start_worker().await;
+    partition.caught_up().await;
+    assert_eq!(partition.run::<usize>(&["XLEN", &partition.keys.refused()]).await, EVENTS);
+    // Each commit adds to the total of refused events once. One of 20,000 entries would have taken them all.
+    let commits = calls(&partition, "hincrby").await;
+    assert!(commits >= 5, "{commits}");
+}
+
+/// Whoever sends old events must not make the worker read and hold counters for each of their days.
+#[tokio::test]
+async fn events_that_come_too_late_read_no_counters() {
+    const EVENTS: i64 = 500;
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "9/hour 9/day 9/week 9/month"]).await;
+    let now = partition.now().await;
+    let mut adds = redis::pipe();
+    for n in 0..EVENTS {
+        let ts = now.plus(-(n + 3) * 30 * 86_400_000).0;
+        adds.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").arg("ts").arg(ts).ignore();
+    }
+    let () = partition.client.pipe(&adds).await.expect("added");
+    partition.start_worker().await;
+    partition.caught_up().await;
+    let refused = partition.refused().await;
+    assert_eq!(refused.len(), 500);
+    assert!(refused.iter().all(|(_, fields)| fields[3] == b"too_late"));
+    // Each commit asks for the checkpoint, as tidying does; nobody asks for a counter.
+    let asked = calls(&partition, "hmget").await;
+    assert!(asked < 100, "{asked}");
+}
+
 /// Refused events are kept with their fields: a reading full of large ones must not become one commit of many megabytes.
 #[tokio::test]
 async fn large_refused_events_are_kept_in_several_commits() {
@@ -65,11 +113,6 @@ async fn large_refused_events_are_kept_in_several_commits() {
     }
     adds.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
     let () = partition.client.pipe(&adds).await.expect("added");
-    let calls = async || {
-        let stats: String = partition.run(&["INFO", "commandstats"]).await;
-        let calls = stats.split("cmdstat_hincrby:calls=").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
-        calls.unwrap_or(0_usize)
-    };
     partition.start_worker().await;
     partition.caught_up().await;
     let refused = partition.refused().await;
@@ -79,5 +122,6 @@ async fn large_refused_events_are_kept_in_several_commits() {
     assert!(refused.iter().all(|(_, fields)| fields.len() == 6 + 32), "16 fields are kept");
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(1));
     // Each commit adds to the total of refused events once, the last also to that of counted ones: 13 KiB of each entry are kept.
-    assert!(calls().await > EVENTS * 13 / 1_024 + 1, "{}", calls().await);
+    let commits = calls(&partition, "hincrby").await - 1;
+    assert!(commits > EVENTS * 13 / 1_024, "{commits}");
 }

@@ -73,6 +73,20 @@ async fn trimming_stops_at_what_another_group_needs() {
     assert_eq!(kept, [ids[4].to_string(), ids[5].to_string()], "the checkpoint's entry stays, and what is unread");
 }
 
+/// A stream that was made again may hold entries below the checkpoint: trimmed for counted, they would be lost without a word.
+#[tokio::test]
+async fn a_stream_that_was_made_again_is_left_alone() {
+    let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
+    ledger.committed(&ledger.batch(StreamId::ZERO, ALICE).await).await;
+    for last in ["1700000000001-0", "*"] {
+        ledger.run::<u64>(&["DEL", "usage"]).await;
+        ledger.run::<String>(&["XADD", "usage", "1700000000000-0", "subject", "bob"]).await;
+        ledger.run::<String>(&["XADD", "usage", last, "subject", "bob"]).await;
+        assert_eq!(tidied(&ledger, &[]).await, []);
+        assert_eq!(ledger.run::<u64>(&["XLEN", "usage"]).await, 2, "below the checkpoint, and on both sides");
+    }
+}
+
 /// Ids of windows that are past would otherwise take memory for two weeks.
 #[tokio::test]
 async fn lists_of_windows_that_are_past_are_removed() {
