@@ -43,6 +43,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["plans", "*", "rate", "*"],
         r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units; every key but algorithm is a metric"#,
     ),
+    (&["alerts", "jump"], "\"each\" or \"highest\""),
     (&["delivery", "concurrency"], "a whole number, 1 or more"),
     (&["retry", "first"], r#"a duration above 0 and up to max_interval, as "5s""#),
     (&["retry", "factor"], "a number, 1 or more"),
