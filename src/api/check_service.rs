@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::decision::Recorded;
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::SettingsLookup;
-use crate::types::{LogLimiter, meters};
+use crate::types::{LogLimiter, Window, meters};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 use super::config::{CheckConfig, OnError};
@@ -162,16 +162,31 @@ impl CheckService {
 
 impl CheckOutcome {
     /// Every label of [`Self::as_str`].
-    pub const LABELS: [&str; 5] = ["allowed", "denied_window", "denied_day", "error_allowed", "error_denied"];
+    pub const LABELS: [&str; 8] = [
+        "allowed",
+        "denied_rate",
+        "denied_hour",
+        "denied_day",
+        "denied_week",
+        "denied_month",
+        "error_allowed",
+        "error_denied",
+    ];
 
-    /// The outcome as a label. Where both limits refuse it is the day's, which lasts longer.
+    /// The outcome as a label. Where several refuse it is that of the longest window.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
-        let [allowed, denied_window, denied_day, error_allowed, error_denied] = Self::LABELS;
+        let [allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied] =
+            Self::LABELS;
         match self {
             Self::Decided(decision) if decision.is_allowed() => allowed,
-            Self::Decided(decision) if decision.day.is_some_and(|day| !day.is_admitted()) => denied_day,
-            Self::Decided(_) => denied_window,
+            Self::Decided(decision) => match decision.longest_refusal() {
+                None => denied_rate,
+                Some(Window::Hour) => denied_hour,
+                Some(Window::Day) => denied_day,
+                Some(Window::Week) => denied_week,
+                Some(Window::Month) => denied_month,
+            },
             Self::FailOpen(_) => error_allowed,
             Self::FailClosed => error_denied,
         }

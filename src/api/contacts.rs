@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{self, Json};
+use super::path;
 use super::problem::Problem;
 use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
@@ -54,7 +55,7 @@ pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
-    let stored = api.verification.list(&subject_path(path)?).await.map_err(problem)?;
+    let stored = api.verification.list(&path::subject(path)?).await.map_err(problem)?;
     let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact)).collect();
     Ok(answer(StatusCode::OK, &json!({"contacts": contacts})))
 }
@@ -65,7 +66,7 @@ pub(super) async fn add(
     path: Result<Path<String>, PathRejection>,
     Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
-    let subject = subject_path(path)?;
+    let subject = path::subject(path)?;
     let (contact, generated) = body.judge()?;
     let id = api.verification.add(subject, &contact).await.map_err(problem)?;
     let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
@@ -119,24 +120,11 @@ pub(super) struct ContactPath {
 }
 
 fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<(Subject, ContactId), Problem> {
-    let Path(ContactPath { id, contact }) = path.map_err(|rejection| broken_path(&rejection))?;
+    let Path(ContactPath { id, contact }) = path.map_err(|rejection| path::broken(&rejection))?;
     if contact.len() > ID_BYTES_MAX {
         return Err(Problem::bad_request(format!("contact: has more than {ID_BYTES_MAX} bytes")));
     }
-    Ok((subject(&id)?, ContactId::from_stored(&contact)))
-}
-
-fn subject_path(path: Result<Path<String>, PathRejection>) -> Result<Subject, Problem> {
-    let Path(id) = path.map_err(|rejection| broken_path(&rejection))?;
-    subject(&id)
-}
-
-fn subject(id: &str) -> Result<Subject, Problem> {
-    Subject::parse(id.as_bytes()).map_err(|error| Problem::bad_request(format!("id: {error}")))
-}
-
-fn broken_path(rejection: &PathRejection) -> Problem {
-    Problem::bad_request(format!("the path: {}", rejection.body_text()))
+    Ok((path::parsed_subject(&id)?, ContactId::from_stored(&contact)))
 }
 
 /// No cache on the way may keep contacts, or a generated secret, which is shown here and nowhere else.

@@ -1,6 +1,6 @@
-//! HTTP: health, readiness, metrics, `/v1/check`, and contacts with their verification.
+//! HTTP: health, readiness, metrics, `/v1/check`, subjects with their usage and alerts, and contacts with their verification.
 //!
-//! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects` and `verification`.
+//! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects`, `verification` and `views`.
 //! Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them; [`server`], the limits on connections;
 //! [`ready`], what readiness means.
 
@@ -16,21 +16,27 @@ pub mod config;
 mod confirm;
 mod contacts;
 pub mod gauges;
+mod list_query;
 pub mod openapi;
+
+mod path;
 mod probes;
 pub mod problem;
 pub mod rate_limit;
+pub mod read_service;
 pub mod ready;
 pub mod recorder;
 pub mod routes;
 pub mod server;
 pub mod state;
+mod subjects;
 pub mod timeouts;
 pub mod token;
 
 pub use check_service::CheckService;
 pub use gauges::Gauges;
 pub use problem::Problem;
+pub use read_service::ReadService;
 pub use ready::Readiness;
 pub use state::ApiState;
 pub use token::Token;

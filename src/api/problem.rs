@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::wire::ErrorKind;
+
 /// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
@@ -67,6 +69,18 @@ impl Problem {
     pub fn needs_token(what: &str) -> Self {
         let detail = format!("{what} is off until the operator sets a token: set http.token or http.token_file");
         Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// A call to Redis failed, or was not answered (503).
+    #[must_use]
+    pub fn of_redis(kind: ErrorKind) -> Self {
+        let detail = match kind {
+            ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
+            ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
+            ErrorKind::WrongType => "a key of quotabell's holds something else: the operator has to repair it",
+            _ => "Redis does not answer: try again",
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
     /// A quota or a rate limit is exceeded (429).

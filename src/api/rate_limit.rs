@@ -8,10 +8,8 @@ use crate::ledger::decision::{LimitStatus, whole_seconds};
 /// The largest integer of a structured field (RFC 9651: 15 digits). A limit may be larger; nobody will wait for the difference.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// The name of the window's policy.
-pub const WINDOW: &str = "window";
-/// The name of the day's policy.
-pub const DAILY: &str = "daily";
+/// The name of the rate's policy. That of a limit is the name of its window.
+pub const RATE: &str = "rate";
 
 /// The two fields.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +30,7 @@ pub fn fields(judgement: &CheckDecision) -> Option<RateLimit> {
     let limit = |(name, standing): &(&str, &LimitStatus)| {
         format!("\"{name}\";r={};t={}", integer(standing.remaining), integer(whole_seconds(standing.reset)))
     };
-    // A window below a second is written as one: the field has no smaller number.
+    // An interval below a second is written as one: the field has no smaller number.
     let policy = |(name, standing): &(&str, &LimitStatus)| {
         format!("\"{name}\";q={};w={}", integer(standing.limit.get()), integer(whole_seconds(standing.length)))
     };
@@ -51,8 +49,8 @@ pub fn retry_after(judgement: &CheckDecision) -> HeaderValue {
 }
 
 fn named(judgement: &CheckDecision) -> impl Iterator<Item = (&'static str, &LimitStatus)> {
-    let window = judgement.window.iter().map(|standing| (WINDOW, standing));
-    window.chain(judgement.day.iter().map(|standing| (DAILY, standing)))
+    let rate = judgement.rate.iter().map(|standing| (RATE, standing));
+    rate.chain(judgement.limits.iter().map(|limit| (limit.period.window().as_str(), &limit.status)))
 }
 
 fn integer(number: u64) -> u64 {
@@ -67,10 +65,10 @@ fn joined(items: impl Iterator<Item = String>) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::decision::{DecisionBasis, Recorded};
+    use crate::ledger::decision::{DecisionBasis, PeriodStatus, Recorded};
     use crate::throttle::Admission;
-    use crate::types::Units;
     use crate::types::units::UNITS_MAX;
+    use crate::types::{Period, Units};
     use std::time::Duration;
 
     fn standing(limit: u64, remaining: u64, reset_ms: u64, admission: Admission) -> LimitStatus {
@@ -84,48 +82,72 @@ mod tests {
         }
     }
 
-    fn judgement(window: Option<LimitStatus>, day: Option<LimitStatus>) -> CheckDecision {
-        CheckDecision { basis: DecisionBasis::Settings, window, day, recorded: Recorded::No }
+    fn judgement(rate: Option<LimitStatus>, limits: &[(&str, LimitStatus)]) -> CheckDecision {
+        let limit = |(period, status): &(&str, LimitStatus)| PeriodStatus {
+            period: Period::parse(period).expect("a period"),
+            used: 0,
+            status: *status,
+        };
+        let limits = limits.iter().map(limit).collect();
+        CheckDecision { basis: DecisionBasis::Settings, rate, limits, recorded: Recorded::No }
     }
 
     fn rejected(ms: u64) -> Admission {
         Admission::Rejected { retry_after: Some(Duration::from_millis(ms)) }
     }
 
-    /// Clients parse these fields by the grammar of structured fields.
+    /// Clients parse these fields by the grammar of structured fields, and tell limits apart by their names.
     #[test]
-    fn both_limits_are_told_by_name() {
-        let day =
-            LimitStatus { length: Duration::from_secs(86_400), ..standing(5000, 4990, 3_599_001, Admission::Admitted) };
-        let both = judgement(Some(standing(60, 59, 60_000, Admission::Admitted)), Some(day));
-        let told = fields(&both).expect("limits");
-        assert_eq!(told.policy, r#""window";q=60;w=60, "daily";q=5000;w=86400"#);
-        assert_eq!(told.limit, r#""window";r=59;t=60, "daily";r=4990;t=3600"#);
-        assert_eq!(fields(&judgement(None, None)), None);
+    fn the_rate_and_each_window_are_told_by_name() {
+        let of = |length_s, limit| LimitStatus {
+            length: Duration::from_secs(length_s),
+            ..standing(limit, limit - 10, 3_599_001, Admission::Admitted)
+        };
+        let limits = [
+            ("2026-11-21T14Z", of(3600, 600)),
+            ("2026-11-21", of(86_400, 5000)),
+            ("2026-W47", of(604_800, 20_000)),
+            ("2026-11-15M", of(2_592_000, 100_000)),
+        ];
+        let all = judgement(Some(standing(60, 59, 60_000, Admission::Admitted)), &limits);
+        let told = fields(&all).expect("limits");
+        assert_eq!(
+            told.policy,
+            r#""rate";q=60;w=60, "hour";q=600;w=3600, "day";q=5000;w=86400, "week";q=20000;w=604800, "month";q=100000;w=2592000"#
+        );
+        assert_eq!(
+            told.limit,
+            r#""rate";r=59;t=60, "hour";r=590;t=3600, "day";r=4990;t=3600, "week";r=19990;t=3600, "month";r=99990;t=3600"#
+        );
+        assert_eq!(fields(&judgement(None, &[])), None);
     }
 
     /// 2^53-1 has 16 digits, one more than an integer of a field may have: the whole field would be thrown away.
     #[test]
     fn numbers_fit_into_a_structured_field() {
         let told =
-            fields(&judgement(Some(standing(UNITS_MAX, UNITS_MAX, 0, Admission::Admitted)), None)).expect("a limit");
-        assert_eq!(told.policy, r#""window";q=999999999999999;w=60"#);
-        assert_eq!(told.limit, r#""window";r=999999999999999;t=0"#);
+            fields(&judgement(Some(standing(UNITS_MAX, UNITS_MAX, 0, Admission::Admitted)), &[])).expect("a limit");
+        assert_eq!(told.policy, r#""rate";q=999999999999999;w=60"#);
+        assert_eq!(told.limit, r#""rate";r=999999999999999;t=0"#);
     }
 
     /// Who waits for the shorter of two is refused again.
     #[test]
-    fn the_longer_wait_counts_and_none_is_zero() {
-        let of = |window, day| {
-            let judgement = judgement(Some(standing(1, 0, 9000, window)), Some(standing(1, 0, 7000, day)));
+    fn the_longest_wait_counts_and_none_is_zero() {
+        let of = |rate, hour, day| {
+            let limits = [("2026-11-21T14Z", standing(1, 0, 5000, hour)), ("2026-11-21", standing(1, 0, 7000, day))];
+            let judgement = judgement(Some(standing(1, 0, 9000, rate)), &limits);
             (retry_after(&judgement), violated(&judgement).collect::<Vec<_>>())
         };
-        assert_eq!(of(rejected(1001), Admission::Admitted), (HeaderValue::from(2), vec![WINDOW]));
-        assert_eq!(of(rejected(1001), rejected(5000)), (HeaderValue::from(5), vec![WINDOW, DAILY]));
-        assert_eq!(of(rejected(0), Admission::Admitted), (HeaderValue::from(1), vec![WINDOW]));
-        // What never fits: a whole window, however much of it is free, or until the day ends.
+        let admitted = Admission::Admitted;
+        assert_eq!(of(rejected(1001), admitted, admitted), (HeaderValue::from(2), vec!["rate"]));
+        assert_eq!(of(rejected(1001), admitted, rejected(5000)), (HeaderValue::from(5), vec!["rate", "day"]));
+        assert_eq!(of(admitted, rejected(3000), rejected(8000)), (HeaderValue::from(8), vec!["hour", "day"]));
+        assert_eq!(of(rejected(0), admitted, admitted), (HeaderValue::from(1), vec!["rate"]));
+        // What never fits: a whole interval, however much of it is free, or until the period ends.
         let never = Admission::Rejected { retry_after: None };
-        assert_eq!(of(never, Admission::Admitted), (HeaderValue::from(60), vec![WINDOW]));
-        assert_eq!(of(Admission::Admitted, never), (HeaderValue::from(7), vec![DAILY]));
+        assert_eq!(of(never, admitted, admitted), (HeaderValue::from(60), vec!["rate"]));
+        assert_eq!(of(admitted, never, admitted), (HeaderValue::from(5), vec!["hour"]));
+        assert_eq!(of(admitted, rejected(5000), never), (HeaderValue::from(7), vec!["hour", "day"]));
     }
 }

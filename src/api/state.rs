@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::check_service::CheckService;
 use super::gauges::Gauges;
+use super::read_service::ReadService;
 use super::ready::Readiness;
 use super::token::Token;
 use crate::verification::VerificationService;
@@ -21,6 +22,8 @@ pub struct ApiState {
     pub token: Option<Token>,
     /// Decides checks.
     pub checks: Arc<CheckService>,
+    /// Reads subjects and the books.
+    pub reads: ReadService,
     /// Contacts that a subject's own side adds, and their verification.
     pub verification: Arc<VerificationService>,
 }

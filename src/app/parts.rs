@@ -5,7 +5,8 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Notify;
 
-use crate::api::{ApiState, CheckService, Gauges, Readiness, Token};
+use crate::api::read_service::ReadParts;
+use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::ledger::CheckScript;
@@ -22,7 +23,7 @@ pub(super) struct Parts<'a> {
     pub(super) keys: Keys,
     pub(super) plans: Plans,
     pub(super) endpoint: RedisEndpoint,
-    /// The connection of everything but reading, commits and checks, which have connections of their own.
+    /// The connection of everything but reading, commits, checks and views, which have connections of their own.
     pub(super) client: Arc<RedisClient>,
     pub(super) channels: Arc<Channels>,
     pub(super) api: Arc<ApiState>,
@@ -71,12 +72,19 @@ impl<'a> Parts<'a> {
             SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, check_changes.clone()),
             CheckScript::new(keys.clone()),
         );
+        let reads = ReadService::new(ReadParts {
+            client: Arc::new(endpoint.client(keys.stream())?),
+            keys: keys.clone(),
+            plans: plans.clone(),
+            late_max: config.stream.late_max,
+        });
         let api = Arc::new(ApiState {
             readiness: Arc::new(Readiness::new(Arc::clone(&client))),
             gauges: Gauges::new(keys.clone(), Arc::clone(&client)),
             recorder,
             token,
             checks: Arc::new(checks),
+            reads,
             verification: Arc::clone(&verification),
         });
         Ok(Self { config, keys, plans, endpoint, client, channels, api, verification, new_deliveries, check_changes })

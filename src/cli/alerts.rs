@@ -15,8 +15,9 @@ use crate::views::short_id;
 /// Arguments of `alerts`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Oldest first, the alerts of hours, days, weeks and months alike. Zones ahead of UTC begin their day earlier: without \
-    --period its alerts are listed too. Alerts are kept as long as the counts of their period: 48 h after it is over everywhere.
+    after_help = "Oldest first, those of hours, days, weeks and months alike, also those that a higher limit followed. Zones ahead of UTC \
+    begin their day earlier: without --period its alerts are listed too. Alerts are kept as long as the counts of their period: 48 h \
+    after it is over everywhere.
 
 Examples:
   quotabell alerts
@@ -65,9 +66,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let nothing = if gone { "the alerts of that period are no longer kept" } else { "no alerts" };
     let filter = AlertFilter { subject: args.subject, since };
     let listed = alerts::of_periods(redis.client(), &keys, &periods, &filter).await;
-    let mut listed = redis.judged("read the alerts", listed)?;
-    // Periods of different windows and zones overlap.
-    alerts::sort(&mut listed);
+    let mut listed = redis.judged("read alerts", listed)?;
     if let Some(limit) = args.limit {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         listed.drain(..surplus);
@@ -106,7 +105,7 @@ fn row(alert: &AlertView) -> Vec<String> {
     ]
 }
 
-/// Month, day and minute: the year stands in the day beside it.
+/// Month, day and minute: the year stands in the period beside it.
 fn minute(at: UnixMs) -> String {
     at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%m-%d %H:%M").to_string())
 }

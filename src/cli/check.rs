@@ -4,19 +4,19 @@ use clap::Args;
 
 use super::connect;
 use super::context::CliContext;
-use crate::ledger::decision::{CheckResponse, LimitFigures, whole_seconds};
+use crate::ledger::decision::{CheckResponse, LimitFigures, RateFigures, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::{Plans, Profile};
 use crate::terminal::hint::failed;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
 use crate::views::subject;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Asks what POST /v1/check asks: whether the day's limit and the plan's rate both have room. What is admitted is taken \
-    from the rate's window, so asking costs something. The day's figure is what has been committed.
+    after_help = "Asks what POST /v1/check asks: whether each limit of the subject and the rate of its plan have room. What is admitted \
+    is taken from the rate, so asking costs something. The figures of limits are what has been committed.
 
 Exit codes: 0 it may proceed, 1 it may not, or nothing can be judged because Redis does not answer or the subject's settings can't be \
     read: check.on_error is for the daemon alone
@@ -25,7 +25,7 @@ Examples:
   quotabell check alice
   quotabell check alice --metric tokens.in --units 350
   quotabell check alice --record --id order-7
-  quotabell check alice --json | jq .window.remaining"
+  quotabell check alice --json | jq '.limits[] | {window, remaining}'"
 )]
 pub struct CheckArgs {
     /// Who
@@ -114,17 +114,26 @@ fn print(written: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
         pairs.push(("event id", id.to_string()));
     }
     output.pairs(&pairs)?;
+    let rate = written.rate.iter().map(rate_row);
+    let rows: Vec<Vec<String>> = rate.chain(written.limits.iter().map(limit_row)).collect();
+    if rows.is_empty() {
+        say(format_args!("{} has neither a limit nor a rate of {}", written.subject, written.metric));
+        return Ok(());
+    }
     output.line("")?;
-    let row = |name: &str, figures: Option<LimitFigures>| {
-        vec![
-            name.to_owned(),
-            or_dash(figures.map(|figures| figures.limit)),
-            or_dash(figures.map(|figures| figures.remaining)),
-            or_dash(figures.map(|figures| format!("{} s", figures.reset_s))),
-        ]
-    };
-    let rows = [row("window", written.window), row("day", written.day)];
-    output.rows(&mut Table::new(&["", "LIMIT", "REMAINING", "RESET"]), &rows)
+    output.rows(&mut Table::new(&["", "PERIOD", "USED", "LIMIT", "REMAINING", "RESET"]), &rows)
+}
+
+fn rate_row(rate: &RateFigures) -> Vec<String> {
+    let RateFigures { limit, remaining, reset_s } = rate;
+    let unknown = || "-".to_owned();
+    vec!["rate".to_owned(), unknown(), unknown(), limit.to_string(), remaining.to_string(), format!("{reset_s} s")]
+}
+
+fn limit_row(figures: &LimitFigures) -> Vec<String> {
+    let LimitFigures { window, period, limit, used, remaining, reset_s } = figures;
+    let cells = [window.to_string(), period.to_string(), used.to_string(), limit.to_string(), remaining.to_string()];
+    cells.into_iter().chain([format!("{reset_s} s")]).collect()
 }
 
 const fn yes_or_no(truth: bool) -> &'static str {

@@ -179,7 +179,7 @@ async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow:
     let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let (SubjectSettings { plan, zone, billing_day, limits }, unreadable) = SubjectSettings::read(&fields, &plans);
+    let SubjectSettings { plan, zone, billing_day, limits, unreadable } = SubjectSettings::read(&fields, &plans);
     for error in unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }

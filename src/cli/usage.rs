@@ -1,7 +1,4 @@
-//! `usage`: the counts of one subject in its current periods.
-
-use std::collections::BTreeSet;
-use std::io::{self, IsTerminal as _};
+//! `usage`: what one subject used, of which limits.
 
 use anyhow::Context as _;
 use clap::Args;
@@ -10,27 +7,28 @@ use super::connect;
 use super::context::CliContext;
 use crate::subjects::record::{BILLING_DAY, TIMEZONE};
 use crate::subjects::{FieldError, Plans};
-use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say};
-use crate::types::{Day, Metric, Period, Subject};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, rounded, say};
+use crate::types::{Day, Subject, UnixMs};
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 use crate::views::{SubjectSettings, UsageView, subject};
 
 /// Arguments of `usage`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The day, and each other window that has a limit. A subject that nobody has set has the default plan and 0. Hours are those of \
-    UTC; days, weeks and months those of the subject's time zone and billing day. Counts live for 48 h after their period is over \
-    everywhere; of one before that, nothing is known. The limit of a period that is over is the one of its newest alert, or else today's.
+    after_help = "A subject that nobody has set has the default plan and 0. Hours are of UTC; days, weeks and months of the subject's time \
+    zone. With --day: that day, and the week and the month in which it lies. Counts live for 48 h after their period is over \
+    everywhere; of one before that, nothing is known. The limit of a period that is over is the one of its newest alert, or else \
+    today's.
 
 Examples:
   quotabell usage alice
   quotabell usage alice --day 2026-11-21
-  quotabell usage alice --json | jq '.metrics[] | {metric} + (.windows[] | {window, used_percent})'"
+  quotabell usage alice --json | jq '.metrics[] | {metric, percent: .windows[0].used_percent}'"
 )]
 pub struct UsageArgs {
     /// Who
     pub subject: Subject,
-    /// Another day than today, YYYY-MM-DD; with the week and the month in which it begins
+    /// Another day than today, YYYY-MM-DD
     #[arg(long)]
     pub day: Option<Day>,
     /// How to print.
@@ -38,7 +36,7 @@ pub struct UsageArgs {
     pub format: FormatArgs,
 }
 
-/// Prints the counts, limits and alerts.
+/// Prints counts, limits and alerts.
 ///
 /// # Errors
 ///
@@ -50,18 +48,18 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&config).await?;
     let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
     let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
-    let (settings, unreadable) = SubjectSettings::read(&fields, &plans);
-    warn(&subject, &unreadable);
+    let settings = SubjectSettings::read(&fields, &plans);
+    warn(&subject, &settings.unreadable);
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
     let usage = usage::read(redis.client(), &config.keys(), request).await;
     let usage = redis.judged(what, usage)?;
-    let usage = usage.with_context(|| format!("the server's clock shows {now}, which is in no day"))?;
+    let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
     let mut output = Output::stdout();
     match format.format() {
         Format::Json => output.json(&usage)?,
-        Format::Table => print(&usage, day, &mut output)?,
+        Format::Table => print(&usage, now, &mut output)?,
     }
     output.finish()
 }
@@ -74,7 +72,7 @@ fn warn(subject: &Subject, unreadable: &[FieldError]) {
         say("warning: days, weeks and months are shown as those of UTC");
     }
     if unreadable.iter().any(|error| error.field == BILLING_DAY) {
-        say("warning: months are shown from the first");
+        say("warning: months are shown as those that begin on the first");
     }
     if !unreadable.is_empty() {
         say(
@@ -83,97 +81,46 @@ fn warn(subject: &Subject, unreadable: &[FieldError]) {
     }
 }
 
-fn print(usage: &UsageView, day: Option<Day>, output: &mut Output) -> anyhow::Result<()> {
+const HEADING: [&str; 8] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "RESETS", "ALERTS"];
+const METRIC_COLUMN: usize = 0;
+
+fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<()> {
     output.pairs(&[
         ("subject", usage.subject.to_string()),
         ("plan", usage.plan.clone()),
         ("timezone", usage.timezone.to_owned()),
     ])?;
-    if !usage.kept {
-        let day = day.map_or_else(|| "today".to_owned(), |day| day.to_string());
-        say(format_args!("the counts of {day} are no longer kept: what {} used is unknown", usage.subject));
-        return Ok(());
-    }
     if usage.metrics.is_empty() {
         say(format_args!("{} has no limit and used nothing", usage.subject));
         return Ok(());
     }
     output.line("")?;
-    // A bar is for eyes; whoever reads columns from a pipe is not to count past it.
-    let bars = io::stdout().is_terminal();
-    let mut heading = vec!["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "ALERTS"];
-    if bars {
-        heading.insert(BAR_COLUMN, "");
+    let windows = || usage.metrics.iter().flat_map(|metric| metric.windows.iter().map(move |window| (metric, window)));
+    let rows: Vec<Vec<String>> =
+        windows().map(|(metric, window)| row(metric.metric.to_string(), window, now)).collect();
+    output.rows(&mut Table::new(&HEADING).may_shrink(&[METRIC_COLUMN]), &rows)?;
+    if windows().any(|(_, window)| window.used.is_none()) {
+        say("note: counts that are no longer kept are shown as -: what was used is unknown");
     }
-    let row = |(metric, usage): (&Metric, &WindowUsageView)| {
-        let mut row = row(metric, usage);
-        if bars {
-            row.insert(BAR_COLUMN, usage.used_percent.map(bar).unwrap_or_default());
-        }
-        row
-    };
-    output.rows(&mut Table::new(&heading), &windows(usage).map(row).collect::<Vec<_>>())?;
-    tell_counts_that_are_gone(usage);
-    tell_limits_of_today(usage);
+    // The limits of a period that is over are known only where an alert has recorded them.
+    if windows().any(|(_, window)| window.limit_from == Some(LimitSource::Settings)) {
+        say("note: where no alert of a period that is over has recorded its limit, today's is shown");
+    }
     Ok(())
 }
 
-/// Each metric's windows.
-fn windows(usage: &UsageView) -> impl Iterator<Item = (&Metric, &WindowUsageView)> {
-    usage.metrics.iter().flat_map(|metric| metric.windows.iter().map(|window| (&metric.metric, window)))
-}
-
-/// A week or a month may be kept longer than its days.
-fn tell_counts_that_are_gone(usage: &UsageView) {
-    let gone: BTreeSet<Period> =
-        windows(usage).filter(|(_, usage)| usage.used.is_none()).map(|(_, usage)| usage.period).collect();
-    for period in gone {
-        say(format_args!("note: the counts of {period} are no longer kept"));
-    }
-}
-
-/// The limits of a period that is over are known only where an alert has recorded them.
-fn tell_limits_of_today(usage: &UsageView) {
-    let of_today = windows(usage).filter(|(_, usage)| usage.over && usage.limit_from == Some(LimitSource::Settings));
-    let of_today: Vec<String> = of_today.map(|(metric, usage)| format!("{metric} in {}", usage.period)).collect();
-    if !of_today.is_empty() {
-        say(format_args!("note: no alert has recorded the limit of {}: it is today's", of_today.join(", ")));
-    }
-}
-
-/// Where the bar stands: behind the percentage that it shows.
-const BAR_COLUMN: usize = 6;
-
-fn row(metric: &Metric, usage: &WindowUsageView) -> Vec<String> {
-    let alerts: Vec<String> =
-        usage.alerts.iter().map(|alert| format!("{}% {}", alert.threshold_percent, alert.raised_at)).collect();
+fn row(metric: String, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
+    let over = window.resets_at_ms <= now;
+    let resets = if over { "over".to_owned() } else { format!("in {}", rounded(window.resets_at_ms.since(now))) };
+    let alerts: Vec<String> = window.alerts.iter().map(|alert| format!("{}%", alert.threshold_percent)).collect();
     vec![
-        metric.to_string(),
-        usage.window.to_string(),
-        usage.period.to_string(),
-        or_dash(usage.used),
-        or_dash(usage.limit),
-        or_dash(usage.used_percent.map(|percent| format!("{percent:.1}%"))),
-        or_dash(Some(alerts.join(", ")).filter(|text| !text.is_empty())),
+        metric,
+        window.window.to_string(),
+        window.period.to_string(),
+        or_dash(window.used),
+        or_dash(window.limit),
+        or_dash(window.used_percent.map(|percent| format!("{percent:.1}%"))),
+        resets,
+        or_dash(Some(alerts.join(" ")).filter(|text| !text.is_empty())),
     ]
-}
-
-/// How much is used, as a picture. Full only when the limit is reached.
-fn bar(used_percent: f64) -> String {
-    const CELLS: usize = 20;
-    let filled = ((used_percent / 100.0 * CELLS as f64) as usize).min(CELLS);
-    format!("[{}{}]", "=".repeat(filled), " ".repeat(CELLS - filled))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A picture that is full at 99.9 % would hide that there is something left.
-    #[test]
-    fn the_bar_is_full_only_at_the_limit() {
-        assert_eq!(bar(0.0), format!("[{}]", " ".repeat(20)));
-        assert_eq!(bar(99.9), format!("[{} ]", "=".repeat(19)));
-        assert_eq!(bar(100.0), bar(4000.0));
-    }
 }

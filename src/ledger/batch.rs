@@ -34,7 +34,7 @@ pub struct Batch {
 }
 
 /// A metric in a period.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MetricPeriod {
     /// The metric.
     pub metric: Metric,

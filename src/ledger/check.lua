@@ -1,53 +1,62 @@
 #!lua
--- check: whether a subject may use some units now: its day's committed count, then a window; and where both say yes, the usage event.
+-- check: whether a subject may use some units now: its limits, by what is committed, then its rate; where all say yes, the usage event.
 --
--- KEYS[1] counters of the first day, hash        ARGV[1] subject
--- KEYS[2] counters of the day after it, hash     ARGV[2] units asked for, 1..2^53-1
--- KEYS[3] the window limiter's key               ARGV[3] when the first day begins, ms
--- KEYS[4] usage stream                           ARGV[4] when it ends and the second begins, ms
---                                                ARGV[5] when the second ends, ms
---                                                ARGV[6] units of the day's limit, 1..2^53-1; empty for none
---                                                ARGV[7] limiter, a name of the functions; empty for none
---                                                ARGV[8] number of the limiter's arguments
---                                                then these; those from the third on are what to take, and 0 asks
---                                                then the fields of the event, names and values; none: nothing is recorded
+-- KEYS[1] the rate limiter's key       ARGV[1]    subject
+-- KEYS[2] usage stream                 ARGV[2]    units asked for, 1..2^53-1
+-- KEYS[3 ..] two hashes of each limit: ARGV[3]    number of limits
+--   counters of a period and of        ARGV[4 ..] of each limit: its units, 1..2^53-1; when the first of its two periods begins, when
+--   the one after it                              that ends and the second begins, when the second ends, ms
+--                                      then limiter, a name of the functions, empty for none; number of its arguments; these: those
+--                                      from the third on are what to take, and 0 asks
+--                                      then the fields of the event, names and values; none: nothing is recorded
 --
--- Returns {'judged', now, used, window, entry}  now: server time, ms; used: units committed that day, -1 without a limit; window: the
---                                               limiter's reply, {} without one; entry: id of the event, empty where none was appended
---         {'wrong_day', now}                     now lies in neither day: nothing written, ask again with days around it
---         an error                              a key of another type, or a value that is not ours: nothing written; but where the
---                                               stream takes no entry, the window's units are taken
+-- Returns {'judged', now, used, rate, entry}  now: server time, ms; used: units committed in the period of each limit; rate: the
+--                                             limiter's reply, {} without one; entry: id of the event, empty where none was appended
+--         {'wrong_period', now}               now lies in neither period of a limit: nothing written, ask again with those around it
+--         an error                            a key of another type, a value that is not ours, or an event that the user may not
+--                                             append: nothing written; but where the stream is at its last id, the rate is taken from
 --
--- The day is judged first: where it says no, the window is asked and nothing is taken from it. Run twice it takes twice from the
--- window, against its caller; the event counts once, by its id.
+-- The limits are judged first: where one says no, the rate is asked and nothing is taken from it. Run twice it takes twice from the
+-- rate, against its caller; the event counts once, by its id.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now < tonumber(ARGV[3]) or now >= tonumber(ARGV[5]) then return {'wrong_day', now} end
 
-local used, admitted = -1, true
-if ARGV[6] ~= '' then
-  local day = now < tonumber(ARGV[4]) and KEYS[1] or KEYS[2]
-  used = tonumber(redis.call('HGET', day, ARGV[1]) or '0')
-  if not used then return redis.error_reply('ERR ' .. day .. ' holds a counter that is no number') end
+local units, at = tonumber(ARGV[2]), 4
+local used, admitted = {}, true
+for limit = 1, tonumber(ARGV[3]) do
+  if now < tonumber(ARGV[at + 1]) or now >= tonumber(ARGV[at + 3]) then return {'wrong_period', now} end
+  local counters = KEYS[now < tonumber(ARGV[at + 2]) and 1 + 2 * limit or 2 + 2 * limit]
+  used[limit] = tonumber(redis.call('HGET', counters, ARGV[1]) or '0')
+  if not used[limit] then return redis.error_reply('ERR ' .. counters .. ' holds a counter that is no number') end
   -- A difference, because a sum of two counts may pass 2^53.
-  admitted = tonumber(ARGV[2]) <= tonumber(ARGV[6]) - used
+  admitted = admitted and units <= tonumber(ARGV[at]) - used[limit]
+  at = at + 4
 end
 
-local window, count = {}, tonumber(ARGV[8])
-if ARGV[7] ~= '' then
-  local limiters = {fixed_window = fixed_window, sliding_window = sliding_window, gcra = gcra}
-  local arguments = {unpack(ARGV, 9, 8 + count)}
-  if not admitted then
-    for at = 3, count do arguments[at] = '0' end
+local limiter, count = ARGV[at], tonumber(ARGV[at + 1])
+local arguments, event = {unpack(ARGV, at + 2, at + 1 + count)}, {unpack(ARGV, at + 2 + count)}
+if #event > 0 then
+  local kind = redis.call('TYPE', KEYS[2]).ok
+  if kind ~= 'none' and kind ~= 'stream' then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' holds a ' .. kind)
   end
-  window = limiters[ARGV[7]]({KEYS[3]}, arguments)
-  if window.err then return window end
-  admitted = admitted and window[1] == 1
+  if not redis.acl_check_cmd('XADD', KEYS[2], '*', unpack(event)) then
+    return redis.error_reply('NOPERM this user may not run XADD on ' .. KEYS[2])
+  end
+end
+
+local rate = {}
+if limiter ~= '' then
+  local limiters = {fixed_window = fixed_window, sliding_window = sliding_window, gcra = gcra}
+  if not admitted then
+    for taken = 3, count do arguments[taken] = '0' end
+  end
+  rate = limiters[limiter]({KEYS[1]}, arguments)
+  if rate.err then return rate end
+  admitted = admitted and rate[1] == 1
 end
 
 local entry = ''
-if admitted and #ARGV > 8 + count then
-  entry = redis.call('XADD', KEYS[4], '*', unpack(ARGV, 9 + count))
-end
-return {'judged', now, used, window, entry}
+if admitted and #event > 0 then entry = redis.call('XADD', KEYS[2], '*', unpack(event)) end
+return {'judged', now, used, rate, entry}

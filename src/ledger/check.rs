@@ -1,20 +1,20 @@
 //! The wrapper of `check.lua`: may a subject use some units now?
 //!
-//! One round trip: the day's committed count, a window limiter, and the usage event that records it. The day is the one that Redis'
-//! clock is in, in the subject's zone; ours only guesses which two days are worth sending. Read next: [`super::decision`], what the
-//! answer says.
+//! One round trip: the committed counts of the subject's limits, the limiter of its rate, and the usage event that records it. Redis'
+//! clock says which period of each window it is; ours only guesses which two are worth sending. Read next: [`super::decision`], what
+//! the answer says.
 
 use redis::{RedisError, RedisResult, Value};
 
 use crate::subjects::Profile;
 use crate::throttle::limiter::FUNCTIONS;
 use crate::throttle::{Admission, Limiter, bounded};
-use crate::types::{DaySpan, Keys, Units, UnixMs, keys};
+use crate::types::{Keys, PeriodSpan, Units, UnixMs, WindowLimit, keys};
 use crate::wire::{RedisClient, Script, ServerClock};
 
-use super::decision::{CheckDecision, CheckRequest, LimitStatus, Recorded};
+use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Recorded};
 
-/// The days may be wrong once: when nothing of the server's clock is known yet, or it jumped.
+/// The periods may be wrong once: when nothing of the server's clock is known yet, or it jumped.
 const TRIES: u32 = 2;
 
 /// Why there is no answer.
@@ -23,8 +23,8 @@ pub enum CheckError {
     /// What Redis or the connection said. The script may have run.
     #[error(transparent)]
     Redis(#[from] RedisError),
-    /// The server's clock is in no day, or jumps.
-    #[error("the server's clock shows {0}, which is in none of the days that were asked about")]
+    /// The server's clock is in no period, or jumps.
+    #[error("the server's clock shows {0}, which is in none of the periods that were asked about")]
     Clock(UnixMs),
     /// The reply is none of the script's.
     #[error("the reply of check.lua is none that it gives")]
@@ -39,24 +39,25 @@ pub struct CheckScript {
     clock: ServerClock,
 }
 
-/// A day and the one after it.
+/// A limit, with the period that is probably going on and its nearer neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Days {
-    first: DaySpan,
-    second: DaySpan,
+struct AppliedLimit {
+    limit: WindowLimit,
+    first: PeriodSpan,
+    /// The one after it.
+    second: PeriodSpan,
 }
 
 /// What a request is judged by.
 struct AppliedLimits<'a> {
-    limit: Option<Units>,
+    limits: Vec<AppliedLimit>,
     limiter: Option<&'a Limiter>,
-    days: Days,
 }
 
 /// What the script answered.
 enum CheckReply {
-    Judged { now: UnixMs, used: i64, window: Vec<i64>, entry: String },
-    WrongDay(UnixMs),
+    Judged { now: UnixMs, used: Vec<u64>, rate: Vec<i64>, entry: String },
+    WrongPeriod(UnixMs),
 }
 
 impl CheckScript {
@@ -73,10 +74,10 @@ impl CheckScript {
         &self.clock
     }
 
-    /// Judges a request by the subject's settings; takes from the window and records only where both the day and the window admit
-    /// it. Without a limit and a limiter, or while the settings can't be read, there is nothing to judge and the answer is yes.
+    /// Judges a request by the subject's settings; takes from the rate and records only where every limit and the rate admit it.
+    /// Without any of them, or while the settings can't be read, there is nothing to judge and the answer is yes.
     ///
-    /// Not repeatable as far as the window goes: a request that is asked again takes again. The event counts once, by its id.
+    /// Not repeatable as far as the rate goes: a request that is asked again takes again. The event counts once, by its id.
     ///
     /// # Errors
     ///
@@ -87,38 +88,43 @@ impl CheckScript {
         request: &CheckRequest,
         profile: &Profile,
     ) -> Result<CheckDecision, CheckError> {
-        let (limit, limiter) = match profile.is_judged() {
-            true => (profile.limit(&request.metric), profile.limiter(&request.metric)),
-            false => (None, None),
+        let (limits, limiter) = match profile.is_judged() {
+            true => (profile.limits_of(&request.metric), profile.limiter(&request.metric)),
+            false => (&[][..], None),
         };
-        if limit.is_none() && limiter.is_none() && request.record.is_none() {
+        if limits.is_empty() && limiter.is_none() && request.record.is_none() {
             return Ok(CheckDecision::of_nothing(profile));
         }
         let mut now = UnixMs(self.clock.now_ms());
         for _ in 0..TRIES {
-            let days = Days::around(profile, now).ok_or(CheckError::Clock(now))?;
-            let terms = AppliedLimits { limit, limiter, days };
-            match reply_of(self.call(client, request, &terms).await?)? {
-                CheckReply::WrongDay(then) => {
+            let around = |limit: &WindowLimit| AppliedLimit::around(profile, *limit, now);
+            let limits = limits.iter().map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
+            let applied = AppliedLimits { limits, limiter };
+            match reply_of(self.call(client, request, &applied).await?)? {
+                CheckReply::WrongPeriod(then) => {
                     self.clock.set(then.0);
                     now = then;
                 }
-                CheckReply::Judged { now, used, window, entry } => {
+                CheckReply::Judged { now, used, rate, entry } => {
                     self.clock.set(now.0);
-                    let day =
-                        terms.limit.map(|limit| day_status(limit, used, request.units, days.containing(now), now));
-                    let denied = day.as_ref().is_some_and(|day| !day.is_admitted());
-                    // As the script: a day that says no leaves the window alone.
-                    let taken = if denied { 0 } else { request.units.get() };
-                    let window = match limiter {
+                    let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
+                    let limits: Vec<PeriodStatus> = applied
+                        .limits
+                        .iter()
+                        .zip(used)
+                        .map(|(limit, used)| limit.status(used, request.units, now))
+                        .collect();
+                    let rate = match limiter {
                         Some(limiter) => {
-                            let status = window_status(limiter, &window, taken).ok_or(CheckError::Reply)?;
+                            // As the script: a limit that says no leaves the rate alone.
+                            let admitted = limits.iter().all(|limit| limit.status.is_admitted());
+                            let taken = if admitted { request.units.get() } else { 0 };
+                            let status = rate_status(limiter, &rate, taken).ok_or(CheckError::Reply)?;
                             Some(status.asked_for(request.units))
                         }
                         None => None,
                     };
-                    let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
-                    return Ok(CheckDecision { window, day, recorded, ..CheckDecision::of_nothing(profile) });
+                    return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::of_nothing(profile) });
                 }
             }
         }
@@ -129,26 +135,21 @@ impl CheckScript {
         &self,
         client: &RedisClient,
         request: &CheckRequest,
-        terms: &AppliedLimits<'_>,
+        applied: &AppliedLimits<'_>,
     ) -> RedisResult<Value> {
         let CheckRequest { subject, metric, units, record } = request;
-        let AppliedLimits { limit, limiter, days: Days { first, second } } = terms;
+        let AppliedLimits { limits, limiter } = applied;
         let bucket = keys::bucket(subject.as_str());
         let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
         let window = self.keys.window(algorithm.as_str(), metric, subject);
-        let mut call = self
-            .script
-            .call()
-            .key(self.keys.usage(metric, first.day, bucket))
-            .key(self.keys.usage(metric, second.day, bucket))
-            .key(bounded(&window))
-            .key(self.keys.stream())
-            .arg(subject.as_str())
-            .arg(units.get())
-            .arg(first.start.0)
-            .arg(second.start.0)
-            .arg(second.end.0)
-            .arg(limit.map(|limit| limit.to_string()).unwrap_or_default());
+        let mut call = self.script.call().key(bounded(&window)).key(self.keys.stream());
+        call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
+        for AppliedLimit { limit, first, second } in limits {
+            for period in [first, second] {
+                call = call.key(self.keys.usage(metric, period.period, bucket));
+            }
+            call = call.arg(limit.units.get()).arg(first.start.0).arg(second.start.0).arg(second.end.0);
+        }
         call = match limiter {
             Some(limiter) => {
                 let arguments = limiter.arguments(units.get());
@@ -164,21 +165,35 @@ impl CheckScript {
     }
 }
 
-impl Days {
-    /// The day that holds this instant in the subject's zone, and its nearer neighbour, so that half a day of error does no harm.
-    fn around(profile: &Profile, at: UnixMs) -> Option<Self> {
-        let zone = profile.zone();
-        let today = DaySpan::containing(zone, at)?;
-        if at.0 - today.start.0 < today.end.0 - at.0 {
-            Some(Self { first: DaySpan::containing(zone, today.start.plus(-1))?, second: today })
+impl AppliedLimit {
+    /// The limit with its period that holds this instant, and the nearer neighbour of that: a guess may be wrong by half a period.
+    fn around(profile: &Profile, limit: WindowLimit, at: UnixMs) -> Option<Self> {
+        let containing = |at| PeriodSpan::containing(limit.window, profile.zone(), profile.billing_day(), at);
+        let current = containing(at)?;
+        if at.0 - current.start.0 < current.end.0 - at.0 {
+            Some(Self { limit, first: containing(current.start.plus(-1))?, second: current })
         } else {
-            Some(Self { first: today, second: DaySpan::containing(zone, today.end)? })
+            Some(Self { limit, first: current, second: containing(current.end)? })
         }
     }
 
-    /// The one that the script has looked at.
-    const fn containing(&self, now: UnixMs) -> DaySpan {
+    /// The period that the script has looked at.
+    const fn containing(&self, now: UnixMs) -> PeriodSpan {
         if now.0 < self.second.start.0 { self.first } else { self.second }
+    }
+
+    /// How a subject stands that has used so much and asks for so many units.
+    fn status(&self, used: u64, asked: Units, now: UnixMs) -> PeriodStatus {
+        let (limit, period) = (self.limit.units, self.containing(now));
+        let remaining = limit.get().saturating_sub(used);
+        let reset = period.end.since(now);
+        let admission = if asked.get() <= remaining {
+            Admission::Admitted
+        } else {
+            Admission::Rejected { retry_after: (asked <= limit).then_some(reset) }
+        };
+        let status = LimitStatus { admission, limit, remaining, reset, length: period.end.since(period.start) };
+        PeriodStatus { period: period.period, used, status }
     }
 }
 
@@ -187,29 +202,18 @@ fn reply_of(reply: Value) -> Result<CheckReply, CheckError> {
     match parts.len() {
         2 => {
             let (_, now): (String, i64) = redis::from_redis_value(reply).map_err(|_| CheckError::Reply)?;
-            Ok(CheckReply::WrongDay(UnixMs(now)))
+            Ok(CheckReply::WrongPeriod(UnixMs(now)))
         }
         _ => {
-            let judged: (String, i64, i64, Vec<i64>, String) =
+            let judged: (String, i64, Vec<u64>, Vec<i64>, String) =
                 redis::from_redis_value(reply).map_err(|_| CheckError::Reply)?;
-            let (_, now, used, window, entry) = judged;
-            Ok(CheckReply::Judged { now: UnixMs(now), used, window, entry })
+            let (_, now, used, rate, entry) = judged;
+            Ok(CheckReply::Judged { now: UnixMs(now), used, rate, entry })
         }
     }
 }
 
-fn day_status(limit: Units, used: i64, units: Units, day: DaySpan, now: UnixMs) -> LimitStatus {
-    let remaining = limit.get().saturating_sub(u64::try_from(used).unwrap_or(0));
-    let reset = day.end.since(now);
-    let admission = if units.get() <= remaining {
-        Admission::Admitted
-    } else {
-        Admission::Rejected { retry_after: (units <= limit).then_some(reset) }
-    };
-    LimitStatus { admission, limit, remaining, reset, length: day.end.since(day.start) }
-}
-
-fn window_status(limiter: &Limiter, reply: &[i64], taken: u64) -> Option<LimitStatus> {
+fn rate_status(limiter: &Limiter, reply: &[i64], taken: u64) -> Option<LimitStatus> {
     let decision = limiter.decision(reply, taken)?;
     Some(LimitStatus {
         admission: decision.admission,
@@ -225,41 +229,54 @@ mod tests {
     use super::*;
     use crate::subjects::Plans;
     use crate::subjects::config::PlanConfig;
+    use crate::types::Window;
     use proptest::prelude::*;
 
-    fn profile(zone: &str) -> Profile {
+    fn profile(zone: &str, billing_day: u8) -> Profile {
         let plan = PlanConfig { limits: [].into(), thresholds: Vec::new(), rate: Default::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
-        Profile::read(&[(b"timezone".to_vec(), zone.as_bytes().to_vec())], &plans, None).0
+        let fields = [("timezone", zone.to_owned()), ("billing_day", billing_day.to_string())];
+        let fields = fields.map(|(name, value)| (name.as_bytes().to_vec(), value.into_bytes()));
+        Profile::read(&fields, &plans, None).0
+    }
+
+    fn limit(window: Window, units: u64) -> WindowLimit {
+        WindowLimit { window, units: Units::new(units).expect("in range") }
     }
 
     proptest! {
-        /// Our guess of the server's clock may be wrong by hours: the day that it is in must be one of the two all the same.
+        /// Our guess of the server's clock may be wrong by nearly half a period: the one that it is in must be one of the two all the
+        /// same, of every window.
         #[test]
-        fn two_days_forgive_a_guess_that_is_ten_hours_wrong(
+        fn two_periods_forgive_a_guess_that_is_wrong_by_less_than_half_of_one(
             zone in 0..chrono_tz::TZ_VARIANTS.len(),
             second in 1_000_000_000_i64..4_102_444_800,
-            wrong_s in -36_000_i64..36_000,
+            billing_day in 1..=31_u8,
+            wrong in -1.0..1.0_f64,
         ) {
-            let profile = profile(chrono_tz::TZ_VARIANTS[zone].name());
+            let profile = profile(chrono_tz::TZ_VARIANTS[zone].name(), billing_day);
             let now = UnixMs(second * 1000);
-            let days = Days::around(&profile, now.plus(wrong_s * 1000)).expect("in range");
-            prop_assert_eq!(days.first.end, days.second.start);
-            prop_assert!(days.first.contains(now) || days.second.contains(now));
-            prop_assert!(days.containing(now).contains(now));
+            for (window, wrong_h) in Window::ALL.into_iter().zip([0.49, 10.0, 80.0, 300.0]) {
+                let guess = now.plus((wrong * wrong_h * 3_600_000.0) as i64);
+                let applied = AppliedLimit::around(&profile, limit(window, 1), guess).expect("in range");
+                prop_assert_eq!(applied.first.end, applied.second.start);
+                prop_assert!(applied.first.contains(now) || applied.second.contains(now), "{:?}", window);
+                prop_assert!(applied.containing(now).contains(now), "{:?}", window);
+            }
         }
     }
 
-    /// More than a day's limit never fits, however long one waits.
+    /// More than a whole limit never fits, however long one waits.
     #[test]
-    fn a_day_says_when_a_retry_helps() {
-        let units = |units| Units::new(units).expect("in range");
-        let day = DaySpan::containing(chrono_tz::Tz::UTC, UnixMs(0)).expect("in range");
+    fn a_limit_says_when_a_retry_helps() {
+        let day = AppliedLimit::around(&profile("UTC", 1), limit(Window::Day, 10), UnixMs(1)).expect("in range");
         let judged = |used, asked| {
-            let status = day_status(units(10), used, units(asked), day, UnixMs(1));
+            let PeriodStatus { used: told, status, .. } =
+                day.status(used, Units::new(asked).expect("legal"), UnixMs(1));
+            assert_eq!(told, used);
             (status.admission, status.remaining)
         };
-        let reset = day.end.since(UnixMs(1));
+        let reset = day.second.end.since(UnixMs(1));
         assert_eq!(judged(0, 10), (Admission::Admitted, 10));
         assert_eq!(judged(9, 1), (Admission::Admitted, 1));
         assert_eq!(judged(9, 2), (Admission::Rejected { retry_after: Some(reset) }, 1));

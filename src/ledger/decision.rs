@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::subjects::Profile;
 use crate::throttle::Admission;
-use crate::types::{EventId, Metric, Subject, Units};
+use crate::types::{EventId, Metric, Period, Subject, Units, Window};
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +26,10 @@ pub struct CheckRequest {
 pub struct CheckDecision {
     /// What the settings allowed to judge.
     pub basis: DecisionBasis,
-    /// The window; `None` where the plan has no rate for the metric.
-    pub window: Option<LimitStatus>,
-    /// The day; `None` where the subject has no limit for the metric.
-    pub day: Option<LimitStatus>,
+    /// The rate; `None` where the plan has none for the metric.
+    pub rate: Option<LimitStatus>,
+    /// Each limit that the subject has for the metric, ascending by window.
+    pub limits: Vec<PeriodStatus>,
     /// Whether the usage event was appended.
     pub recorded: Recorded,
 }
@@ -52,20 +52,31 @@ pub enum Recorded {
     No,
 }
 
-/// How a subject stands with one of its limits.
+/// How a subject stands with its rate or with one of its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitStatus {
-    /// Whether it admits what was asked for; where only the day refuses, what the window says of one unit, unless it never admits
-    /// as many as were asked for.
+    /// Whether it admits what was asked for; where only limits refuse, what the rate says of one unit, unless it never admits as
+    /// many as were asked for.
     pub admission: Admission,
-    /// The limit.
+    /// Units of a whole interval or period.
     pub limit: Units,
-    /// What is left. Of the day, without what was just admitted: that is not committed yet.
+    /// What is left. Of a period, without what was just admitted: that is not committed yet.
     pub remaining: u64,
-    /// How long until the whole limit is free again.
+    /// How long until all of it is free again.
     pub reset: Duration,
-    /// How long the window or the day is.
+    /// How long the interval or period is.
     pub length: Duration,
+}
+
+/// How a subject stands with a limit in its current period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeriodStatus {
+    /// The period.
+    pub period: Period,
+    /// Units that were committed in it.
+    pub used: u64,
+    /// What is left of the limit.
+    pub status: LimitStatus,
 }
 
 impl LimitStatus {
@@ -92,8 +103,16 @@ impl LimitStatus {
         }
     }
 
+    fn figures(&self) -> RateFigures {
+        RateFigures { limit: self.limit, remaining: self.remaining, reset_s: whole_seconds(self.reset) }
+    }
+}
+
+impl PeriodStatus {
     fn figures(&self) -> LimitFigures {
-        LimitFigures { limit: self.limit, remaining: self.remaining, reset_s: whole_seconds(self.reset) }
+        let Self { period, used, status } = *self;
+        let RateFigures { limit, remaining, reset_s } = status.figures();
+        LimitFigures { window: period.window(), period, limit, used, remaining, reset_s }
     }
 }
 
@@ -102,13 +121,13 @@ impl CheckDecision {
     #[must_use]
     pub const fn of_nothing(profile: &Profile) -> Self {
         let basis = if profile.is_judged() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
-        Self { basis, window: None, day: None, recorded: Recorded::No }
+        Self { basis, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
     /// Nobody could judge.
     #[must_use]
     pub const fn none() -> Self {
-        Self { basis: DecisionBasis::Nothing, window: None, day: None, recorded: Recorded::No }
+        Self { basis: DecisionBasis::Nothing, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
     /// Whether the request may proceed.
@@ -117,15 +136,22 @@ impl CheckDecision {
         self.statuses().all(LimitStatus::is_admitted)
     }
 
-    /// How long to wait before asking again: the longer wait, where both refuse. `None` where the request may proceed.
+    /// How long to wait before asking again: the longest wait, where several refuse. `None` where the request may proceed.
     ///
-    /// No wait helps what never fits. A whole window, or what is left of the day, then keeps a client that asks all the same from
-    /// asking all the time: what is used of the window says nothing, it may be empty.
+    /// No wait helps what never fits. A whole interval of the rate, or what is left of the period, then keeps a client that asks all
+    /// the same from asking all the time: what is used of the rate says nothing, it may be nothing.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        let window = self.window.and_then(|window| window.retry_after(window.length));
-        let day = self.day.and_then(|day| day.retry_after(day.reset));
-        window.max(day)
+        let rate = self.rate.and_then(|rate| rate.retry_after(rate.length));
+        let limits = self.limits.iter().filter_map(|limit| limit.status.retry_after(limit.status.reset));
+        rate.max(limits.max())
+    }
+
+    /// The limit that refuses for the longest time; `None` where only the rate does, or nothing.
+    #[must_use]
+    pub fn longest_refusal(&self) -> Option<Window> {
+        let refusing = self.limits.iter().filter(|limit| !limit.status.is_admitted());
+        refusing.map(|limit| limit.period.window()).max()
     }
 
     /// Whether a limit refuses that would refuse as much however long one waits.
@@ -135,7 +161,7 @@ impl CheckDecision {
     }
 
     fn statuses(&self) -> impl Iterator<Item = &LimitStatus> {
-        self.window.iter().chain(&self.day)
+        self.rate.iter().chain(self.limits.iter().map(|limit| &limit.status))
     }
 }
 
@@ -154,10 +180,10 @@ pub struct CheckResponse {
     pub subject: String,
     /// Of what.
     pub metric: String,
-    /// The window.
-    pub window: Option<LimitFigures>,
-    /// The day.
-    pub day: Option<LimitFigures>,
+    /// The rate.
+    pub rate: Option<RateFigures>,
+    /// Each limit, ascending by window.
+    pub limits: Vec<LimitFigures>,
     /// `false` where more is asked for than a whole limit, so that no wait helps; not there otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fits: Option<bool>,
@@ -172,14 +198,31 @@ pub struct CheckResponse {
     pub event_id: Option<EventId>,
 }
 
-/// How a subject stands with one of its limits, in whole seconds.
+/// How a subject stands with its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct LimitFigures {
-    /// The limit.
+pub struct RateFigures {
+    /// Units an interval.
     pub limit: Units,
     /// What is left.
     pub remaining: u64,
-    /// Until the whole limit is free again.
+    /// Until all of it is free again, whole seconds.
+    pub reset_s: u64,
+}
+
+/// How a subject stands with one of its limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LimitFigures {
+    /// Over what it counts.
+    pub window: Window,
+    /// The current period.
+    pub period: Period,
+    /// Units a period.
+    pub limit: Units,
+    /// Units that were committed.
+    pub used: u64,
+    /// What is left.
+    pub remaining: u64,
+    /// Until the period ends, whole seconds.
     pub reset_s: u64,
 }
 
@@ -191,8 +234,8 @@ impl CheckResponse {
             allowed: decision.is_allowed(),
             subject: request.subject.to_string(),
             metric: request.metric.to_string(),
-            window: decision.window.as_ref().map(LimitStatus::figures),
-            day: decision.day.as_ref().map(LimitStatus::figures),
+            rate: decision.rate.as_ref().map(LimitStatus::figures),
+            limits: decision.limits.iter().map(PeriodStatus::figures).collect(),
             fits: decision.never_fits().then_some(false),
             judged: (decision.basis == DecisionBasis::Nothing).then_some(false),
             recorded: request.record.is_some().then_some(decision.recorded == Recorded::Yes),

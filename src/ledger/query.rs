@@ -1,25 +1,29 @@
-//! Reading the books for people: the counts of one subject in a period, and the alerts of a period. Writes nothing, scans nothing.
+//! Reading the books for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no keyspace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use redis::{RedisResult, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
 
-use crate::types::percent::PERCENT_MAX;
-use crate::types::{Alert, Keys, Metric, Percent, Period, RaisedRecord, Subject, keys};
+use super::batch::MetricPeriod;
+use crate::types::text::glob_literal;
+use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, keys};
 use crate::wire::RedisClient;
 
-/// One metric of a subject in one period.
+/// Records of one hash that the server looks at in one go.
+const SCAN_COUNT: usize = 1000;
+
+/// What a subject used of a metric in a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetricUsage {
-    /// The metric.
-    pub metric: Metric,
+pub struct PeriodUsage {
+    /// Of what, and when.
+    pub of: MetricPeriod,
     /// Units used; `None` where there is no counter.
     pub used: Option<u64>,
-    /// Alerts raised, ascending by threshold.
+    /// Alerts raised, ascending by threshold and then by time.
     pub alerts: Vec<Alert>,
 }
 
-/// Reads a subject's counts and alerts of a period: of each metric that anybody used in it and of those in `also`.
+/// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`. In order.
 ///
 /// # Errors
 ///
@@ -28,84 +32,128 @@ pub async fn usage(
     client: &RedisClient,
     keys: &Keys,
     subject: &Subject,
-    period: Period,
-    also: &[Metric],
-) -> RedisResult<Vec<MetricUsage>> {
-    let mut metrics: BTreeSet<Metric> = metrics_of(client, keys, &[period]).await?.into_iter().flatten().collect();
-    metrics.extend(also.iter().cloned());
+    periods: &[Period],
+    also: &BTreeSet<MetricPeriod>,
+) -> RedisResult<Vec<PeriodUsage>> {
+    let mut asked: BTreeSet<MetricPeriod> = metrics_of(client, keys, periods).await?.into_iter().collect();
+    asked.extend(also.iter().cloned());
+    let asked: Vec<MetricPeriod> = asked.into_iter().collect();
     let bucket = keys::bucket(subject.as_str());
-    // A threshold that was raised may have left the configuration since, so every possible one is asked for.
-    let fields: Vec<String> =
-        (1..=PERCENT_MAX).filter_map(Percent::new).map(|percent| Keys::raised_field(percent, subject)).collect();
-    let mut pipeline = redis::pipe();
-    for metric in &metrics {
-        pipeline.cmd("HGET").arg(keys.usage(metric, period, bucket)).arg(subject.as_str());
-        pipeline.cmd("HMGET").arg(keys.raised(metric, period, bucket)).arg(&fields);
-    }
-    if metrics.is_empty() {
-        return Ok(Vec::new());
-    }
-    let replies: Vec<Value> = client.pipe(&pipeline).await?;
-    let mut replies = replies.into_iter();
-    let mut usages = Vec::new();
-    for metric in metrics {
-        let used: Option<u64> = redis::from_redis_value(replies.next().unwrap_or(Value::Nil))?;
-        let records: Vec<Option<String>> = redis::from_redis_value(replies.next().unwrap_or(Value::Nil))?;
-        let alerts: Vec<Alert> = records
-            .into_iter()
-            .flatten()
-            .filter_map(|text| serde_json::from_str(&text).ok())
-            .map(|record: RaisedRecord| record.alert)
-            .collect();
-        // A metric that only others used says nothing about this subject.
-        if used.is_some() || !alerts.is_empty() || also.contains(&metric) {
-            usages.push(MetricUsage { metric, used, alerts });
-        }
-    }
-    Ok(usages)
+    let counters = asked.iter().map(|of| {
+        let mut command = redis::cmd("HGET");
+        command.arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
+        command
+    });
+    let counts: Vec<Option<u64>> = run(client, &pipeline(counters)).await?;
+    let records = records_of(client, keys, subject, &asked).await?;
+    let usages = asked.into_iter().zip(counts).zip(records).map(|((of, used), records)| {
+        let alerts = records.into_iter().flat_map(RaisedRecord::into_alerts).collect();
+        PeriodUsage { of, used, alerts }
+    });
+    // A metric that only others used says nothing about this subject.
+    Ok(usages.filter(|usage| usage.used.is_some() || !usage.alerts.is_empty() || also.contains(&usage.of)).collect())
 }
 
-/// Reads the newest alert of each percentage of these periods, oldest first. Work is bounded by what they raised.
+/// Reads the alerts of a subject in these periods, in no order.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn alerts_of(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    periods: &[Period],
+) -> RedisResult<Vec<Alert>> {
+    let used = metrics_of(client, keys, periods).await?;
+    let records = records_of(client, keys, subject, &used).await?;
+    Ok(records.into_iter().flatten().flat_map(RaisedRecord::into_alerts).collect())
+}
+
+/// Reads every alert of these periods, oldest first. Work is bounded by what they raised.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
 pub async fn alerts(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
-    let metrics = metrics_of(client, keys, periods).await?;
-    for (period, metric) in periods
-        .iter()
-        .zip(metrics)
-        .flat_map(|(period, metrics)| metrics.into_iter().map(move |metric| (*period, metric)))
-    {
-        let mut pipeline = redis::pipe();
-        for bucket in 0..=u8::MAX {
-            pipeline.cmd("HVALS").arg(keys.raised(&metric, period, bucket));
-        }
-        let buckets: Vec<Vec<String>> = client.pipe(&pipeline).await?;
-        alerts.extend(
-            buckets
-                .into_iter()
-                .flatten()
-                .filter_map(|text| serde_json::from_str::<RaisedRecord>(&text).ok())
-                .map(|record| record.alert),
-        );
+    for of in metrics_of(client, keys, periods).await? {
+        let buckets = (0..=u8::MAX).map(|bucket| {
+            let mut command = redis::cmd("HVALS");
+            command.arg(keys.raised(&of.metric, of.period, bucket));
+            command
+        });
+        let buckets: Vec<Vec<String>> = run(client, &pipeline(buckets)).await?;
+        let records = buckets.iter().flatten().filter_map(|text| record(text));
+        alerts.extend(records.flat_map(RaisedRecord::into_alerts));
     }
     alerts.sort_by(|a, b| (a.raised_at_ms, &a.id).cmp(&(b.raised_at_ms, &b.id)));
     Ok(alerts)
 }
 
-/// The metrics that anybody used, for each of these periods.
-async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Vec<Metric>>> {
-    if periods.is_empty() {
-        return Ok(Vec::new());
+/// The metrics that anybody used in each of these periods.
+async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<MetricPeriod>> {
+    let sets = periods.iter().map(|period| {
+        let mut command = redis::cmd("SMEMBERS");
+        command.arg(keys.metrics(*period));
+        command
+    });
+    let sets: Vec<Vec<String>> = run(client, &pipeline(sets)).await?;
+    let metrics = periods.iter().zip(sets).flat_map(|(period, names)| {
+        let metrics = names.into_iter().filter_map(|name| name.parse::<Metric>().ok());
+        metrics.map(|metric| MetricPeriod { metric, period: *period }).collect::<BTreeSet<_>>()
+    });
+    Ok(metrics.collect())
+}
+
+/// The records of a subject, ascending by percentage. A threshold that was raised may have left the configuration since, so they are
+/// found by the subject and not by the percentages that there are: each hash is looked through by the server, a slice at a time.
+async fn records_of(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    asked: &[MetricPeriod],
+) -> RedisResult<Vec<Vec<RaisedRecord>>> {
+    let (bucket, pattern) = (keys::bucket(subject.as_str()), format!("*:{}", glob_literal(subject.as_str())));
+    let mut found: Vec<BTreeMap<u16, RaisedRecord>> = vec![BTreeMap::new(); asked.len()];
+    let mut unfinished: Vec<(usize, u64)> = (0..asked.len()).map(|at| (at, 0)).collect();
+    while !unfinished.is_empty() {
+        let slices = unfinished.iter().map(|(at, cursor)| {
+            let MetricPeriod { metric, period } = &asked[*at];
+            let mut command = redis::cmd("HSCAN");
+            command.arg(keys.raised(metric, *period, bucket)).arg(*cursor);
+            command.arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            command
+        });
+        let slices: Vec<(u64, Vec<(String, String)>)> = run(client, &pipeline(slices)).await?;
+        for ((at, cursor), (next, fields)) in unfinished.iter_mut().zip(slices) {
+            for record in fields.iter().filter_map(|(_, text)| record(text)) {
+                // The subject may be the end of another one's name.
+                if record.alert.subject == *subject {
+                    found[*at].insert(record.alert.threshold_percent.get(), record);
+                }
+            }
+            *cursor = next;
+        }
+        unfinished.retain(|(_, cursor)| *cursor != 0);
     }
-    let mut pipeline = redis::pipe();
-    for period in periods {
-        pipeline.cmd("SMEMBERS").arg(keys.metrics(*period));
-    }
-    let names: Vec<Vec<String>> = client.pipe(&pipeline).await?;
-    Ok(names.iter().map(|names| names.iter().filter_map(|name| name.parse().ok()).collect()).collect())
+    Ok(found.into_iter().map(|records| records.into_values().collect()).collect())
+}
+
+fn record(text: &str) -> Option<RaisedRecord> {
+    serde_json::from_str(text).ok()
+}
+
+fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
+    commands.fold(redis::pipe(), |mut pipeline, command| {
+        pipeline.add_command(command);
+        pipeline
+    })
+}
+
+/// The replies, each of this type. Without a command nothing is sent.
+async fn run<T: FromRedisValue>(client: &RedisClient, pipeline: &Pipeline) -> RedisResult<Vec<T>> {
+    if pipeline.is_empty() { Ok(Vec::new()) } else { client.pipe(pipeline).await }
 }
 
 /// How far the reading is behind: entries that were added and are not committed yet.

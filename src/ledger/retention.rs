@@ -23,16 +23,12 @@ const AT_ONCE: usize = 4;
 /// longer means that nothing was used.
 #[must_use]
 pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
-    let closed = Duration::from_secs(CLOSED_TTL_S);
-    let after = match period.window() {
-        // A day lasts 50 h from its first beginning to its last end, and what was written when it began expires 14 days later.
-        Window::Hour | Window::Day => {
-            (late_max.saturating_add(closed)).min(Duration::from_secs(COUNTER_TTL_S - 50 * 3_600))
-        }
-        // What was written when it began expires 48 h after its end.
-        Window::Week | Window::Month => closed,
-    };
-    period.ends_everywhere().plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
+    // From its first beginning to its last end a period lasts 26 h longer than its window. What was written when it began expires 14
+    // days later, or 48 h after the end.
+    let unclosed_s = COUNTER_TTL_S.saturating_sub(period.window().longest_s() + 26 * 3_600).max(CLOSED_TTL_S);
+    let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    let closed = last_day_end(period).plus(ms(late_max.saturating_add(Duration::from_secs(CLOSED_TTL_S))));
+    closed.min(period.ends_everywhere().plus(ms(Duration::from_secs(unclosed_s))))
 }
 
 /// Shortens the life of periods that are over.
@@ -132,6 +128,21 @@ fn last_day_end(period: Period) -> UnixMs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What has expired must not read as nothing used, and what is kept not as unknown.
+    #[test]
+    fn a_period_is_kept_for_two_days_after_it_was_closed_or_until_its_counters_expire() {
+        let hours = |text: &str, late_h: u64| {
+            let period = Period::parse(text).expect("legal");
+            let kept = kept_until(period, Duration::from_secs(late_h * 3600));
+            kept.since(period.ends_everywhere()).as_secs() / 3600
+        };
+        // An hour is closed when its day is over in every zone.
+        assert_eq!((hours("2026-11-21T14Z", 5), hours("2026-11-21", 5)), (26 + 5 + 48, 5 + 48));
+        assert_eq!((hours("2026-W47", 5), hours("2026-11", 5)), (5 + 48, 48));
+        assert_eq!(hours("2026-11-21", 1000), 14 * 24 - 50);
+        assert_eq!(hours("2026-W47", 1000), 7 * 24 - 26);
+    }
 
     /// Closing a day too early would let a late event's counter expire before the outage it waits out.
     #[test]

@@ -56,10 +56,7 @@ impl Profile {
         match own.plan.as_deref().map(|name| plans.get(name).ok_or(name)) {
             None => {}
             Some(Ok(plan)) => profile.plan = Arc::clone(plan),
-            Some(Err(name)) => {
-                let why = format!("{name:?} is not one of the configured plans");
-                errors.push(FieldError { field: record::PLAN.to_owned(), why });
-            }
+            Some(Err(name)) => errors.push(FieldError::no_such_plan(name)),
         }
         // The record has judged the name already; UTC stands for an absent one.
         profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Tz::UTC);

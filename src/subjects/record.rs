@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::types::billing_day::BillingDayError;
 use crate::types::limits::LimitsError;
 use crate::types::{BillingDay, Limits, Metric, Percent};
@@ -36,7 +38,7 @@ pub struct SubjectRecord {
 }
 
 /// A field that can't be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("field {field:?}: {why}")]
 pub struct FieldError {
     /// The field's name.
@@ -52,6 +54,14 @@ pub struct ParsedRecord {
     pub record: SubjectRecord,
     /// The others; the record has nothing in their place.
     pub errors: Vec<FieldError>,
+}
+
+impl FieldError {
+    /// A plan that the configuration does not have.
+    #[must_use]
+    pub fn no_such_plan(name: &str) -> Self {
+        Self { field: PLAN.to_owned(), why: format!("{name:?} is not one of the configured plans") }
+    }
 }
 
 impl SubjectRecord {

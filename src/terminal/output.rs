@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -134,4 +135,30 @@ const TERMINAL_COLUMNS: usize = 80;
 #[must_use]
 pub fn or_dash(value: Option<impl fmt::Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// A duration in its largest whole unit: `59s`, `59m`, `47h`, `14d`.
+#[must_use]
+pub fn rounded(duration: Duration) -> String {
+    match duration.as_secs() {
+        s @ 0..60 => format!("{s}s"),
+        s @ 60..3_600 => format!("{}m", s / 60),
+        s @ 3_600..172_800 => format!("{}h", s / 3_600),
+        s => format!("{}d", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An age that needs more than three places would move every column behind it.
+    #[test]
+    fn ages_are_rounded_to_their_largest_unit() {
+        for (s, text) in
+            [(0, "0s"), (59, "59s"), (60, "1m"), (3_599, "59m"), (3_600, "1h"), (172_799, "47h"), (172_800, "2d")]
+        {
+            assert_eq!(rounded(Duration::from_secs(s)), text);
+        }
+    }
 }

@@ -100,30 +100,22 @@ pub struct RaisedRecord {
     pub alert: Alert,
     /// Those before it, which a higher limit followed, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub earlier: Vec<EarlierAlert>,
-}
-
-/// An alert that a later one of the same percentage and period followed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EarlierAlert {
-    /// Its id.
-    pub id: AlertId,
-    /// Its threshold, units.
-    pub threshold_units: u64,
-    /// When it was raised, server time.
-    pub raised_at_ms: UnixMs,
+    pub earlier: Vec<Alert>,
 }
 
 impl RaisedRecord {
     /// The record of an alert, after that of `before`.
     #[must_use]
     pub fn after(before: Option<Self>, alert: Alert) -> Self {
-        let earlier = before.map(|Self { alert, mut earlier }| {
-            let Alert { id, threshold_units, raised_at_ms, .. } = alert;
-            earlier.push(EarlierAlert { id, threshold_units, raised_at_ms });
-            earlier
-        });
-        Self { alert, earlier: earlier.unwrap_or_default() }
+        Self { alert, earlier: before.map(Self::into_alerts).unwrap_or_default() }
+    }
+
+    /// Every alert in it, the oldest first.
+    #[must_use]
+    pub fn into_alerts(self) -> Vec<Alert> {
+        let Self { alert, earlier: mut alerts } = self;
+        alerts.push(alert);
+        alerts
     }
 }
 

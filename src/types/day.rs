@@ -48,6 +48,13 @@ impl DaySpan {
         Some(Self { day: Day(date), start: start_of(zone, date)?, end: start_of(zone, end_date)? })
     }
 
+    /// This date in `zone`; `None` where no calendar has the instants. A date that the zone skipped is empty.
+    #[must_use]
+    pub fn of(zone: Tz, day: Day) -> Option<Self> {
+        let next = day.0.checked_add_days(Days::new(1))?;
+        Some(Self { day, start: start_of(zone, day.0)?, end: start_of(zone, next)? })
+    }
+
     /// Whether the instant lies in this day.
     #[must_use]
     pub fn contains(&self, at: UnixMs) -> bool {
@@ -229,6 +236,7 @@ mod tests {
             prop_assert!(next.day > day.day);
             let last = DaySpan::containing(zone, day.end.plus(-1)).expect("in range");
             prop_assert_eq!(last, day);
+            prop_assert_eq!(DaySpan::of(zone, day.day), Some(day));
             prop_assert!(day.end <= day.day.ends_everywhere().plus(3_600_000 * 4));
         }
     }

@@ -76,7 +76,7 @@ meters! {
     /// Subjects in the cache.
     CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
     /// Questions of API nodes; label `decision`.
-    CHECKS = Counter "quotabell_checks_total" "Checks by decision (allowed, denied_window, denied_day, error_allowed, error_denied)";
+    CHECKS = Counter "quotabell_checks_total" "Checks by decision (allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied)";
     /// Time of a check.
     CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
     /// Another group holds trimming back; label `group`.

@@ -62,9 +62,7 @@ impl PeriodSpan {
         let day = DaySpan::containing(zone, at)?;
         let date = day.day.date();
         let (first, after) = match window {
-            Window::Hour | Window::Day => {
-                return Some(Self { period: day.day.into(), start: day.start, end: day.end });
-            }
+            Window::Hour | Window::Day => return Some(day.into()),
             Window::Week => {
                 let monday = date.week(Weekday::Mon).checked_first_day()?;
                 (monday, monday.checked_add_days(Days::new(7))?)
@@ -213,6 +211,12 @@ fn has_four_digits(first: NaiveDate) -> bool {
 fn digits(text: &str) -> Option<u16> {
     let legal = matches!(text.len(), 2 | 4) && text.bytes().all(|byte| byte.is_ascii_digit());
     if legal { text.parse().ok() } else { None }
+}
+
+impl From<DaySpan> for PeriodSpan {
+    fn from(day: DaySpan) -> Self {
+        Self { period: day.day.into(), start: day.start, end: day.end }
+    }
 }
 
 impl From<Day> for Period {

@@ -86,6 +86,19 @@ fn is_password(parameter: &str) -> bool {
     matches!(parameter, "pass" | "password")
 }
 
+/// A pattern of Redis (MATCH, KEYS) that only this text fits.
+#[must_use]
+pub fn glob_literal(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

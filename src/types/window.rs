@@ -44,16 +44,21 @@ impl Window {
         }
     }
 
-    /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a day.
+    /// How long the longest period lasts that no change of a clock makes longer, in seconds.
     #[must_use]
-    pub const fn flag_ttl_s(self) -> u64 {
-        let longest_s = match self {
+    pub const fn longest_s(self) -> u64 {
+        match self {
             Self::Hour => HOUR_S,
             Self::Day => DAY_S,
             Self::Week => 7 * DAY_S,
             Self::Month => 31 * DAY_S,
-        };
-        longest_s + FLAG_MARGIN_S
+        }
+    }
+
+    /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a day.
+    #[must_use]
+    pub const fn flag_ttl_s(self) -> u64 {
+        self.longest_s() + FLAG_MARGIN_S
     }
 }
 

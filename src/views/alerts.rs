@@ -1,5 +1,8 @@
 //! The alerts that were raised.
 
+use std::fmt;
+use std::str::FromStr;
+
 use redis::RedisResult;
 use serde::Serialize;
 
@@ -20,6 +23,8 @@ pub struct AlertView {
     pub metric: Metric,
     /// The threshold that was reached.
     pub threshold_percent: Percent,
+    /// The same in units. A higher limit lets the percentage be raised again in one period, at more units.
+    pub threshold_units: u64,
     /// The count when it was raised, units.
     pub used: u64,
     /// The limit in force then, units.
@@ -40,7 +45,7 @@ pub struct AlertView {
 
 impl From<Alert> for AlertView {
     fn from(alert: Alert) -> Self {
-        let Alert { id, subject, metric, window, period, threshold_percent, limit, .. } = alert;
+        let Alert { id, subject, metric, window, period, threshold_percent, threshold_units, limit, .. } = alert;
         let Alert { plan, timezone, used, raised_at_ms, .. } = alert;
         let raised_at = Rfc3339(raised_at_ms);
         Self {
@@ -48,6 +53,7 @@ impl From<Alert> for AlertView {
             subject,
             metric,
             threshold_percent,
+            threshold_units,
             used,
             limit,
             window,
@@ -69,13 +75,6 @@ pub struct AlertFilter {
     pub since: Option<UnixMs>,
 }
 
-impl AlertFilter {
-    fn takes(&self, alert: &Alert) -> bool {
-        self.subject.as_ref().is_none_or(|subject| *subject == alert.subject)
-            && self.since.is_none_or(|since| since <= alert.raised_at_ms)
-    }
-}
-
 /// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may come late, or be
 /// read late. Empty where `now` is in no day.
 #[must_use]
@@ -95,7 +94,8 @@ fn periods(now: UnixMs, back: u64) -> Vec<Period> {
     Period::touching(today.before(back).unwrap_or(today), today.next().unwrap_or(today))
 }
 
-/// Reads the alerts of these periods that pass the filter, in no order. Work is bounded by what was raised in them.
+/// Reads the alerts of these periods that pass the filter, in the order of time. One event may reach several thresholds in one
+/// moment: then the lower one comes first. Work is bounded by what was raised in these periods.
 ///
 /// # Errors
 ///
@@ -106,13 +106,62 @@ pub async fn of_periods(
     periods: &[Period],
     filter: &AlertFilter,
 ) -> RedisResult<Vec<AlertView>> {
-    let alerts = query::alerts(client, keys, periods).await?;
-    Ok(alerts.into_iter().filter(|alert| filter.takes(alert)).map(AlertView::from).collect())
+    let alerts = match &filter.subject {
+        Some(subject) => query::alerts_of(client, keys, subject, periods).await?,
+        None => query::alerts(client, keys, periods).await?,
+    };
+    let passed = alerts.into_iter().filter(|alert| filter.since.is_none_or(|since| since <= alert.raised_at_ms));
+    let mut listed: Vec<AlertView> = passed.map(AlertView::from).collect();
+    listed.sort_by_cached_key(|alert| {
+        let AlertView { raised_at_ms, subject, metric, threshold_percent, period, .. } = alert;
+        (*raised_at_ms, subject.clone(), metric.clone(), *threshold_percent, *period, alert.id.clone())
+    });
+    Ok(listed)
 }
 
-/// Puts alerts in the order of time. One event may reach several thresholds in one moment: then the lower one comes first.
-pub fn sort(alerts: &mut [AlertView]) {
-    alerts.sort_by_cached_key(|alert| {
-        (alert.raised_at_ms, alert.subject.clone(), alert.metric.clone(), alert.threshold_percent)
-    });
+/// Where a listing of alerts goes on: behind this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlertCursor {
+    raised_at_ms: UnixMs,
+    id: AlertId,
+}
+
+/// The text is not one that a listing gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not the `next` of a list of alerts")]
+pub struct AlertCursorError;
+
+impl AlertCursor {
+    /// The first `limit` alerts behind the cursor, and the cursor of those that follow; none where none do. Where the alert of the
+    /// cursor has been forgotten since, those of its moment are listed again rather than left out.
+    #[must_use]
+    pub fn slice(after: Option<&Self>, mut alerts: Vec<AlertView>, limit: usize) -> (Vec<AlertView>, Option<Self>) {
+        if let Some(Self { raised_at_ms, id }) = after {
+            let found = alerts.iter().position(|alert| alert.id == *id);
+            let older = || alerts.partition_point(|alert| alert.raised_at_ms < *raised_at_ms);
+            alerts.drain(..found.map_or_else(older, |at| at + 1));
+        }
+        let more = alerts.len() > limit;
+        alerts.truncate(limit);
+        let of = |alert: &AlertView| Self { raised_at_ms: alert.raised_at_ms, id: alert.id.clone() };
+        let next = alerts.last().filter(|_| more).map(of);
+        (alerts, next)
+    }
+}
+
+/// `<ms>-<alert id>`.
+impl fmt::Display for AlertCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.raised_at_ms.0, self.id)
+    }
+}
+
+impl FromStr for AlertCursor {
+    type Err = AlertCursorError;
+
+    fn from_str(text: &str) -> Result<Self, AlertCursorError> {
+        let (raised_at_ms, id) = text.split_once('-').ok_or(AlertCursorError)?;
+        let raised_at_ms = UnixMs(raised_at_ms.parse().map_err(|_| AlertCursorError)?);
+        Ok(Self { raised_at_ms, id: AlertId::from_stored(id) })
+    }
 }

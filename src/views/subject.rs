@@ -1,13 +1,15 @@
 //! What is set for a subject.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use chrono_tz::Tz;
 use redis::RedisResult;
 use serde::Serialize;
 
-use crate::contacts::Contact;
-use crate::subjects::record::{LIMIT_PREFIX, PLAN};
+use crate::channels::check_contact;
+use crate::contacts::array::{CONTACTS, UnreadableContact};
+use crate::contacts::{Contact, ContactArray, masked_contact};
+use crate::subjects::record::{PLAN, ParsedRecord, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
 use crate::types::text::lossless;
 use crate::types::{BillingDay, Keys, Limits, Metric, Percent, Subject};
@@ -40,8 +42,45 @@ pub struct SubjectView {
     pub limits: BTreeMap<Metric, Limits>,
     /// Thresholds that replace the plan's, ascending.
     pub thresholds: Option<Vec<Percent>>,
-    /// The contacts, without their secrets ([`masked_contact`](crate::contacts::masked_contact)).
+    /// The contacts, without their secrets ([`masked_contact`]).
     pub contacts: Vec<Contact>,
+    /// What can't be read, and contacts that no alert can use. Not there where there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<FieldError>,
+}
+
+impl SubjectView {
+    /// Reads the hash of a subject.
+    #[must_use]
+    pub fn read(subject: &[u8], fields: &[SubjectField], plans: &Plans) -> Self {
+        let ParsedRecord { record, errors: mut unreadable } =
+            SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
+        if let Some(plan) = record.plan.as_deref().filter(|plan| plans.get(plan).is_none()) {
+            unreadable.push(FieldError::no_such_plan(plan));
+        }
+        let of_contacts = |why: String| FieldError { field: CONTACTS.to_owned(), why };
+        let stored = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
+        let array = ContactArray::parse(stored.map_or(&[], |(_, value)| value)).unwrap_or_else(|error| {
+            unreadable.push(of_contacts(error.to_string()));
+            ContactArray::default()
+        });
+        for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
+            unreadable.push(of_contacts(id.map_or(why.clone(), |id| format!("{id}: {why}"))));
+        }
+        let contacts: Vec<Contact> = array.contacts().into_iter().map(|stored| stored.contact).collect();
+        let faults = contacts.iter().filter_map(|contact| Some((contact, check_contact(contact).err()?)));
+        unreadable.extend(faults.map(|(contact, fault)| of_contacts(format!("{}: {fault}", contact.id))));
+        let contacts = contacts.iter().map(masked_contact).collect();
+        let SubjectRecord { plan, timezone, billing_day, limits, thresholds } = record;
+        Self { subject: lossless(subject), plan, timezone, billing_day, limits, thresholds, contacts, unreadable }
+    }
+
+    /// A subject whose key is no hash.
+    #[must_use]
+    pub fn no_hash(subject: &[u8], plans: &Plans) -> Self {
+        let error = FieldError { field: "*".to_owned(), why: "the key holds something that is no hash".to_owned() };
+        Self { unreadable: vec![error], ..Self::read(subject, &[], plans) }
+    }
 }
 
 /// What a subject's hash amounts to, as far as it can be read.
@@ -49,34 +88,30 @@ pub struct SubjectView {
 pub struct SubjectSettings {
     /// The plan's name, also of one that is not configured.
     pub plan: String,
-    /// The zone of its days.
+    /// The zone of its days, weeks and months.
     pub zone: Tz,
     /// The day of the month on which its months begin.
     pub billing_day: BillingDay,
     /// The limits that hold.
     pub limits: BTreeMap<Metric, Limits>,
+    /// What can't be read.
+    pub unreadable: Vec<FieldError>,
 }
 
 impl SubjectSettings {
     /// Reads the hash. A limit that can't be known is none here: neither the default plan's nor the plan's own stands in for it.
     #[must_use]
-    pub fn read(fields: &[SubjectField], plans: &Plans) -> (Self, Vec<FieldError>) {
-        let (profile, errors) = Profile::read(fields, plans, None);
-        let mut settings = Self {
-            plan: profile.plan().to_string(),
-            zone: profile.zone(),
-            billing_day: profile.billing_day(),
-            limits: profile.limits(),
-        };
-        let unreadable: BTreeSet<&str> = errors.iter().map(|error| error.field.as_str()).collect();
-        if unreadable.contains(PLAN) {
+    pub fn read(fields: &[SubjectField], plans: &Plans) -> Self {
+        let (profile, unreadable) = Profile::read(fields, plans, None);
+        let (mut plan, mut limits) = (profile.plan().to_string(), profile.limits());
+        let is_unreadable = |field: &str| unreadable.iter().any(|error| error.field == field);
+        if is_unreadable(PLAN) {
             let stored = fields.iter().find(|(name, _)| name == PLAN.as_bytes());
-            settings.plan = stored.map(|(_, value)| lossless(value)).unwrap_or_default();
-            settings.limits = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value))).record.limits;
+            plan = stored.map(|(_, value)| lossless(value)).unwrap_or_default();
+            limits = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value))).record.limits;
         }
-        let unknown = |metric: &Metric| unreadable.contains(format!("{LIMIT_PREFIX}{metric}").as_str());
-        settings.limits.retain(|metric, _| !unknown(metric));
-        (settings, errors)
+        limits.retain(|metric, _| !is_unreadable(&limit_field(metric)));
+        Self { plan, zone: profile.zone(), billing_day: profile.billing_day(), limits, unreadable }
     }
 }
 
@@ -93,8 +128,9 @@ mod tests {
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<SubjectField> =
             pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-        let (settings, errors) = SubjectSettings::read(&fields, &plans);
-        (settings, errors.len())
+        let settings = SubjectSettings::read(&fields, &plans);
+        let errors = settings.unreadable.len();
+        (settings, errors)
     }
 
     fn limits(settings: &SubjectSettings) -> Vec<String> {

@@ -1,19 +1,23 @@
-//! What a subject used of which limit: in each of its current periods, or in those of another day.
+//! What a subject used, of which limits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redis::RedisResult;
 use serde::Serialize;
 
 use super::{Rfc3339, SubjectSettings};
-use crate::ledger::query::{self, MetricUsage};
-use crate::ledger::retention::kept_until;
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::query::{self, PeriodUsage};
+use crate::ledger::retention;
+use crate::subjects::FieldError;
 use crate::types::alert::used_percent;
-use crate::types::{Alert, AlertId, Day, Keys, Limits, Metric, Percent, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::types::{
+    Alert, AlertId, Day, DaySpan, Keys, Limits, Metric, Percent, Period, PeriodSpan, Subject, UnixMs, Window,
+};
 use crate::wire::RedisClient;
 
-/// The usage of one subject.
+/// The usage of one subject: now, or on a day.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UsageView {
     /// Who.
@@ -22,10 +26,11 @@ pub struct UsageView {
     pub plan: String,
     /// The zone of the subject's days, weeks and months, today.
     pub timezone: &'static str,
-    /// Whether the counts of any of these periods are still kept. If not, what was used is unknown.
-    pub kept: bool,
     /// Each metric that the subject used or has a limit of.
     pub metrics: Vec<MetricUsageView>,
+    /// What is set for the subject and can't be read. Nothing stands in for it here. Not there where all can be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<FieldError>,
 }
 
 /// The usage of one metric.
@@ -33,7 +38,7 @@ pub struct UsageView {
 pub struct MetricUsageView {
     /// The metric.
     pub metric: Metric,
-    /// The day, and each other window that has a limit or was counted, ascending.
+    /// Each window in which it is counted, the shortest first.
     pub windows: Vec<WindowUsageView>,
 }
 
@@ -44,31 +49,34 @@ pub struct WindowUsageView {
     pub window: Window,
     /// The period.
     pub period: Period,
-    /// Its first instant.
+    /// When it begins.
     pub starts_at: Rfc3339,
-    /// The first instant of the next one, when the count starts over.
+    /// The same in milliseconds.
+    pub starts_at_ms: UnixMs,
+    /// When it ends, and the count begins again.
     pub resets_at: Rfc3339,
-    /// Whether the period is over. Then a limit may have been another one in it.
-    pub over: bool,
+    /// The same in milliseconds.
+    pub resets_at_ms: UnixMs,
     /// Units used; `null` where that is not kept any more.
     pub used: Option<u64>,
     /// The limit, units; `null` where there is none.
     pub limit: Option<u64>,
-    /// Which limit that is; `null` where there is none.
+    /// Which limit that is, of a period that is over; not there otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_from: Option<LimitSource>,
     /// How much of the limit is used, percent.
     pub used_percent: Option<f64>,
-    /// The alerts that were raised, ascending by threshold.
+    /// The alerts that were raised, ascending by threshold and then by time.
     pub alerts: Vec<UsageAlertView>,
 }
 
-/// Where a limit was read.
+/// Where the limit of a period that is over was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitSource {
-    /// The settings as they are now.
+    /// The settings as they are now. It may have been another one then.
     Settings,
-    /// The newest alert of that period, which has the limit that was in force.
+    /// The newest alert of the period, which has the limit that was in force.
     Alert,
 }
 
@@ -92,74 +100,97 @@ pub struct UsageRequest {
     pub subject: Subject,
     /// What is set for it.
     pub settings: SubjectSettings,
-    /// Another day than today: then the day, and the week and the month in which it begins.
+    /// The day, with the week and the month in which it lies; `None` for the periods that go on.
     pub day: Option<Day>,
     /// The server's time.
     pub now: UnixMs,
-    /// How long after its day an event may arrive (`stream.late_max`): so long no day is closed.
+    /// How long after its day an event may arrive (`stream.late_max`): so long no period is closed.
     pub late_max: Duration,
 }
 
-/// Reads the usage. `None` where no day is named and `now` is in none.
+/// Reads the usage. `None` where `now` or the day is in no period.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
 pub async fn read(client: &RedisClient, keys: &Keys, request: UsageRequest) -> RedisResult<Option<UsageView>> {
     let UsageRequest { subject, settings, day, now, late_max } = request;
-    let mut metrics: BTreeMap<Metric, Vec<WindowUsageView>> = BTreeMap::new();
-    let mut kept = false;
-    let Some(spans) = spans(&settings, day, now) else { return Ok(None) };
-    for span in spans {
-        let window = span.period.window();
-        let has_row = |limits: &Limits| window == Window::Day || limits.of(window).is_some();
-        let limited: Vec<Metric> =
-            settings.limits.iter().filter(|(_, limits)| has_row(limits)).map(|(metric, _)| metric.clone()).collect();
-        let usages = query::usage(client, keys, &subject, span.period, &limited).await?;
-        let is_kept = usages.iter().any(|usage| usage.used.is_some()) || now < kept_until(span.period, late_max);
-        let has_alerts = usages.iter().any(|usage| !usage.alerts.is_empty());
-        // A month lives longer than its days, but says nothing where it has no row.
-        kept |= (is_kept || has_alerts) && (window == Window::Day || !usages.is_empty());
-        for MetricUsage { metric, used, alerts } in usages {
-            let used = used.or(is_kept.then_some(0));
-            let limit = settings.limits.get(&metric).and_then(|limits| limits.of(window)).map(|limit| limit.get());
-            let usage = WindowUsageView::of(span, now, used, limit, alerts);
-            metrics.entry(metric).or_default().push(usage);
+    let Some(periods) = periods(&settings, day, now) else { return Ok(None) };
+    let limited = settings.limits.iter().flat_map(|(metric, limits)| {
+        let periods = periods.values().filter(|span| limits.of(span.period.window()).is_some());
+        periods.map(|span| MetricPeriod { metric: metric.clone(), period: span.period })
+    });
+    let limited: BTreeSet<MetricPeriod> = limited.collect();
+    let asked: Vec<Period> = periods.values().map(|span| span.period).collect();
+    let usages = query::usage(client, keys, &subject, &asked, &limited).await?;
+    let judge = JudgedAt { limits: &settings.limits, now, late_max };
+    let mut metrics: Vec<MetricUsageView> = Vec::new();
+    for usage in usages {
+        let metric = usage.of.metric.clone();
+        let Some(window) = judge.window(periods[&usage.of.period.window()], usage) else { continue };
+        match metrics.last_mut() {
+            Some(last) if last.metric == metric => last.windows.push(window),
+            _ => metrics.push(MetricUsageView { metric, windows: vec![window] }),
         }
     }
-    let metrics = metrics.into_iter().map(|(metric, windows)| MetricUsageView { metric, windows }).collect();
-    Ok(Some(UsageView { subject, plan: settings.plan, timezone: settings.zone.name(), kept, metrics }))
+    let SubjectSettings { plan, zone, unreadable, .. } = settings;
+    Ok(Some(UsageView { subject, plan, timezone: zone.name(), metrics, unreadable }))
 }
 
-/// The periods to read, ascending by window.
-fn spans(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<Vec<PeriodSpan>> {
-    let (at, windows) = match day {
-        Some(day) => (Period::from(day).starts_in(settings.zone)?, &Window::ALL[1..]),
-        None => (now, &Window::ALL[..]),
+/// The periods of the subject that go on, or those that hold the whole of a day.
+fn periods(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<BTreeMap<Window, PeriodSpan>> {
+    let SubjectSettings { zone, billing_day, .. } = *settings;
+    let today = DaySpan::containing(zone, now)?;
+    let day = match day {
+        Some(day) if day != today.day => Some(DaySpan::of(zone, day)?),
+        _ => None,
     };
-    let span = |window: &Window| PeriodSpan::containing(*window, settings.zone, settings.billing_day, at);
-    windows.iter().map(span).collect()
+    let containing = |window| match (window, day) {
+        (window, None) => PeriodSpan::containing(window, zone, billing_day, now),
+        (Window::Day, Some(day)) => Some(day.into()),
+        (window, Some(day)) => PeriodSpan::containing(window, zone, billing_day, day.start),
+    };
+    let windows = Window::ALL.into_iter().filter(|window| day.is_none() || *window != Window::Hour);
+    windows.map(|window| Some((window, containing(window)?))).collect()
 }
 
-impl WindowUsageView {
-    /// `limit` is today's.
-    fn of(span: PeriodSpan, now: UnixMs, used: Option<u64>, limit: Option<u64>, alerts: Vec<Alert>) -> Self {
-        let over = span.end <= now;
+/// What the counts are judged by.
+struct JudgedAt<'a> {
+    /// The limits of today.
+    limits: &'a BTreeMap<Metric, Limits>,
+    now: UnixMs,
+    late_max: Duration,
+}
+
+impl JudgedAt<'_> {
+    /// How the subject stands in a period. `None` where there is nothing to say: without a limit, only days are counted.
+    fn window(&self, span: PeriodSpan, usage: PeriodUsage) -> Option<WindowUsageView> {
+        let PeriodUsage { of: MetricPeriod { metric, .. }, used, alerts } = usage;
+        let PeriodSpan { period, start, end } = span;
+        let over = end <= self.now;
+        let of_settings = self.limits.get(&metric).and_then(|limits| limits.of(period.window()));
+        let of_settings = of_settings.map(|limit| (limit.get(), LimitSource::Settings));
         let of_alert = alerts.iter().filter(|_| over).max_by_key(|alert| alert.raised_at_ms);
-        let of_alert = of_alert.map(|alert| (alert.limit, LimitSource::Alert));
-        let limit = of_alert.or(limit.map(|limit| (limit, LimitSource::Settings)));
-        Self {
-            window: span.period.window(),
-            period: span.period,
-            starts_at: Rfc3339(span.start),
-            resets_at: Rfc3339(span.end),
-            over,
+        let limit = of_alert.map(|alert| (alert.limit, LimitSource::Alert)).or(of_settings);
+        if limit.is_none() && alerts.is_empty() && period.window() != Window::Day {
+            return None;
+        }
+        // Before that, a counter that is absent means that nothing was used.
+        let counted = self.now < retention::kept_until(period, self.late_max);
+        let used = used.or(counted.then_some(0));
+        Some(WindowUsageView {
+            window: period.window(),
+            period,
+            starts_at: Rfc3339(start),
+            starts_at_ms: start,
+            resets_at: Rfc3339(end),
+            resets_at_ms: end,
             used,
             limit: limit.map(|(limit, _)| limit),
-            limit_from: limit.map(|(_, from)| from),
+            limit_from: limit.filter(|_| over).map(|(_, from)| from),
             used_percent: used.zip(limit).map(|(used, (limit, _))| used_percent(used, limit)),
             alerts: alerts.into_iter().map(UsageAlertView::from).collect(),
-        }
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::Outbox;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use quotabell::types::{DaySpan, Keys, UnixMs};
+use quotabell::types::{BillingDay, Keys, Period, PeriodSpan, UnixMs, Window};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -16,10 +16,10 @@ const PATH: &str = "/v1/check";
 /// The sum of what is promised: an answer comes within the deadline, give or take what a busy machine adds.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A daemon with a plan of 5 requests an hour and 100 a day.
+/// A daemon with a plan that lets through 5 requests an hour, of 100 a day and 900 a month.
 fn setup(books: &Outbox) -> DaemonSetup {
     DaemonSetup::on(&books.server.url())
-        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
+        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["100/day","900/month"]}"#)
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"sliding","requests":"5/1h"}"#)
         // Here a slow answer is one of a busy machine.
         .env("QUOTABELL__CHECK__TIMEOUT", "5s")
@@ -35,10 +35,17 @@ async fn checked(api: &Caller, subject: &str) -> Answer {
     api.post(PATH, &json!({"subject": subject})).await
 }
 
+/// Today and this month, in UTC.
+async fn periods(books: &Outbox) -> [Period; 2] {
+    let (seconds, _): (i64, i64) = books.run("TIME", &[] as &[&str]).await;
+    let now = UnixMs(seconds * 1000);
+    let period = |window| PeriodSpan::containing(window, chrono_tz::Tz::UTC, BillingDay::FIRST, now);
+    [Window::Day, Window::Month].map(|window| period(window).expect("in range").period)
+}
+
 /// What has been counted for a subject today.
 async fn committed(books: &Outbox, subject: &str) -> u64 {
-    let (seconds, _): (i64, i64) = books.run("TIME", &[] as &[&str]).await;
-    let day = DaySpan::containing(chrono_tz::Tz::UTC, UnixMs(seconds * 1000)).expect("in range").day;
+    let [day, _] = periods(books).await;
     let key =
         Keys::new("usage").usage(&"requests".parse().expect("a metric"), day, quotabell::types::keys::bucket(subject));
     books.run::<Option<u64>>("HGET", &[key.as_str(), subject]).await.unwrap_or(0)
@@ -53,59 +60,67 @@ fn parameter(field: &str, policy: &str, name: &str) -> u64 {
 
 /// The form of the answer is what clients are written by.
 #[tokio::test]
-async fn an_api_node_is_answered_until_the_window_is_used_up() {
+async fn an_api_node_is_answered_until_the_rate_is_used_up() {
     let books = Outbox::start();
     let mut daemon = setup(&books).start().await;
     let api = Caller::of(&mut daemon).await;
     for left in [4, 3, 2, 1, 0] {
         let answer = checked(&api, "alice 🦀").await;
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+        let [day, month] = periods(&books).await;
         let body = answer.json();
-        let reset_s = body["window"]["reset_s"].as_u64().expect("a number");
-        let day_s = body["day"]["reset_s"].as_u64().expect("a number");
+        let seconds = |of: &Value| of["reset_s"].as_u64().expect("a number");
+        let (reset_s, day_s, month_s) =
+            (seconds(&body["rate"]), seconds(&body["limits"][0]), seconds(&body["limits"][1]));
         assert_eq!(
             body,
             json!({"allowed": true, "subject": "alice 🦀", "metric": "requests",
-                   "window": {"limit": 5, "remaining": left, "reset_s": reset_s},
-                   "day": {"limit": 100, "remaining": 100, "reset_s": day_s}})
+                   "rate": {"limit": 5, "remaining": left, "reset_s": reset_s},
+                   "limits": [
+                       {"window": "day", "period": day, "limit": 100, "used": 0, "remaining": 100, "reset_s": day_s},
+                       {"window": "month", "period": month, "limit": 900, "used": 0, "remaining": 900,
+                        "reset_s": month_s}]})
         );
-        assert!((3599..=3600).contains(&reset_s) && (1..=86_400).contains(&day_s), "{body}");
+        assert!((3599..=3600).contains(&reset_s) && (1..=86_400).contains(&day_s) && month_s >= day_s, "{body}");
         let (limit, policy) = (answer.header("ratelimit").expect("it"), answer.header("ratelimit-policy").expect("it"));
-        assert_eq!(policy, r#""window";q=5;w=3600, "daily";q=100;w=86400"#);
-        assert_eq!((parameter(limit, "window", "r"), parameter(limit, "daily", "r")), (left, 100));
-        assert_eq!((parameter(limit, "window", "t"), parameter(limit, "daily", "t")), (reset_s, day_s));
+        let month_length = parameter(policy, "month", "w");
+        assert_eq!(policy, format!(r#""rate";q=5;w=3600, "day";q=100;w=86400, "month";q=900;w={month_length}"#));
+        assert!((28..=31).contains(&(month_length / 86_400)));
+        for (name, left, reset) in [("rate", left, reset_s), ("day", 100, day_s), ("month", 900, month_s)] {
+            assert_eq!((parameter(limit, name, "r"), parameter(limit, name, "t")), (left, reset), "{name}");
+        }
         assert_eq!(answer.header("retry-after"), None);
     }
     let refused = checked(&api, "alice 🦀").await;
-    refused.expect_problem(429, "alice 🦀 may not use 1 of requests now (window)");
+    refused.expect_problem(429, "alice 🦀 may not use 1 of requests now (rate)");
     let body = refused.json();
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
-    assert_eq!((&body["allowed"], &body["violated-policies"]), (&json!(false), &json!(["window"])));
-    assert_eq!((&body["window"]["remaining"], &body["day"]["remaining"]), (&json!(0), &json!(100)));
+    assert_eq!((&body["allowed"], &body["violated-policies"]), (&json!(false), &json!(["rate"])));
+    assert_eq!((&body["rate"]["remaining"], &body["limits"][0]["remaining"]), (&json!(0), &json!(100)));
     let wait: u64 = refused.header("retry-after").expect("it").parse().expect("seconds");
     assert!((3590..=3600).contains(&wait), "{wait}");
-    assert_eq!(parameter(refused.header("ratelimit").expect("it"), "window", "r"), 0);
-    // Another subject has a window of its own; another metric has no limit at all.
+    assert_eq!(parameter(refused.header("ratelimit").expect("it"), "rate", "r"), 0);
+    // Another subject has a rate of its own; another metric has no limit at all.
     assert_eq!(checked(&api, "bob").await.status, 200);
     let free = api
         .post(PATH, &json!({"subject": "alice 🦀", "metric": "tokens.in", "units": 9_007_199_254_740_991_u64}))
         .await;
     assert_eq!((free.status, free.header("ratelimit")), (200, None));
-    assert_eq!((&free.json()["window"], &free.json()["day"]), (&Value::Null, &Value::Null));
+    assert_eq!((&free.json()["rate"], &free.json()["limits"]), (&Value::Null, &json!([])));
     assert_eq!(body.get("fits"), None, "it fits, later");
     // More than the whole limit never fits: a client that asks again all the same must not do so all the time.
     let never = api.post(PATH, &json!({"subject": "carol", "units": 6})).await;
-    never.expect_problem(429, "more than the whole limit (window)");
+    never.expect_problem(429, "more than the whole limit (rate)");
     assert_eq!((&never.json()["fits"], never.header("retry-after")), (&json!(false), Some("3600")));
     let never = api.post(PATH, &json!({"subject": "carol", "units": 101})).await;
-    never.expect_problem(429, "more than the whole limit (window, daily)");
+    never.expect_problem(429, "more than the whole limit (rate, day)");
     assert_eq!(never.json()["fits"], json!(false));
     daemon.drain().await;
 }
 
-/// What was recorded must reach the books once, and the day follows it.
+/// What was recorded must reach the books once, and the limits follow it.
 #[tokio::test]
-async fn what_is_recorded_counts_once_and_against_the_day() {
+async fn what_is_recorded_counts_once_and_against_every_limit() {
     let books = Outbox::start();
     let (mut daemon, api) = with_token(&books).await;
     let record = |units: u64, id: &str| json!({"subject": "alice", "units": units, "record": true, "id": id});
@@ -119,9 +134,9 @@ async fn what_is_recorded_counts_once_and_against_the_day() {
     let made = api.post(PATH, &json!({"subject": "alice", "record": true})).await.json();
     let id = made["event_id"].as_str().expect("an id");
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
-    // The window is used up by the call that was sent twice, which is at its caller's cost; what it refuses is not recorded.
+    // The rate is used up by the call that was sent twice, which is at its caller's cost; what it refuses is not recorded.
     let refused = api.post(PATH, &record(1, "order-2")).await;
-    refused.expect_problem(429, "(window)");
+    refused.expect_problem(429, "(rate)");
     assert_eq!((&refused.json()["recorded"], &refused.json()["event_id"]), (&json!(false), &json!("order-2")));
     eventually("it is counted", || async { (committed(&books, "alice").await == 3).then_some(()) }).await;
     eventually("the repetition is told", || async {
@@ -130,24 +145,45 @@ async fn what_is_recorded_counts_once_and_against_the_day() {
     })
     .await;
     assert_eq!(committed(&books, "alice").await, 3);
-    assert_eq!(checked(&api, "alice").await.json()["day"]["remaining"], 97);
+    let body = checked(&api, "alice").await.json();
+    for (limit, left) in [(0, 97), (1, 897)] {
+        let limit = &body["limits"][limit];
+        assert_eq!((&limit["used"], &limit["remaining"]), (&json!(3), &json!(left)));
+    }
 
-    // A day that is used up refuses, takes nothing from the window, and is told with the later time.
+    // A day that is used up refuses, takes nothing from the rate, and is told with the later time.
     let _: String = books.run("XADD", &["usage", "*", "subject", "bob", "units", "99"]).await;
     eventually("it is counted", || async { (committed(&books, "bob").await == 99).then_some(()) }).await;
     let refused = api.post(PATH, &json!({"subject": "bob", "units": 2, "record": true})).await;
-    refused.expect_problem(429, "bob may not use 2 of requests now (daily)");
+    refused.expect_problem(429, "bob may not use 2 of requests now (day)");
     let body = refused.json();
-    assert_eq!((&body["window"]["remaining"], &body["day"]["remaining"]), (&json!(5), &json!(1)));
-    assert_eq!(refused.header("retry-after"), Some(body["day"]["reset_s"].to_string().as_str()));
-    assert_eq!(checked(&api, "bob").await.json()["window"]["remaining"], 4);
+    assert_eq!((&body["rate"]["remaining"], &body["limits"][0]["remaining"]), (&json!(5), &json!(1)));
+    assert_eq!(refused.header("retry-after"), Some(body["limits"][0]["reset_s"].to_string().as_str()));
+    assert_eq!(checked(&api, "bob").await.json()["rate"]["remaining"], 4);
+
+    // A month that is used up refuses on its first day, too.
+    let _: u64 = books.run("HSET", &["quota_subject:carol", "limit:requests", "2/hour 100/day 3/month"]).await;
+    let _: String = books.run("XADD", &["usage", "*", "subject", "carol", "units", "3"]).await;
+    eventually("it is counted", || async { (committed(&books, "carol").await == 3).then_some(()) }).await;
+    let refused = checked(&api, "carol").await;
+    let body = refused.json();
+    let hour = body["limits"][0].clone();
+    // The hour may have ended since.
+    if hour["used"] == 3 {
+        refused.expect_problem(429, "carol may not use 1 of requests now (hour, month)");
+        assert_eq!((&hour["remaining"], &hour["limit"]), (&json!(0), &json!(2)));
+    }
+    assert_eq!((&body["limits"][2]["window"], &body["limits"][2]["remaining"]), (&json!("month"), &json!(0)));
+    assert_eq!(refused.header("retry-after"), Some(body["limits"][2]["reset_s"].to_string().as_str()));
 
     let metrics = daemon.get("/metrics").await.body;
-    for (decision, count) in [("allowed", 4), ("denied_window", 2), ("denied_day", 1), ("error_allowed", 0)] {
+    for (decision, count) in
+        [("allowed", 4), ("denied_rate", 2), ("denied_day", 1), ("denied_month", 1), ("error_allowed", 0)]
+    {
         let line = format!("quotabell_checks_total{{decision=\"{decision}\"}} {count}");
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
     }
-    assert!(metrics.contains("quotabell_check_seconds_count 7"), "{metrics}");
+    assert!(metrics.contains("quotabell_check_seconds_count 8"), "{metrics}");
     daemon.drain().await;
 }
 
@@ -224,13 +260,13 @@ async fn bodies_that_are_wrong_are_told_why() {
 async fn a_change_of_a_subject_takes_effect_within_a_second() {
     let books = Outbox::start();
     let (daemon, api) = with_token(&books).await;
-    assert_eq!(checked(&api, "alice").await.json()["day"]["limit"], 100);
+    assert_eq!(checked(&api, "alice").await.json()["limits"][0]["limit"], 100);
     for limit in [7, 8, 9] {
         let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", &limit.to_string()]).await;
         let changed = Instant::now();
         let asked = json!({"subject": "alice", "units": 50});
         eventually("it has changed", || async {
-            (api.post(PATH, &asked).await.json()["day"]["limit"] == limit).then_some(())
+            (api.post(PATH, &asked).await.json()["limits"][0]["limit"] == limit).then_some(())
         })
         .await;
         assert!(changed.elapsed() < Duration::from_secs(1), "{:?}", changed.elapsed());
@@ -248,7 +284,7 @@ async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
         let api = Caller::of(&mut daemon).await.with_token(TOKEN);
         let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "9"]).await;
         eventually("it is known", || async {
-            (checked(&api, "alice").await.json()["day"]["limit"] == 9).then_some(())
+            (checked(&api, "alice").await.json()["limits"][0]["limit"] == 9).then_some(())
         })
         .await;
         let _: u64 = books.run("HSET", &["quota_subject:bob", "plan", "gold"]).await;
@@ -257,7 +293,7 @@ async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
             assert_eq!(answer.status, status, "{}", answer.text);
             let told = answer.json();
             assert_eq!((&told["allowed"], &told["judged"]), (&json!(on_error == "allow"), &json!(false)));
-            assert_eq!((&told["window"], &told["day"]), (&Value::Null, &Value::Null));
+            assert_eq!((&told["rate"], &told["limits"]), (&Value::Null, &json!([])));
             if body["record"] == true {
                 // Redis answers: what may proceed is recorded and counted, as it is without a limit.
                 assert_eq!((&told["recorded"], &told["event_id"]), (&json!(on_error == "allow"), &json!("1")));
@@ -276,7 +312,7 @@ async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
         // What can't be read keeps its last good value.
         let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "many"]).await;
         eventually("it is read again", || async {
-            assert_eq!(checked(&api, "alice").await.json()["day"]["limit"], 9);
+            assert_eq!(checked(&api, "alice").await.json()["limits"][0]["limit"], 9);
             daemon.has_said("subject=alice").then_some(())
         })
         .await;
@@ -303,7 +339,7 @@ async fn a_redis_that_hangs_is_answered_for_by_on_error() {
             assert_eq!(answer.status, status, "{}", answer.text);
             let body = answer.json();
             assert_eq!((&body["allowed"], &body["judged"]), (&json!(on_error == "allow"), &json!(false)));
-            assert_eq!((&body["window"], &body["day"]), (&Value::Null, &Value::Null));
+            assert_eq!((&body["rate"], &body["limits"]), (&Value::Null, &json!([])));
             assert_eq!((&body["recorded"], &body["event_id"]), (&json!(false), &json!("1")));
             if status == 503 {
                 answer.expect_problem(503, "check.on_error is \"deny\"");

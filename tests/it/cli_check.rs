@@ -13,13 +13,15 @@ fn run(books: &Outbox, line: &str) -> Finished {
 fn prepared(books: &Outbox, line: &str) -> Quotabell {
     quotabell(line.split_whitespace())
         .redis(&books.server.url())
-        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
+        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["100/day","600/month"]}"#)
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"gcra","requests":"2/1h"}"#)
 }
 
 fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"\b\d+ s\b", "N s");
+    settings.add_filter(r"\d{4}-\d\d-\d\d", "YYYY-MM-DD");
+    settings.add_filter(r"\d{4}-\d\d\b", "YYYY-MM");
     settings.add_filter(r#""reset_s":\d+"#, r#""reset_s":N"#);
     settings.bind(|| insta::assert_snapshot!(name, text));
 }

@@ -1,133 +1,258 @@
-//! `usage` against a real server.
+//! `usage` against a real server: what a subject used in each window, now and on a day that is over.
 
-use crate::support::books::{hide_what_varies, record, run, server_time};
+use std::fmt::Display;
+
+use crate::support::binary::{Finished, quotabell};
 use crate::support::outbox::{alert, in_period, subject};
-use crate::support::redis_server::RedisServer;
-use quotabell::types::{Alert, Day, DaySpan, Keys, UnixMs, keys};
+use crate::support::recorded_usage::RecordedUsage;
+use quotabell::types::{Alert, Day, DaySpan, Period, PeriodSpan, UnixMs, Window};
 use serde_json::{Value, json};
+
+fn run(usage: &RecordedUsage, line: &str) -> Finished {
+    quotabell(line.split_whitespace()).redis(&usage.server.url()).run()
+}
+
+fn shown(usage: &RecordedUsage, line: &str) -> Value {
+    run(usage, &format!("usage {line} --json")).expect_json().remove(0)
+}
+
+/// The windows of the only metric, or of the first.
+fn windows(shown: &Value) -> &Vec<Value> {
+    shown["metrics"][0]["windows"].as_array().expect("windows")
+}
+
+/// An alert of alice in this period.
+fn raised(period: Period, percent: u16, limit: u64, raised_at_ms: UnixMs) -> Alert {
+    in_period(Alert { limit, raised_at_ms, ..alert(&subject("alice"), percent) }, period)
+}
+
+fn of_alert(alert: &Alert) -> Value {
+    json!({
+        "id": alert.id, "threshold_percent": alert.threshold_percent,
+        "raised_at": alert.raised_at_ms.to_string(), "raised_at_ms": alert.raised_at_ms,
+    })
+}
+
+/// What differs from run to run.
+fn snapshot(name: &str, text: impl Display) {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"\d{4}-\d\d-\d\dT\d\dZ", "YYYY-MM-DDTHHZ");
+    settings.add_filter(r"\d{4}-\d\d-\d\dM", "YYYY-MM-DDM");
+    settings.add_filter(r"\d{4}-\d\d-\d\d", "YYYY-MM-DD");
+    settings.add_filter(r"\d{4}-W\d\d", "YYYY-Www");
+    settings.add_filter(r"\d{4}-\d\d\b", "YYYY-MM");
+    settings.add_filter(r"in \d+[smhd] *", "in N    ");
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// The form that platforms and scripts read: each window with its period, its bounds and its alerts.
+#[tokio::test]
+async fn each_window_with_a_limit_is_shown() {
+    let usage = RecordedUsage::start();
+    let limits = "600/hour 5000/day 20000/week 100000/month";
+    usage.set("alice", &[("timezone", "Asia/Tokyo"), ("billing_day", "15"), ("limit:requests", limits)]).await;
+    let expected_of = |span: &PeriodSpan, used: u64, limit: u64, percent: f64, alerts: &[&Alert]| {
+        json!({
+            "window": span.period.window(), "period": span.period,
+            "starts_at": span.start.to_string(), "starts_at_ms": span.start,
+            "resets_at": span.end.to_string(), "resets_at_ms": span.end,
+            "used": used, "limit": limit, "used_percent": percent,
+            "alerts": alerts.iter().map(|alert| of_alert(alert)).collect::<Vec<_>>(),
+        })
+    };
+    // An hour may end meanwhile.
+    loop {
+        let periods = usage.periods("Asia/Tokyo", 15).await;
+        let [hour, day, week, month] = &periods;
+        for (span, used) in periods.iter().zip([480, 4999, 7, 0]) {
+            usage.count("alice", "requests", span.period, used).await;
+            // Somebody else's, whose name ends in hers: neither counts nor alerts may be taken for hers.
+            usage.count("x:alice", "requests", span.period, 99).await;
+        }
+        usage.count("bob", "others", day.period, 1).await;
+        let now = usage.now().await;
+        let (first, second) = (raised(hour.period, 80, 600, now), raised(hour.period, 100, 600, now.plus(1)));
+        for alert in [&first, &second] {
+            usage.raise(alert, &[]).await;
+        }
+        let (shown, told) = (shown(&usage, "alice"), run(&usage, "usage alice").told());
+        let on_terminal = quotabell(["usage", "alice"]).redis(&usage.server.url()).print_on_terminal();
+        if usage.periods("Asia/Tokyo", 15).await != periods {
+            continue;
+        }
+        let expected = json!({
+            "subject": "alice", "plan": "free", "timezone": "Asia/Tokyo",
+            "metrics": [{"metric": "requests", "windows": [
+                expected_of(hour, 480, 600, 80.0, &[&first, &second]),
+                expected_of(day, 4999, 5000, 99.9, &[]),
+                expected_of(week, 7, 20_000, 0.0, &[]),
+                expected_of(month, 0, 100_000, 0.0, &[]),
+            ]}],
+        });
+        assert_eq!(shown, expected);
+        snapshot("windows", told);
+        assert!(on_terminal.lines().all(|line| line.chars().count() <= 80), "{on_terminal}");
+        break;
+    }
+}
+
+/// A day's counter is always kept; that of a window that has lost its limit says nothing any more, but its alerts do.
+#[tokio::test]
+async fn windows_without_a_limit_are_shown_where_they_say_something() {
+    let usage = RecordedUsage::start();
+    usage.set("alice", &[("limit:requests", "100/month")]).await;
+    loop {
+        let periods = usage.periods("UTC", 1).await;
+        let [hour, day, week, month] = &periods;
+        for span in [hour, day, week] {
+            usage.count("alice", "requests", span.period, 5).await;
+        }
+        usage.raise(&raised(week.period, 80, 6, UnixMs(1)), &[]).await;
+        let shown = shown(&usage, "alice");
+        if usage.periods("UTC", 1).await != periods {
+            continue;
+        }
+        let told: Vec<(&Value, &Value, &Value)> =
+            windows(&shown).iter().map(|window| (&window["period"], &window["used"], &window["limit"])).collect();
+        assert_eq!(
+            told,
+            [
+                (&json!(day.period), &json!(5), &Value::Null),
+                (&json!(week.period), &json!(5), &Value::Null),
+                (&json!(month.period), &json!(0), &json!(100)),
+            ]
+        );
+        break;
+    }
+}
+
+/// Whoever upgraded at noon was told twice of 80 %: both alerts are there.
+#[tokio::test]
+async fn alerts_that_a_higher_limit_followed_are_shown() {
+    let usage = RecordedUsage::start();
+    let day: Period = Day::in_utc(usage.now().await).expect("a day").into();
+    let at = |ms| raised(day, 80, 5000 * ms as u64, UnixMs(ms));
+    let (first, second, third) = (at(1), at(2), at(3));
+    usage.raise(&third, &[&first, &second]).await;
+    let shown = shown(&usage, &format!("alice --day {day}"));
+    assert_eq!(windows(&shown)[0]["alerts"], json!([of_alert(&first), of_alert(&second), of_alert(&third)]));
+}
 
 /// Nobody set it, nobody used anything: it still has a plan, and 0 is an answer.
 #[tokio::test]
 async fn an_unknown_subject_has_the_default_plan_and_0() {
-    let server = RedisServer::start();
-    hide_what_varies().bind(|| insta::assert_snapshot!("usage_of_nobody", run(&server, "usage nobody").told()));
-    let today = Day::in_utc(server_time(&server.client()).await).expect("a day");
-    let printed = run(&server, &format!("usage nobody --day {today} --json")).expect_json();
-    let requests = json!({
-        "window": "day", "period": today, "over": false, "used": 0, "limit": 5000, "limit_from": "settings", "used_percent": 0.0,
-        "starts_at": format!("{today}T00:00:00.000Z"),
-        "resets_at": format!("{}T00:00:00.000Z", today.next().expect("a day")), "alerts": [],
-    });
-    let expected = json!({
-        "subject": "nobody", "plan": "free", "timezone": "UTC", "kept": true,
-        "metrics": [{"metric": "requests", "windows": [requests]}],
-    });
-    assert_eq!(printed, [expected]);
-    for line in ["alerts", "alerts --json", "alerts --day 2026-11-21", "deliveries list", "deliveries list --json"] {
-        assert_eq!(run(&server, line).told(), "exit 0", "{line}");
-    }
+    let usage = RecordedUsage::start();
+    snapshot("of_nobody", run(&usage, "usage nobody").told());
+    let today = Day::in_utc(usage.now().await).expect("a day");
+    let printed = shown(&usage, &format!("nobody --day {today}"));
+    assert_eq!(
+        (&printed["subject"], &printed["plan"], &printed["timezone"]),
+        (&json!("nobody"), &json!("free"), &json!("UTC"))
+    );
+    let window = &windows(&printed)[0];
+    assert_eq!((&window["used"], &window["limit"], &window["used_percent"]), (&json!(0), &json!(5000), &json!(0.0)));
+    assert_eq!((windows(&printed).len(), &window["alerts"]), (1, &json!([])));
 }
 
 /// Tokyo's customer asks in the morning and must not be shown yesterday.
 #[tokio::test]
 async fn today_is_the_subjects_own() {
-    let server = RedisServer::start();
-    let client = server.client();
+    let usage = RecordedUsage::start();
     for zone in ["Pacific/Kiritimati", "Etc/GMT+12"] {
-        run(&server, &format!("subject set alice --timezone {zone}")).expect_done();
-        let day = |now: UnixMs| DaySpan::containing(zone.parse().expect("a zone"), now).expect("a day").day.to_string();
-        let before = day(server_time(&client).await);
-        let shown = run(&server, "usage alice --json").expect_json();
-        let after = day(server_time(&client).await);
-        assert_eq!(shown[0]["timezone"], zone);
-        let day = &shown[0]["metrics"][0]["windows"][0]["period"];
-        assert!([json!(before), json!(after)].contains(day), "{zone}: {day}");
+        usage.set("alice", &[("timezone", zone)]).await;
+        let day = |now: UnixMs| DaySpan::containing(zone.parse().expect("a zone"), now).expect("a day").day;
+        let before = day(usage.now().await);
+        let shown = shown(&usage, "alice");
+        let after = day(usage.now().await);
+        assert_eq!(shown["timezone"], zone);
+        assert!([json!(before), json!(after)].contains(&windows(&shown)[0]["period"]), "{zone}: {shown}");
     }
 }
 
 /// What the platform wrote by hand may be unreadable: said, and no other value shown in its place.
 #[tokio::test]
 async fn unreadable_fields_are_named_and_not_replaced() {
-    let server = RedisServer::start();
-    let () = server
-        .client()
-        .query(redis::cmd("HSET").arg("quota_subject:alice").arg(&[
-            "plan",
-            "gold",
-            "timezone",
-            "Mars/Olympus",
-            "limit:requests",
-            "lots",
-            "limit:tokens",
-            "7",
-        ]))
-        .await
-        .expect("set");
-    hide_what_varies().bind(|| insta::assert_snapshot!("usage_unreadable", run(&server, "usage alice").told()));
-    let shown = run(&server, "usage alice --json").expect_json();
-    let metrics = shown[0]["metrics"].as_array().expect("a list");
-    assert_eq!((&shown[0]["plan"], metrics.len(), &metrics[0]["metric"]), (&json!("gold"), 1, &json!("tokens")));
-    let tokens = &metrics[0]["windows"][0];
-    assert_eq!((&tokens["used"], &tokens["limit"]), (&json!(0), &json!(7)));
+    let usage = RecordedUsage::start();
+    let fields = [
+        ("plan", "gold"),
+        ("timezone", "Mars/Olympus"),
+        ("billing_day", "0"),
+        ("limit:requests", "lots"),
+        ("limit:tokens", "7"),
+    ];
+    usage.set("alice", &fields).await;
+    snapshot("unreadable", run(&usage, "usage alice").told());
+    let shown = shown(&usage, "alice");
+    assert_eq!((&shown["plan"], &shown["metrics"][0]["metric"]), (&json!("gold"), &json!("tokens")));
+    assert_eq!((windows(&shown).len(), &windows(&shown)[0]["limit"]), (1, &json!(7)));
+    let unreadable = shown["unreadable"].as_array().expect("a list");
+    let named: Vec<&str> = unreadable.iter().filter_map(|error| error["field"].as_str()).collect();
+    assert_eq!(named, ["timezone", "billing_day", "limit:requests", "plan"]);
 }
 
-/// A day before which nothing is kept must not read as a day without usage.
+/// A period of which nothing is kept must not read as one without usage.
 #[tokio::test]
 async fn a_day_that_is_gone_is_not_a_day_without_usage() {
-    let server = RedisServer::start();
-    let client = server.client();
-    let today = Day::in_utc(server_time(&client).await).expect("a day");
+    let usage = RecordedUsage::start();
+    let today = Day::in_utc(usage.now().await).expect("a day");
     // A day ends everywhere 12 h after it ends in UTC; then come 5 h of lateness and 48 h.
     let gone = today.before(4).expect("a day");
-    let shown = run(&server, &format!("usage alice --json --day {gone}")).expect_json();
-    let usage = &shown[0]["metrics"][0]["windows"][0];
-    assert_eq!((&usage["over"], &shown[0]["kept"]), (&json!(true), &json!(false)));
-    assert_eq!((&usage["used"], &usage["used_percent"]), (&Value::Null, &Value::Null));
-    hide_what_varies()
-        .bind(|| insta::assert_snapshot!("usage_gone", run(&server, &format!("usage alice --day {gone}")).told()));
+    let unknown = shown(&usage, &format!("alice --day {gone}"));
+    let window = &windows(&unknown)[0];
+    assert_eq!((&window["used"], &window["used_percent"]), (&Value::Null, &Value::Null));
+    snapshot("gone", run(&usage, &format!("usage alice --day {gone}")).told());
     // The day before yesterday may still be closing: nothing was used, and that is known.
     let kept = today.before(2).expect("a day");
-    let shown = run(&server, &format!("usage alice --json --day {kept}")).expect_json();
-    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["windows"][0]["used"]), (&json!(true), &json!(0)));
+    assert_eq!(windows(&shown(&usage, &format!("alice --day {kept}")))[0]["used"], json!(0));
     // Where the daemon was away the counters live on.
-    let keys = Keys::new("usage");
-    let counter = keys.usage(&"requests".parse().expect("legal"), gone, keys::bucket("alice"));
-    let () = client.query(redis::cmd("HSET").arg(counter).arg("alice").arg(7)).await.expect("set");
-    let shown = run(&server, &format!("usage alice --json --day {gone}")).expect_json();
-    assert_eq!((&shown[0]["kept"], &shown[0]["metrics"][0]["windows"][0]["used"]), (&json!(true), &json!(7)));
+    usage.count("alice", "requests", gone, 7).await;
+    assert_eq!(windows(&shown(&usage, &format!("alice --day {gone}")))[0]["used"], json!(7));
 }
 
 /// Whoever upgraded today must not read that yesterday's 100 % was 25 %.
 #[tokio::test]
 async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
-    let server = RedisServer::start();
-    let client = server.client();
-    let today = Day::in_utc(server_time(&client).await).expect("a day");
-    run(&server, "subject set alice --limit requests=20000 --limit tokens=9").expect_done();
-    let keys = Keys::new("usage");
-    for day in [today.before(1).expect("a day"), today] {
-        for (n, (percent, limit)) in [(80, 4000), (100, 5000)].into_iter().enumerate() {
-            let facts = alert(&subject("alice"), percent);
-            let raised_at_ms = facts.raised_at_ms.plus(n as i64);
-            record(&client, &in_period(Alert { limit, raised_at_ms, ..facts }, day)).await;
-        }
-        let counter = keys.usage(&"requests".parse().expect("legal"), day, keys::bucket("alice"));
-        let () = client.query(redis::cmd("HSET").arg(counter).arg("alice").arg(5000)).await.expect("set");
-    }
+    let usage = RecordedUsage::start();
+    let today = Day::in_utc(usage.now().await).expect("a day");
     let yesterday = today.before(1).expect("a day");
-    let shown = run(&server, &format!("usage alice --json --day {yesterday}")).expect_json();
-    let requests = &shown[0]["metrics"][0]["windows"][0];
+    usage.set("alice", &[("limit:requests", "20000"), ("limit:tokens", "9")]).await;
+    for day in [yesterday, today] {
+        for (n, (percent, limit)) in [(80, 4000), (100, 5000)].into_iter().enumerate() {
+            usage.raise(&raised(day.into(), percent, limit, UnixMs(n as i64)), &[]).await;
+        }
+        usage.count("alice", "requests", day, 5000).await;
+    }
+    let past = shown(&usage, &format!("alice --day {yesterday}"));
+    let requests = &windows(&past)[0];
     assert_eq!((&requests["limit"], &requests["limit_from"]), (&json!(5000), &json!("alert")), "the newest alert's");
     assert_eq!(requests["used_percent"], json!(100.0));
-    assert_eq!(shown[0]["metrics"][1]["windows"][0]["limit_from"], json!("settings"));
-    hide_what_varies().bind(|| {
-        insta::assert_snapshot!("usage_yesterday", run(&server, &format!("usage alice --day {yesterday}")).told())
-    });
-    let shown = run(&server, "usage alice --json").expect_json();
-    let requests = &shown[0]["metrics"][0]["windows"][0];
-    assert_eq!(
-        (&requests["limit"], &requests["limit_from"]),
-        (&json!(20_000), &json!("settings")),
-        "today's limit holds"
-    );
+    assert_eq!(past["metrics"][1]["windows"][0]["limit_from"], json!("settings"));
+    snapshot("yesterday", run(&usage, &format!("usage alice --day {yesterday}")).told());
+    let current = shown(&usage, &format!("alice --day {today}"));
+    let requests = &windows(&current)[0];
+    assert_eq!((&requests["limit"], requests.get("limit_from")), (&json!(20_000), None), "today's limit holds");
+}
+
+/// A day that is over lies in one week and in one month of its subject, and in no hour.
+#[tokio::test]
+async fn a_past_day_is_shown_with_its_week_and_its_month() {
+    let usage = RecordedUsage::start();
+    usage.set("alice", &[("billing_day", "31"), ("limit:requests", "6/hour 50/day 200/week 1000/month")]).await;
+    let day = |text: &str| Day::parse(text).expect("a day");
+    for (day, periods) in [
+        (day("2024-03-30"), ["2024-03-30", "2024-W13", "2024-02-29M"]),
+        (day("2024-03-31"), ["2024-03-31", "2024-W13", "2024-03-31M"]),
+        (day("2024-12-30"), ["2024-12-30", "2025-W01", "2024-11-30M"]),
+    ] {
+        usage.count("alice", "requests", Period::parse(periods[2]).expect("a period"), 40).await;
+        let shown = shown(&usage, &format!("alice --day {day}"));
+        let told: Vec<(&str, &Value)> =
+            windows(&shown).iter().map(|window| (window["period"].as_str().expect("text"), &window["used"])).collect();
+        assert_eq!(told, [(periods[0], &Value::Null), (periods[1], &Value::Null), (periods[2], &json!(40))]);
+        let lengths: Vec<Window> = windows(&shown)
+            .iter()
+            .map(|window| serde_json::from_value(window["window"].clone()).expect("a window"))
+            .collect();
+        assert_eq!(lengths, Window::ALL[1..]);
+    }
 }

@@ -1,17 +1,17 @@
-//! The check on a real server: day and window judged at one moment, and only what both admit is taken and recorded.
+//! The check on a real server: limits and rate judged at one moment, and only what all admit is taken and recorded.
 
 use std::time::Duration;
 
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
-use quotabell::ledger::decision::{DecisionBasis, Recorded};
+use quotabell::ledger::decision::{DecisionBasis, LimitStatus, PeriodStatus, Recorded};
 use quotabell::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
 use quotabell::throttle::{Admission, Algorithm, STORED_KEY_BYTES_MAX};
 use quotabell::types::units::UNITS_MAX;
-use quotabell::types::{DaySpan, EventId, Metric, Subject, Units, UnixMs, keys};
+use quotabell::types::{EventId, Metric, PeriodSpan, Subject, Units, UnixMs, Window, keys};
 use quotabell::wire::{ErrorKind, error_kind};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
@@ -26,13 +26,29 @@ fn units(units: u64) -> Units {
     Units::new(units).expect("in range")
 }
 
-/// The settings of a subject in this zone; a limit or rate of none is left out.
-fn profile(zone: &str, limit: Option<u64>, algorithm: Algorithm, rate: Option<&str>) -> Profile {
-    let limits = limit.map(|limit| (Metric::default(), units(limit).into())).into_iter().collect();
+/// The settings of a subject in this zone, whose months begin on the 15th; limits or a rate of none are left out.
+fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<&str>) -> Profile {
+    let limits = limits.map(|limits| (Metric::default(), limits.parse().expect("limits"))).into_iter().collect();
     let rates = rate.map(|rate| (Metric::default(), rate.parse().expect("a rate"))).into_iter().collect();
     let plan = PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig { algorithm, rates } };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
-    Profile::read(&[(b"timezone".to_vec(), zone.as_bytes().to_vec())], &plans, None).0
+    let fields = [("timezone", zone), ("billing_day", "15")];
+    Profile::read(&fields.map(|(name, value)| (name.into(), value.into())), &plans, None).0
+}
+
+/// How the subject stands with its limit of this window.
+fn limit_of(judged: &CheckDecision, window: Window) -> PeriodStatus {
+    *judged.limits.iter().find(|limit| limit.period.window() == window).expect("a limit")
+}
+
+fn day(judged: &CheckDecision) -> LimitStatus {
+    limit_of(judged, Window::Day).status
+}
+
+/// The period of a subject in this zone.
+fn period(window: Window, zone: &str, at: UnixMs) -> PeriodSpan {
+    let billing_day = "15".parse().expect("a day");
+    PeriodSpan::containing(window, zone.parse().expect("a zone"), billing_day, at).expect("in range")
 }
 
 fn question(who: &Subject, asked: u64) -> CheckRequest {
@@ -57,9 +73,16 @@ impl Gate {
 
     /// As the commit counts on the day in which this instant lies for the zone.
     async fn count(&self, who: &Subject, zone: &str, at: UnixMs, used: u64) {
-        let day = DaySpan::containing(zone.parse().expect("a zone"), at).expect("in range").day;
-        let key = self.books.keys.usage(&Metric::default(), day, keys::bucket(who.as_str()));
+        self.count_in(who, period(Window::Day, zone, at), used).await;
+    }
+
+    async fn count_in(&self, who: &Subject, period: PeriodSpan, used: u64) {
+        let key = self.counter(who, period);
         let _: u64 = self.books.run("HSET", &[key.as_str(), who.as_str(), &used.to_string()]).await;
+    }
+
+    fn counter(&self, who: &Subject, period: PeriodSpan) -> String {
+        self.books.keys.usage(&Metric::default(), period.period, keys::bucket(who.as_str()))
     }
 
     fn window(&self, algorithm: Algorithm, who: &Subject) -> String {
@@ -77,24 +100,25 @@ impl Gate {
 
 /// What is admitted is taken, what is not is not, and both limits say how the subject stands, whichever limiter judges.
 #[tokio::test]
-async fn day_and_window_are_judged_together() {
+async fn limits_and_rate_are_judged_together() {
     let gate = Gate::open();
     for algorithm in ALGORITHMS {
         let who = subject(algorithm.as_str());
-        let profile = profile("UTC", Some(100), algorithm, Some("3/1h"));
+        let profile = profile("UTC", Some("100"), algorithm, Some("3/1h"));
         gate.count(&who, "UTC", gate.now().await, 40).await;
         for left in [2, 1, 0] {
             let judged = gate.judge(&question(&who, 1), &profile).await;
             assert!(judged.is_allowed(), "{algorithm:?}: {judged:?}");
-            let (window, day) = (judged.window.expect("a rate"), judged.day.expect("a limit"));
-            assert_eq!((window.limit.get(), window.remaining), (3, left), "{algorithm:?}");
-            assert!(window.reset > Duration::ZERO && window.reset <= Duration::from_secs(3600), "{window:?}");
+            let (rate, day) = (judged.rate.expect("a rate"), day(&judged));
+            assert_eq!((rate.limit.get(), rate.remaining), (3, left), "{algorithm:?}");
+            assert!(rate.reset > Duration::ZERO && rate.reset <= Duration::from_secs(3600), "{rate:?}");
+            assert_eq!(limit_of(&judged, Window::Day).used, 40);
             assert_eq!((day.limit.get(), day.remaining), (100, 60), "{algorithm:?}: what is committed counts");
             assert!(day.reset <= Duration::from_secs(86_400) && day.length == Duration::from_secs(86_400));
         }
         let refused = gate.judge(&question(&who, 1), &profile).await;
         assert!(!refused.is_allowed(), "{algorithm:?}: {refused:?}");
-        assert!(refused.day.expect("a limit").is_admitted());
+        assert!(day(&refused).is_admitted());
         let wait = refused.retry_after().expect("it is refused");
         assert!(wait > Duration::from_secs(1000) && wait <= Duration::from_secs(3600), "{algorithm:?}: {wait:?}");
         let ttl: i64 = gate.books.run("PTTL", gate.window(algorithm, &who)).await;
@@ -102,19 +126,19 @@ async fn day_and_window_are_judged_together() {
     }
 }
 
-/// A day that is used up must not use the window up as well: its units would be gone when the next day begins.
+/// A limit that is used up must not use the rate up as well: its units would be gone when the next period begins.
 #[tokio::test]
-async fn a_day_that_refuses_takes_nothing_from_the_window_and_records_nothing() {
+async fn a_limit_that_refuses_takes_nothing_from_the_rate_and_records_nothing() {
     let gate = Gate::open();
     for algorithm in ALGORITHMS {
         let who = subject(algorithm.as_str());
-        let profile = profile("UTC", Some(100), algorithm, Some("60/1m"));
+        let profile = profile("UTC", Some("100"), algorithm, Some("60/1m"));
         gate.count(&who, "UTC", gate.now().await, 98).await;
         let ask = CheckRequest { record: Some(EventId::numbered(7)), ..question(&who, 3) };
         let judged = gate.judge(&ask, &profile).await;
         assert!(!judged.is_allowed());
-        let (window, day) = (judged.window.expect("a rate"), judged.day.expect("a limit"));
-        assert_eq!((window.remaining, window.is_admitted()), (60, true), "{algorithm:?}");
+        let (rate, day) = (judged.rate.expect("a rate"), day(&judged));
+        assert_eq!((rate.remaining, rate.is_admitted()), (60, true), "{algorithm:?}");
         assert_eq!((day.remaining, day.admission), (2, Admission::Rejected { retry_after: Some(day.reset) }));
         assert_eq!(judged.recorded, Recorded::No);
         assert!(!gate.exists(&gate.window(algorithm, &who)).await, "{algorithm:?}: nothing was taken");
@@ -126,10 +150,10 @@ async fn a_day_that_refuses_takes_nothing_from_the_window_and_records_nothing() 
 
 /// An event of a request that was refused would be counted against its subject.
 #[tokio::test]
-async fn a_window_that_refuses_records_nothing() {
+async fn a_rate_that_refuses_records_nothing() {
     let gate = Gate::open();
     let who = subject("alice");
-    let profile = profile("UTC", Some(100), Algorithm::Fixed, Some("1/1h"));
+    let profile = profile("UTC", Some("100"), Algorithm::Fixed, Some("1/1h"));
     let record = |number| CheckRequest { record: Some(EventId::numbered(number)), ..question(&who, 1) };
     assert_eq!(gate.judge(&record(1), &profile).await.recorded, Recorded::Yes);
     let refused = gate.judge(&record(2), &profile).await;
@@ -145,8 +169,8 @@ async fn what_is_recorded_is_a_usage_event() {
     let metric: Metric = "tokens.in".parse().expect("a metric");
     let ask = CheckRequest { metric, record: "order-7".parse().ok(), ..question(&who, 350) };
     // No limit and no rate for that metric: nothing to judge, still recorded.
-    let judged = gate.judge(&ask, &profile("UTC", Some(5), Algorithm::Gcra, Some("5/1m"))).await;
-    assert_eq!((judged.window, judged.day, judged.recorded), (None, None, Recorded::Yes));
+    let judged = gate.judge(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
+    assert_eq!((judged.rate, judged.limits.len(), judged.recorded), (None, 0, Recorded::Yes));
     let entries: Vec<(String, Vec<String>)> = gate.books.run("XRANGE", &["usage", "-", "+"]).await;
     let fields = ["subject", who.as_str(), "metric", "tokens.in", "units", "350", "id", "order-7"];
     assert_eq!(entries[0].1, fields);
@@ -171,31 +195,93 @@ fn plan_of_one() -> PlanConfig {
     PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig::default() }
 }
 
-/// A check on the wrong day refuses a customer whose day has just begun. The caller's idea of the time must not matter.
+/// A check of the wrong period refuses a customer whose next one has just begun. The caller's idea of the time must not matter.
 #[tokio::test]
-async fn the_day_is_the_one_of_the_servers_clock_in_the_subjects_zone() {
+async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
     let gate = Gate::open();
     // Never on the same date: 25 hours lie between them.
     for zone in ["Pacific/Kiritimati", "Pacific/Pago_Pago", "UTC"] {
         let who = subject(zone);
-        let profile = profile(zone, Some(100), Algorithm::Fixed, None);
+        let profile = profile(zone, Some("100/hour 100/day 100/week 100/month"), Algorithm::Fixed, None);
         let now = gate.now().await;
-        let day = DaySpan::containing(zone.parse().expect("a zone"), now).expect("in range");
-        for (at, used) in [(day.start.plus(-1), 11), (now, 22), (day.end, 33)] {
-            gate.count(&who, zone, at, used).await;
+        for window in Window::ALL {
+            let current = period(window, zone, now);
+            for (at, used) in [(current.start.plus(-1), 11), (now, 22), (current.end, 33)] {
+                gate.count_in(&who, period(window, zone, at), used).await;
+            }
         }
-        for wrong_h in [0, -9, 9, -30, 30, -10_000, 10_000] {
+        for wrong_h in [0, -9, 9, -30, 30, -200, 200, -10_000, 10_000] {
             gate.check.clock().set(now.0 + wrong_h * 3_600_000);
-            let judged = gate.judge(&question(&who, 1), &profile).await.day.expect("a limit");
-            // Midnight may pass while this runs.
+            let judged = gate.judge(&question(&who, 1), &profile).await;
             let after = gate.now().await;
-            let left = if after < day.end { 78 } else { 67 };
-            assert_eq!(judged.remaining, left, "{zone}, {wrong_h} h wrong");
-            assert!(judged.reset <= judged.length, "{judged:?}");
+            assert_eq!(judged.limits.len(), 4);
+            for (limit, window) in judged.limits.iter().zip(Window::ALL) {
+                // A period may end while this runs.
+                let expected = if after < period(window, zone, now).end { (now, 22) } else { (after, 33) };
+                assert_eq!(
+                    (limit.period, limit.used, limit.status.remaining),
+                    (period(window, zone, expected.0).period, expected.1, 100 - expected.1),
+                    "{zone}, {wrong_h} h wrong"
+                );
+                assert!(limit.status.reset <= limit.status.length, "{limit:?}");
+            }
         }
         let known = gate.check.clock().now_ms() - gate.now().await.0;
         assert!(known.abs() < 1000, "it has learnt the time: {known} ms off");
     }
+}
+
+/// A customer who has used the month up must not be let through because the hour is new.
+#[tokio::test]
+async fn each_window_refuses_by_its_own_count() {
+    let gate = Gate::open();
+    let profile = profile("Asia/Tokyo", Some("10/hour 20/day 30/week 40/month"), Algorithm::Fixed, Some("5/1m"));
+    for (used_up, limit) in Window::ALL.into_iter().zip([10, 20, 30, 40]) {
+        let who = subject(used_up.as_str());
+        let now = gate.now().await;
+        gate.count_in(&who, period(used_up, "Asia/Tokyo", now), limit).await;
+        let judged = gate.judge(&question(&who, 1), &profile).await;
+        // An hour may end between counting and asking.
+        let current = period(used_up, "Asia/Tokyo", now).period;
+        if limit_of(&judged, used_up).period != current {
+            continue;
+        }
+        let refusing: Vec<Window> = judged
+            .limits
+            .iter()
+            .filter(|limit| !limit.status.is_admitted())
+            .map(|limit| limit.period.window())
+            .collect();
+        assert_eq!((refusing, judged.longest_refusal()), (vec![used_up], Some(used_up)));
+        assert_eq!(judged.retry_after(), Some(limit_of(&judged, used_up).status.reset));
+        assert_eq!(judged.rate.expect("a rate").remaining, 5, "nothing was taken");
+        assert!(!judged.never_fits());
+    }
+    // More than the smallest limit never fits, whatever the others have left.
+    assert!(gate.judge(&question(&subject("all"), 11), &profile).await.never_fits());
+}
+
+/// Where the event can't be appended the rate must not be taken from: the caller is let through or refused unrecorded, and asks again.
+#[tokio::test]
+async fn an_event_that_cannot_be_appended_takes_nothing_from_the_rate() {
+    let gate = Gate::open();
+    let (who, profile) = (subject("alice"), profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m")));
+    let ask = CheckRequest { record: Some(EventId::numbered(1)), ..question(&who, 1) };
+    let failure = async || match gate.check.judge(&gate.books.client, &ask, &profile).await {
+        Err(CheckError::Redis(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let _: String = gate.books.run("ACL", &["SETUSER", "default", "-xadd"]).await;
+    let error = failure().await;
+    assert_eq!(error_kind(&error), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("XADD on usage"), "{error}");
+    let _: String = gate.books.run("ACL", &["SETUSER", "default", "+xadd"]).await;
+    let _: String = gate.books.run("SET", &["usage", "x"]).await;
+    let error = failure().await;
+    assert_eq!(error_kind(&error), ErrorKind::WrongType, "{error}");
+    assert!(!gate.exists(&gate.window(Algorithm::Fixed, &who)).await, "nothing was taken");
+    let _: u64 = gate.books.run("DEL", "usage").await;
+    assert_eq!(gate.judge(&ask, &profile).await.recorded, Recorded::Yes);
 }
 
 /// A limit that no wait helps against must not promise that it does; and sums of large counts must not lose a unit.
@@ -204,7 +290,7 @@ async fn units_up_to_the_largest_are_judged_exactly() {
     let gate = Gate::open();
     let who = subject("alice");
     let now = gate.now().await;
-    let all = profile("UTC", Some(UNITS_MAX), Algorithm::Fixed, None);
+    let all = profile("UTC", Some(&UNITS_MAX.to_string()), Algorithm::Fixed, None);
     gate.count(&who, "UTC", now, UNITS_MAX - 1).await;
     assert!(gate.judge(&question(&who, 1), &all).await.is_allowed());
     assert!(!gate.judge(&question(&who, 2), &all).await.is_allowed());
@@ -218,12 +304,12 @@ async fn units_up_to_the_largest_are_judged_exactly() {
         // All of it again: a bucket of that size has drained by millions meanwhile.
         assert!(!gate.judge(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
     }
-    let small = profile("UTC", Some(10), Algorithm::Fixed, Some("5/1m"));
+    let small = profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m"));
     assert!(gate.judge(&question(&subject("bob"), 6), &small).await.never_fits());
-    // Where the day refuses for now the window is not asked, and would never have admitted it.
+    // Where the limit refuses for now the rate is not asked, and would never have admitted it.
     gate.count(&subject("bob"), "UTC", gate.now().await, 9).await;
     let judged = gate.judge(&question(&subject("bob"), 6), &small).await;
-    let day = judged.day.expect("a limit");
+    let day = day(&judged);
     assert_eq!(day.admission, Admission::Rejected { retry_after: Some(day.reset) });
     assert!(judged.never_fits() && !gate.judge(&question(&subject("bob"), 5), &small).await.never_fits());
 }
@@ -234,7 +320,7 @@ async fn a_key_of_another_type_is_an_error() {
     let gate = Gate::open();
     let who = subject("alice");
     for algorithm in ALGORITHMS {
-        let profile = profile("UTC", Some(100), algorithm, Some("60/1m"));
+        let profile = profile("UTC", Some("100"), algorithm, Some("60/1m"));
         let _: u64 = gate.books.run("LPUSH", &[gate.window(algorithm, &who).as_str(), "x"]).await;
         let ask = CheckRequest { record: Some(EventId::numbered(1)), ..question(&who, 1) };
         match gate.check.judge(&gate.books.client, &ask, &profile).await {
@@ -246,12 +332,11 @@ async fn a_key_of_another_type_is_an_error() {
     }
     assert_eq!(gate.entries().await, 0);
     gate.count(&who, "UTC", gate.now().await, 1).await;
-    let day = DaySpan::containing(chrono_tz::Tz::UTC, gate.now().await).expect("in range").day;
-    let key = gate.books.keys.usage(&Metric::default(), day, keys::bucket(who.as_str()));
+    let key = gate.counter(&who, period(Window::Day, "UTC", gate.now().await));
     let _: u64 = gate.books.run("HSET", &[key.as_str(), who.as_str(), "many"]).await;
     let judged = gate
         .check
-        .judge(&gate.books.client, &question(&who, 1), &profile("UTC", Some(1), Algorithm::Fixed, None))
+        .judge(&gate.books.client, &question(&who, 1), &profile("UTC", Some("1"), Algorithm::Fixed, None))
         .await;
     assert!(judged.is_err_and(|error| error.to_string().contains("no number")));
 }
@@ -276,7 +361,7 @@ async fn nodes_that_ask_at_once_share_one_window() {
     let gate = std::sync::Arc::new(Gate::open());
     for algorithm in ALGORITHMS {
         let before = gate.entries().await;
-        let profile = std::sync::Arc::new(profile("UTC", Some(1000), algorithm, Some("20/1h")));
+        let profile = std::sync::Arc::new(profile("UTC", Some("1000"), algorithm, Some("20/1h")));
         let mut nodes = tokio::task::JoinSet::new();
         for number in 0..64 {
             let (gate, profile) = (std::sync::Arc::clone(&gate), std::sync::Arc::clone(&profile));
@@ -297,7 +382,7 @@ async fn a_full_server_is_a_fault_and_not_a_yes() {
     let server = RedisServer::start_with(&["--save", "", "--maxmemory", "1"]);
     let books = Outbox::on(server);
     let check = CheckScript::new(books.keys.clone());
-    let profile = profile("UTC", Some(10), Algorithm::Fixed, Some("5/1m"));
+    let profile = profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m"));
     match check.judge(&books.client, &question(&subject("alice"), 1), &profile).await {
         Err(CheckError::Redis(error)) => assert_eq!(error_kind(&error), ErrorKind::Full, "{error}"),
         other => panic!("{other:?}"),

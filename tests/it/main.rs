@@ -7,6 +7,7 @@ mod api_check;
 mod api_connections;
 mod api_contacts;
 mod api_openapi;
+mod api_subjects;
 mod api_verification;
 mod api_webhook_contacts;
 mod channels_caps;

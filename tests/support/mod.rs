@@ -17,6 +17,7 @@ pub mod notifier;
 pub mod outbox;
 pub mod partition;
 pub mod post_office;
+pub mod recorded_usage;
 pub mod redis_cluster;
 pub mod redis_server;
 pub mod redis_users;

@@ -137,7 +137,7 @@ pub fn alert(subject: &Subject, percent: u16) -> Alert {
 pub fn in_period(alert: Alert, period: impl Into<Period>) -> Alert {
     let period = period.into();
     let id = AlertId::of(&Instance::from_stored("sample"), &AlertKey { period, ..alert.key() });
-    Alert { id, period, ..alert }
+    Alert { id, window: period.window(), period, ..alert }
 }
 
 pub fn email(name: &str) -> Contact {

@@ -18,7 +18,7 @@ use crate::wire::{ErrorKind, RedisClient, error_kind};
 const KEY: &str = "KEY";
 
 /// Commands without a key.
-const SERVER: [&str; 4] = ["PING", "INFO", "TIME", "SCRIPT LOAD x"];
+const SERVER: [&str; 5] = ["PING", "INFO", "TIME", "SCAN 0", "SCRIPT LOAD x"];
 /// To make sure of the primary that Sentinel names.
 const SENTINEL: [&str; 1] = ["ROLE"];
 /// To find the node that serves a key.
@@ -38,7 +38,7 @@ const STREAM: [&str; 9] = [
 const TRIMMED: [&str; 3] = ["XINFO GROUPS KEY", "XPENDING KEY x", "XTRIM KEY MINID 0-0"];
 const CHECKPOINT: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "HSETNX KEY x x"];
 const USAGE: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
-const RAISED: [&str; 5] = ["TYPE KEY", "HMGET KEY x", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
+const RAISED: [&str; 6] = ["TYPE KEY", "HMGET KEY x", "HSCAN KEY 0", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
 const METRICS: [&str; 3] = ["SMEMBERS KEY", "SADD KEY x", "EXPIRE KEY 1"];
 const FLAG: [&str; 1] = ["SET KEY x"];
 const OUTBOX: [&str; 4] = ["XLEN KEY", "XRANGE KEY - +", "XADD KEY * x x", "XDEL KEY 0-0"];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::outbox::{ReplayAnswer, Replayed};
-use crate::terminal::output::{Output, Table, or_dash};
+use crate::terminal::output::{Output, Table, or_dash, rounded};
 use crate::terminal::table::Color;
 use crate::types::{DeliveryId, DeliveryState, UnixMs};
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DeliveryContactView, DeliveryDetailView};
@@ -43,16 +43,6 @@ pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
         or_dash(due),
         or_dash(delivery.last_error.as_deref()),
     ]
-}
-
-/// A duration in its largest whole unit: `59s`, `59m`, `47h`, `14d`.
-fn rounded(duration: Duration) -> String {
-    match duration.as_secs() {
-        s @ 0..60 => format!("{s}s"),
-        s @ 60..3_600 => format!("{}m", s / 60),
-        s @ 3_600..172_800 => format!("{}h", s / 3_600),
-        s => format!("{}d", s / 86_400),
-    }
 }
 
 fn state_color(state: &str) -> Option<Color> {
@@ -173,20 +163,5 @@ impl<'a> ReplayView<'a> {
             (result, _) => result.to_owned(),
         };
         vec![self.id.to_string(), result]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An age that needs more than three places would move every column behind it.
-    #[test]
-    fn ages_are_rounded_to_their_largest_unit() {
-        for (s, text) in
-            [(0, "0s"), (59, "59s"), (60, "1m"), (3_599, "59m"), (3_600, "1h"), (172_799, "47h"), (172_800, "2d")]
-        {
-            assert_eq!(rounded(Duration::from_secs(s)), text);
-        }
     }
 }

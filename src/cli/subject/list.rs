@@ -6,8 +6,9 @@ use redis::RedisResult;
 use super::show::HEADING;
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
-use crate::config::Config;
+use crate::subjects::Plans;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
+use crate::types::text::glob_literal;
 use crate::views::SubjectView;
 use crate::views::subject::SubjectField;
 use crate::wire::{ErrorKind, error_kind};
@@ -43,6 +44,7 @@ pub struct SubjectListArgs {
 /// A bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config).await?;
     let keys = scan(&redis).await?;
     let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -52,7 +54,7 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
     let mut table = Table::new(&HEADING);
     while left > 0 && !keys.is_empty() {
         let (chunk, rest) = keys.split_at(keys.len().min(CHUNK).min(left));
-        let shown = read(&redis, chunk, &config).await?;
+        let shown = read(&redis, chunk, &plans).await?;
         (keys, left, printed) = (rest, left - shown.len(), printed + shown.len());
         match args.format.format() {
             Format::Json => shown.iter().try_for_each(|shown| output.json(shown))?,
@@ -76,7 +78,7 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
         let mut cursor = 0_u64;
         loop {
             let mut command = redis::cmd("SCAN");
-            let pattern = format!("{}*", redis.keys().subject_prefix());
+            let pattern = format!("{}*", glob_literal(redis.keys().subject_prefix()));
             command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
             let (next, page): (u64, Vec<Vec<u8>>) = redis.query_on(&server, what, &command).await?;
             keys.extend(page);
@@ -92,7 +94,7 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 /// The subjects of these keys, without those that are gone meanwhile; names on stderr each key that is no hash.
-async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Result<Vec<SubjectView>> {
+async fn read(redis: &Redis, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<Vec<SubjectView>> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for key in keys {
@@ -109,7 +111,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], config: &Config) -> anyhow::Resul
             fields => {
                 let fields = redis.judged("read subjects", fields)?;
                 if !fields.is_empty() {
-                    shown.push(SubjectView::of(&key[redis.keys().subject_prefix().len()..], &fields, config));
+                    shown.push(SubjectView::of(&key[redis.keys().subject_prefix().len()..], &fields, plans));
                 }
             }
         }

@@ -2,17 +2,13 @@
 
 use clap::Args;
 
-use super::change;
-use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
-use crate::config::Config;
-use crate::contacts::array::{CONTACTS, ContactArray, UnreadableContact};
-use crate::contacts::{Contact, masked_contact};
-use crate::subjects::SubjectRecord;
-use crate::subjects::record::{FieldError, PLAN, ParsedRecord, write_thresholds};
+use crate::contacts::Contact;
+use crate::subjects::Plans;
+use crate::subjects::record::write_thresholds;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, lossless, printable, say};
+use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 use crate::types::Subject;
 use crate::views::SubjectView;
 use crate::views::subject::{self, SubjectField};
@@ -38,35 +34,12 @@ pub struct SubjectShowArgs {
 
 impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
-    pub(super) fn of(subject: &[u8], fields: &[SubjectField], config: &Config) -> Self {
-        let subject = lossless(subject);
-        let ParsedRecord { record, mut errors } =
-            SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
-        if let Some(Err(why)) = record.plan.as_deref().map(|plan| change::plan(config, plan)) {
-            errors.push(FieldError { field: PLAN.to_owned(), why });
+    pub(super) fn of(subject: &[u8], fields: &[SubjectField], plans: &Plans) -> Self {
+        let shown = Self::read(subject, fields, plans);
+        for error in &shown.unreadable {
+            say(format_args!("warning: subject {:?}: {}", shown.subject, printable(&error.to_string())));
         }
-        let stored = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
-        let array = ContactArray::parse(stored.map_or(&[], |(_, value)| value)).unwrap_or_else(|error| {
-            errors.push(FieldError { field: CONTACTS.to_owned(), why: error.to_string() });
-            ContactArray::default()
-        });
-        for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
-            let id = id.map_or_else(String::new, |id| format!("{}: ", printable(id.as_str())));
-            errors.push(FieldError { field: CONTACTS.to_owned(), why: format!("{id}{why}") });
-        }
-        let contacts: Vec<Contact> = array.contacts().into_iter().map(|stored| stored.contact).collect();
-        for error in errors {
-            say(format_args!("warning: subject {subject:?}: {error}"));
-        }
-        for contact in &contacts {
-            if let Err(fault) = channels::check_contact(contact) {
-                let id = printable(contact.id.as_str());
-                say(format_args!("warning: subject {subject:?}: contact {id}: {fault}"));
-            }
-        }
-        let SubjectRecord { plan, timezone, billing_day, limits, thresholds } = record;
-        let contacts = contacts.iter().map(masked_contact).collect();
-        Self { subject, plan, timezone, billing_day, limits, thresholds, contacts }
+        shown
     }
 
     /// One line of the list, as [`HEADING`] names the columns.
@@ -122,6 +95,7 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 /// When nothing is set for it; a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config).await?;
     let fields = subject::read_fields(redis.client(), redis.keys(), &args.subject).await;
     let fields = redis.judged(format_args!("read subject {}", args.subject), fields)?;
@@ -134,7 +108,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
             ),
         ));
     }
-    let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &config);
+    let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &plans);
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&shown)?,

@@ -1,0 +1,77 @@
+//! `/v1/subjects/...`, as far as it only reads: what is set for subjects, what they used, and their alerts.
+//!
+//! Judges what was asked and writes the response; [`ReadService`](super::read_service::ReadService) reads.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::list_query::{self, ListQuery, ListRequest};
+use super::path;
+use super::problem::Problem;
+use super::state::ApiState;
+use crate::views::{AlertCursor, SubjectCursor, SubjectSlice};
+
+/// `GET /v1/subjects`
+pub(super) async fn list(
+    State(api): State<Arc<ApiState>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let ListRequest { after, limit } = list_query::requested::<SubjectCursor>(query)?;
+    let SubjectSlice { subjects, next } = api.reads.subjects(after.unwrap_or_default(), limit).await?;
+    Ok(answer(&json!({"subjects": subjects, "next": next.map(|next| next.to_string())})))
+}
+
+/// `GET /v1/subjects/{id}`
+pub(super) async fn show(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    let shown = api.reads.subject(&subject).await?;
+    let nothing = || format!("nothing is set for subject {subject}: it has the default plan");
+    Ok(answer(&shown.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, nothing()))?))
+}
+
+/// The query of `usage`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UsageQuery {
+    day: Option<String>,
+}
+
+/// `GET /v1/subjects/{id}/usage`
+pub(super) async fn usage(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<UsageQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    let Query(UsageQuery { day }) = query.map_err(|rejection| path::broken_query(&rejection))?;
+    let day = path::parameter("day", day.as_deref())?;
+    Ok(answer(&api.reads.usage(subject, day).await?))
+}
+
+/// `GET /v1/subjects/{id}/alerts`
+pub(super) async fn alerts(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    let ListRequest { after, limit } = list_query::requested::<AlertCursor>(query)?;
+    let (alerts, next) = AlertCursor::slice(after.as_ref(), api.reads.alerts(subject).await?, limit);
+    Ok(answer(&json!({"alerts": alerts, "next": next.map(|next| next.to_string())})))
+}
+
+/// No cache on the way may keep addresses, or counts that change with each event.
+fn answer(view: &impl Serialize) -> Response {
+    let text = serde_json::to_vec(view).expect("a view is strings, numbers and lists");
+    ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()
+}

@@ -1,0 +1,206 @@
+//! The subjects for which something is set, a part at a time.
+//!
+//! Their keys are found by SCAN, a slice at a time, so a page costs the server little however many keys it has. As SCAN promises: who
+//! is there from the first page to the last is listed, in no order; while others are added, perhaps twice.
+//! A cluster is gone through primary by primary; a subject that moves from one to another meanwhile may be left out.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use redis::RedisResult;
+
+use super::SubjectView;
+use super::subject::SubjectField;
+use crate::subjects::Plans;
+use crate::types::text::glob_literal;
+use crate::types::{Keys, Subject};
+use crate::wire::{ErrorKind, RedisClient, error_kind};
+
+/// Keys that one SCAN looks at, at least and at most. It may find as many subjects more than there is room for on the page, which
+/// then stand in the cursor: a few, so that the cursor fits into a URL.
+const SCAN_COUNT_MIN: usize = 10;
+const SCAN_COUNT_MAX: usize = 1000;
+/// Looks for one page. A page of a server with many other keys may be short, and even empty.
+const SCANS_MAX: usize = 1000;
+
+/// A part of the list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SubjectSlice {
+    /// The subjects.
+    pub subjects: Vec<SubjectView>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<SubjectCursor>,
+}
+
+/// Where a list goes on. [`SubjectCursor::default`] is its beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SubjectCursor {
+    /// Where SCAN goes on; `None` where it has ended.
+    scan: ScanPosition,
+    /// Found already, and not listed yet.
+    found: Vec<Subject>,
+}
+
+/// How far SCAN is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScanPosition {
+    At {
+        /// Which of the primaries, from 0.
+        primary: usize,
+        cursor: u64,
+    },
+    Ended,
+}
+
+/// The text is not one that a list gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not the `next` of a list of subjects")]
+pub struct SubjectCursorError;
+
+/// Reads at most `limit` subjects from the cursor on. A key that names no legal subject is left out: no event can have it.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn read(
+    client: &RedisClient,
+    keys: &Keys,
+    plans: &Plans,
+    after: SubjectCursor,
+    limit: usize,
+) -> RedisResult<SubjectSlice> {
+    let SubjectCursor { mut scan, found } = after;
+    let mut found: BTreeSet<Subject> = found.into_iter().collect();
+    let prefix = keys.subject_prefix();
+    let primaries = client.primaries().await?;
+    for _ in 0..SCANS_MAX {
+        let ScanPosition::At { primary, cursor } = scan else { break };
+        if found.len() >= limit {
+            break;
+        }
+        let Some(server) = primaries.get(primary) else {
+            scan = ScanPosition::Ended;
+            break;
+        };
+        let count = (limit - found.len()).clamp(SCAN_COUNT_MIN, SCAN_COUNT_MAX);
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg(format!("{}*", glob_literal(prefix))).arg("COUNT").arg(count);
+        let (next, slice): (u64, Vec<Vec<u8>>) = server.query(&command).await?;
+        found.extend(slice.iter().filter_map(|key| Subject::parse(key.get(prefix.len()..)?).ok()));
+        scan = match next {
+            0 if primary + 1 == primaries.len() => ScanPosition::Ended,
+            0 => ScanPosition::At { primary: primary + 1, cursor: 0 },
+            cursor => ScanPosition::At { primary, cursor },
+        };
+    }
+    let mut listed: Vec<Subject> = found.into_iter().collect();
+    let found = listed.split_off(limit.min(listed.len()));
+    let ended = scan == ScanPosition::Ended && found.is_empty();
+    let next = (!ended).then_some(SubjectCursor { scan, found });
+    Ok(SubjectSlice { subjects: views(client, keys, plans, &listed).await?, next })
+}
+
+/// The subjects, without those that are gone meanwhile.
+async fn views(
+    client: &RedisClient,
+    keys: &Keys,
+    plans: &Plans,
+    subjects: &[Subject],
+) -> RedisResult<Vec<SubjectView>> {
+    if subjects.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for subject in subjects {
+        pipeline.cmd("HGETALL").arg(keys.subject(subject));
+    }
+    let hashes: Vec<RedisResult<Vec<SubjectField>>> = client.pipe(&pipeline).await?;
+    let mut views = Vec::with_capacity(subjects.len());
+    for (subject, fields) in subjects.iter().zip(hashes) {
+        let name = subject.as_str().as_bytes();
+        match fields {
+            Err(error) if error_kind(&error) == ErrorKind::WrongType => views.push(SubjectView::no_hash(name, plans)),
+            fields => {
+                let fields = fields?;
+                if !fields.is_empty() {
+                    views.push(SubjectView::read(name, &fields, plans));
+                }
+            }
+        }
+    }
+    Ok(views)
+}
+
+impl Default for ScanPosition {
+    fn default() -> Self {
+        Self::At { primary: 0, cursor: 0 }
+    }
+}
+
+/// `<primary>-<cursor of SCAN>` or `end`, then a dot and what was found, where there is any.
+impl fmt::Display for SubjectCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scan {
+            ScanPosition::At { primary, cursor } => write!(f, "{primary}-{cursor}")?,
+            ScanPosition::Ended => f.write_str(ENDED)?,
+        }
+        if self.found.is_empty() {
+            return Ok(());
+        }
+        let found = serde_json::to_vec(&self.found).map_err(|_| fmt::Error)?;
+        write!(f, ".{}", URL_SAFE_NO_PAD.encode(found))
+    }
+}
+
+const ENDED: &str = "end";
+
+impl FromStr for SubjectCursor {
+    type Err = SubjectCursorError;
+
+    fn from_str(text: &str) -> Result<Self, SubjectCursorError> {
+        let (scan, found) = text.split_once('.').unwrap_or((text, ""));
+        let scan = match scan {
+            ENDED => ScanPosition::Ended,
+            position => {
+                let (primary, cursor) = position.split_once('-').ok_or(SubjectCursorError)?;
+                let primary = primary.parse().map_err(|_| SubjectCursorError)?;
+                ScanPosition::At { primary, cursor: cursor.parse().map_err(|_| SubjectCursorError)? }
+            }
+        };
+        let found = match found {
+            "" => Vec::new(),
+            found => {
+                let found = URL_SAFE_NO_PAD.decode(found).map_err(|_| SubjectCursorError)?;
+                serde_json::from_slice(&found).map_err(|_| SubjectCursorError)?
+            }
+        };
+        Ok(Self { scan, found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A cursor that comes back as another one would skip subjects.
+        #[test]
+        fn cursors_read_back(position in proptest::option::of(any::<(usize, u64)>()), found in proptest::collection::vec("[^\\p{Cc}]{1,20}", 0..5)) {
+            let at = |(primary, cursor)| ScanPosition::At { primary, cursor };
+            let scan = position.map_or(ScanPosition::Ended, at);
+            let cursor = SubjectCursor { scan, found: found.iter().map(|name| name.parse().expect("legal")).collect() };
+            prop_assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        }
+
+        /// Callers may send anything.
+        #[test]
+        fn other_texts_never_panic(text in "(end|[0-9]{1,3}-[0-9]{1,21})?(\\..{0,20})?") {
+            let _ = text.parse::<SubjectCursor>();
+        }
+    }
+}

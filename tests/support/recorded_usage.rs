@@ -1,0 +1,71 @@
+//! Counters and alerts on a server of their own, written as commits write them.
+
+use quotabell::types::{Alert, BillingDay, Keys, Metric, Period, PeriodSpan, RaisedRecord, UnixMs, Window, keys};
+use quotabell::wire::RedisClient;
+
+use super::redis_server::RedisServer;
+
+/// A server with the keys of one partition.
+pub struct RecordedUsage {
+    pub server: RedisServer,
+    pub client: RedisClient,
+    pub keys: Keys,
+}
+
+impl RecordedUsage {
+    pub fn start() -> Self {
+        let server = RedisServer::start();
+        Self { client: server.client(), server, keys: Keys::new("usage") }
+    }
+
+    pub async fn now(&self) -> UnixMs {
+        self.client.server_time().await.expect("TIME works")
+    }
+
+    /// The period of each window that goes on.
+    pub async fn periods(&self, zone: &str, billing_day: u8) -> [PeriodSpan; 4] {
+        let (zone, billing_day) = (zone.parse().expect("a zone"), BillingDay::new(billing_day).expect("a day"));
+        let now = self.now().await;
+        Window::ALL.map(|window| PeriodSpan::containing(window, zone, billing_day, now).expect("in range"))
+    }
+
+    /// Fields of a subject.
+    pub async fn set(&self, subject: &str, fields: &[(&str, &str)]) {
+        let () = self
+            .client
+            .query(redis::cmd("HSET").arg(format!("quota_subject:{subject}")).arg(fields))
+            .await
+            .expect("set");
+    }
+
+    pub async fn count(&self, subject: &str, metric: &str, period: impl Into<Period>, used: u64) {
+        let (metric, period): (Metric, Period) = (metric.parse().expect("legal"), period.into());
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SADD").arg(self.keys.metrics(period)).arg(metric.as_str()).ignore();
+        let counters = self.keys.usage(&metric, period, keys::bucket(subject));
+        pipeline.cmd("HSET").arg(counters).arg(subject).arg(used).ignore();
+        let () = self.client.pipe(&pipeline).await.expect("written");
+    }
+
+    /// The record of an alert, which followed these.
+    pub async fn raise(&self, alert: &Alert, earlier: &[&Alert]) {
+        let before = earlier.iter().fold(None, |before, alert| Some(RaisedRecord::after(before, (*alert).clone())));
+        self.write(&RaisedRecord::after(before, alert.clone()), alert.subject.as_str()).await;
+    }
+
+    /// The record of an alert, written where those of another subject lie: as if both had the same bucket.
+    pub async fn raise_in_the_hash_of(&self, subject: &str, alert: &Alert) {
+        self.write(&RaisedRecord::after(None, alert.clone()), subject).await;
+    }
+
+    async fn write(&self, record: &RaisedRecord, in_the_hash_of: &str) {
+        let alert = &record.alert;
+        let record = serde_json::to_string(record).expect("JSON");
+        let raised = self.keys.raised(&alert.metric, alert.period, keys::bucket(in_the_hash_of));
+        let field = Keys::raised_field(alert.threshold_percent, &alert.subject);
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SADD").arg(self.keys.metrics(alert.period)).arg(alert.metric.as_str()).ignore();
+        pipeline.cmd("HSET").arg(raised).arg(field).arg(record).ignore();
+        let () = self.client.pipe(&pipeline).await.expect("written");
+    }
+}
