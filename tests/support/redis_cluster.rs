@@ -118,11 +118,20 @@ impl RedisCluster {
     }
 
     /// Waits until the replica has all that its primary has.
+    /// Waits until the replica takes what its primary writes: the link is up before that, and for up to a second a primary that
+    /// dies would take everything along.
     async fn replicates(&self, primary: usize) {
+        let key = "{usage}.replicated";
+        self.tell(primary, &["SET", key, "1"]).await;
         eventually("the replica follows", || async {
-            let info: String = self.try_on(PRIMARIES, &["INFO", "replication"]).await.ok()?;
-            let sent: String = self.try_on(primary, &["INFO", "replication"]).await.ok()?;
-            (info.contains("master_link_status:up") && sent.contains("state=online")).then_some(())
+            let keys: u64 = self.try_on(PRIMARIES, &["DBSIZE"]).await.ok()?;
+            (keys == 1).then_some(())
+        })
+        .await;
+        // This one comes through the stream and not with the first copy.
+        self.tell(primary, &["DEL", key]).await;
+        eventually("the replica follows every write", || async {
+            (self.try_on::<u64>(PRIMARIES, &["DBSIZE"]).await.ok()? == 0).then_some(())
         })
         .await;
     }
