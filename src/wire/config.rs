@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
-    /// `embedded`, or a URL: `redis://`, `rediss://`, `redis+unix://`, with user, password and database number. A secret, since
-    /// it may hold a password; whoever prints it masks it. Empty where a file is named later than any URL.
+    /// `embedded`, or a URL: of one server, of Sentinels or of a cluster, with user and password. A secret, since it may hold a
+    /// password; whoever prints it masks it. Empty where a file is named later than any URL.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// A file whose first line is the URL; wins over `url`, of which the configuration leaves none beside it.
@@ -18,6 +18,6 @@ pub struct RedisConfig {
     pub data_dir: PathBuf,
     /// The port of the embedded server, on 127.0.0.1.
     pub embedded_port: u16,
-    /// A PEM file of certificate authorities to trust instead of the system's, for `rediss://`.
+    /// A PEM file of certificate authorities to trust instead of the system's, with TLS.
     pub ca_file: Option<PathBuf>,
 }
