@@ -29,12 +29,14 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Values are checked before anything is sent. With --count above 1, an --id gets the event's number as its \
-    suffix (order-1, order-2, ...), so that every event counts and a repeated run counts none.
+    suffix (order-1, order-2, ...), so that every event counts and a repeated run counts none. A --credit corrects a count: it gives \
+    units back, never more than were used before it, and takes no alert back.
 
 Examples:
   quotabell emit --subject alice
   quotabell emit --subject alice --units 3 --metric tokens
   quotabell emit --subject alice --id 7f3c --ts 2026-11-21T08:37:00Z
+  quotabell emit --subject alice --credit 200 --id refund-81
   quotabell emit --subject alice --count 5000 --rate 500"
 )]
 pub struct EmitArgs {
@@ -44,6 +46,9 @@ pub struct EmitArgs {
     /// How much each event uses, 1 to 9007199254740991 [default: 1]
     #[arg(long)]
     pub units: Option<Units>,
+    /// How much each event gives back, instead of using: 1 to 9007199254740991
+    #[arg(long, value_name = "UNITS", conflicts_with = "units")]
+    pub credit: Option<Units>,
     /// What was used: [a-z0-9_.-]{1,64} [default: requests]
     #[arg(long)]
     pub metric: Option<Metric>,
@@ -150,6 +155,9 @@ fn chunk(args: &EmitArgs, stream: &str, from: u64, to: u64) -> Pipeline {
         let command = pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(args.subject.as_str());
         if let Some(units) = args.units {
             command.arg("units").arg(units.get());
+        }
+        if let Some(credit) = args.credit {
+            command.arg("credit").arg(credit.get());
         }
         if let Some(metric) = &args.metric {
             command.arg("metric").arg(metric.as_str());

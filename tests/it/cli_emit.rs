@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::support::binary::{Finished, quotabell};
+use crate::support::daemon::DaemonSetup;
+use crate::support::eventually::eventually;
+use crate::support::recorded_usage::RecordedUsage;
 use crate::support::redis_server::RedisServer;
+use quotabell::types::{Metric, keys};
 
 fn emit(server: &RedisServer, arguments: &[&str]) -> Finished {
     quotabell(["emit"].iter().chain(arguments).copied()).redis(&server.url()).run()
@@ -37,6 +41,42 @@ fn every_field_is_written_as_named() {
     let fields = entries(&server, "usage").remove(0).1;
     let expected = ["subject", "alice", "units", "3", "metric", "gpt-4.tokens_in", "ts", "1763715600000", "id", "7f3c"];
     assert_eq!(fields, expected);
+}
+
+/// An operator who corrects a count must not have it counted as use, nor twice when the line is repeated.
+#[tokio::test]
+async fn a_credit_gives_units_back_once() {
+    let usage = RecordedUsage::start();
+    let daemon = DaemonSetup::on(&usage.server.url()).start().await;
+    let day = || async { usage.periods("UTC", 1).await[1].period };
+    let metric: Metric = "tokens.in".parse().expect("legal");
+    let used = || async {
+        let key = usage.keys.usage(&metric, day().await, keys::bucket("alice"));
+        usage.client.query::<Option<u64>>(redis::cmd("HGET").arg(key).arg("alice")).await.expect("a count")
+    };
+    let of_alice = ["--subject", "alice", "--metric", "tokens.in"];
+    let with = |more: &[&str]| emit(&usage.server, &[&of_alice, more].concat()).expect_done();
+    with(&["--units", "500"]);
+    let reaches =
+        async |units: u64| eventually("it is counted", || async { (used().await? == units).then_some(()) }).await;
+    reaches(500).await;
+    for _ in 0..2 {
+        with(&["--credit", "200", "--id", "refund-81"]);
+    }
+    // What comes behind tells that both were taken in.
+    with(&["--units", "7"]);
+    reaches(307).await;
+    let fields = ["subject", "alice", "credit", "200", "metric", "tokens.in", "id", "refund-81"];
+    daemon.drain().await;
+    let stream = entries(&usage.server, "usage");
+    // Counted entries are trimmed in whole nodes, so these few are still there.
+    assert_eq!(stream[1].1, fields);
+    let both = emit(&usage.server, &["--subject", "alice", "--credit", "1", "--units", "1"]);
+    assert!(both.code == 2 && both.stderr.contains("cannot be used with"), "{}", both.told());
+    for bad in ["0", "-1", "1.5", "9007199254740992"] {
+        assert_eq!(emit(&usage.server, &["--subject", "alice", &format!("--credit={bad}")]).code, 2, "{bad}");
+    }
+    assert_eq!(entries(&usage.server, "usage").len(), stream.len(), "nothing was appended");
 }
 
 /// The stream's name comes from the configuration.
