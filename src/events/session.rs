@@ -23,6 +23,8 @@ use super::worker::EventWorker;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
+/// A batch that grows because more entries are there is committed after this long, full or not.
+const HOLD_MAX: Duration = Duration::from_millis(10);
 /// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
 const READ_STEPS_MAX: u32 = 8;
 
@@ -78,16 +80,21 @@ impl EventWorker {
         let mut reading: Option<Reading> = None;
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
+        let mut begun = Instant::now();
         let mut after = checkpoint;
         self.request(&mut reader, after, is_behind).await?;
         loop {
             if let Some(open) = &mut reading {
+                if self.builder.entries() == 0 {
+                    begun = Instant::now();
+                }
                 self.add_up(&reader, open).await?;
                 if open.added == open.entries {
                     reading = None;
                 }
             }
-            let is_due = self.builder.entries() > 0 && (self.builder.is_full() || !is_behind);
+            let may_grow = is_behind && begun.elapsed() < HOLD_MAX && !self.builder.is_full();
+            let is_due = self.builder.entries() > 0 && !may_grow;
             if is_due && !in_flight.is_under_way() {
                 let next = self.builder.reached_entry();
                 *in_flight = self.commit().await?;
