@@ -62,7 +62,7 @@ pub fn hide_what_varies() -> insta::Settings {
     settings.add_filter(r"\d\d-\d\d \d\d:\d\d", "MINUTE");
     settings.add_filter(r"(?m)^[0-9a-f]{8}  \d+[sm] +", "SHORT     AGE  ");
     settings.add_filter(r"(?m)  [0-9a-f]{8}$", "  SHORT");
-    settings.add_filter(r"in \d+[sm] *", "in N  ");
+    settings.add_filter(r"in \d+[smhd] *", "in N  ");
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
     settings.add_filter(r"c_[0-9a-f]{16}", "c_ID");
     settings
