@@ -50,6 +50,8 @@ pub struct EventWorker {
     /// Restarts since the last commit.
     pub(super) restarts: u32,
     pub(super) read_sizer: ReadSizer,
+    /// Whether the last reading needed what was not held.
+    pub(super) had_missing: bool,
     pub(super) batch_sizer: BatchSizer,
 }
 
@@ -104,6 +106,7 @@ impl EventWorker {
             audited: Instant::now(),
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
+            had_missing: true,
             batch_sizer,
             target,
             client,
