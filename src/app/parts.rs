@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Notify;
 
+use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::read_service::ReadParts;
 use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, Token};
 use crate::channels::Channels;
@@ -22,6 +23,7 @@ pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
     pub(super) keys: Keys,
     pub(super) plans: Plans,
+    pub(super) reloader: Arc<PlanReloader>,
     pub(super) endpoint: RedisEndpoint,
     /// The connection of everything but reading, commits, checks and views, which have connections of their own.
     pub(super) client: Arc<RedisClient>,
@@ -40,7 +42,7 @@ impl<'a> Parts<'a> {
     /// # Errors
     ///
     /// A setting that the part refuses: a template, a plan, a URL, a token.
-    pub(super) fn build(config: &'a Config, recorder: PrometheusHandle) -> anyhow::Result<Self> {
+    pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
         for warning in config.warnings() {
             tracing::warn!("{warning}");
@@ -66,6 +68,8 @@ impl<'a> Parts<'a> {
             new_deliveries: Arc::clone(&new_deliveries),
         });
         let check_changes = ChangeFeed::default();
+        let reloader = Arc::new(PlanReloader::new(read, config, plans.clone()));
+        reloader.tell(check_changes.clone());
         let checks = CheckService::new(
             config.check.clone(),
             Arc::new(endpoint.client(keys.stream())?),
@@ -83,10 +87,23 @@ impl<'a> Parts<'a> {
             gauges: Gauges::new(keys.clone(), Arc::clone(&client)),
             recorder,
             token,
+            plans: reloader.clone(),
             checks: Arc::new(checks),
             reads,
             verification: Arc::clone(&verification),
         });
-        Ok(Self { config, keys, plans, endpoint, client, channels, api, verification, new_deliveries, check_changes })
+        Ok(Self {
+            config,
+            keys,
+            plans,
+            reloader,
+            endpoint,
+            client,
+            channels,
+            api,
+            verification,
+            new_deliveries,
+            check_changes,
+        })
     }
 }

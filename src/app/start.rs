@@ -82,7 +82,7 @@ impl Start<'_> {
         let reading = || format!("read {}", self.keys.checkpoint());
         let stored = probe::stored(client, self.keys).await.map_err(|error| self.failure_of(&error, &reading()))?;
         compare(self.keys, &stored, settings.partitions).map_err(StartFailure::Permanent)?;
-        if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != settings.fingerprint) {
+        if stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint()) {
             tracing::info!(
                 "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
             );
@@ -208,7 +208,7 @@ fn warn_about(servers: &[ServerInfo]) {
 /// What every commit of this configuration has in common.
 #[must_use]
 pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
-    CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, fingerprint: plans.fingerprint() }
+    CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, plans: plans.clone() }
 }
 
 fn permanent(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> StartFailure {

@@ -43,6 +43,7 @@ impl Workers<'_> {
         let Self { parts, stop, serving, .. } = self;
         let new_alerts = Arc::new(Notify::new());
         let (worker_changes, waker_changes) = (ChangeFeed::default(), ChangeFeed::default());
+        parts.reloader.tell(worker_changes.clone());
         let readers = vec![worker_changes.clone(), waker_changes.clone(), parts.check_changes.clone()];
         let changes = ChangeListener::new(parts.endpoint.clone(), &parts.keys, readers);
         tasks.spawn("watch", changes.run(stop.clone()));

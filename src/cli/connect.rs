@@ -47,7 +47,7 @@ async fn warn_of_other_plans(client: &RedisClient, keys: &Keys, config: &Config)
     let stored: RedisResult<Option<String>> =
         client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("fingerprint")).await;
     if let (Ok(Some(stored)), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
-        && stored != plans.fingerprint()
+        && *stored != *plans.fingerprint()
     {
         say(
             "warning: the plans of this configuration are not those that the daemon last counted with, so limits may differ from those \

@@ -9,7 +9,7 @@ use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, Preview};
-use crate::types::{Alert, Keys};
+use crate::types::{Alert, Keys, Secret};
 use crate::wire::RedisEndpoint;
 
 impl Config {
@@ -44,6 +44,15 @@ impl Config {
     /// [`ConfigError`]
     pub fn token(&self) -> Result<Option<Token>, ConfigError> {
         Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
+    }
+
+    /// The token of `[http]` as callers send it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]
+    pub fn token_text(&self) -> Result<Option<Secret>, ConfigError> {
+        Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
     /// The server of `[redis]`. Reads the files that the section names.

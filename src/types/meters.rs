@@ -45,6 +45,10 @@ meters! {
     COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, drift)";
     /// Counters that somebody else changed.
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
+    /// The plans in effect; label `fingerprint`.
+    PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect, 0 for those before a reload";
+    /// Reloads; label `outcome`.
+    RELOADS = Counter "quotabell_reloads_total" "Times that the plans were read again, by outcome (applied, refused)";
     /// Time of a commit.
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
     /// Alerts raised; label `threshold`.

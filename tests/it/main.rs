@@ -41,6 +41,7 @@ mod e2e_instance;
 mod e2e_log;
 mod e2e_metrics;
 mod e2e_redis;
+mod e2e_reload;
 mod e2e_sentinel;
 mod e2e_signals;
 mod e2e_subject_prefix;
