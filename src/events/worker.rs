@@ -98,7 +98,7 @@ impl EventWorker {
                 Retention::new(keys.clone(), config.late_max),
             ),
             held,
-            builder: BatchBuilder::new(config.late_max, batch_sizer.bounds()),
+            builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds()),
             report: WorkerReport::new(raised),
             committer: Arc::new(committer),
             audited: Instant::now(),
