@@ -99,7 +99,7 @@ impl EventWorker {
             ),
             held,
             builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds()),
-            report: WorkerReport::new(raised),
+            report: WorkerReport::new(keys.partition(), raised),
             committer: Arc::new(committer),
             audited: Instant::now(),
             restarts: 0,
@@ -130,6 +130,8 @@ impl EventWorker {
             let error = match self.run_with_lease(lease.as_deref_mut(), stop).await {
                 Ok(LeaseStatus::Stopped) => return,
                 Ok(LeaseStatus::Held | LeaseStatus::HeldByOther) => {
+                    // Whoever reads the partition holds as much: this daemon needs the memory for its own.
+                    self.held.forget_totals();
                     retries.reset();
                     continue;
                 }

@@ -30,6 +30,7 @@
 //! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
+//! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, by its last heartbeat, ms | 3 s after the last heartbeat |
 //! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
 //! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.
@@ -48,6 +49,9 @@ pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
 
 /// What every other key begins with.
 pub const FAMILY_PREFIX: &str = "quota_";
+
+/// The daemons that live, of every stream of this Redis: `<daemon> <stream>`.
+pub const DAEMONS: &str = "quota_daemons";
 
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
@@ -76,7 +80,7 @@ impl Keys {
     /// holds no brace.
     #[must_use]
     pub fn new(stream: &str) -> Self {
-        Self::of_partition(stream, PartitionNumber::ONLY)
+        Self::of_partition(stream, PartitionNumber::first(1))
     }
 
     /// The keys of one partition of the streams of this name, with the default prefix of subjects.

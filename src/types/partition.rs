@@ -16,20 +16,22 @@ pub struct PartitionNumber {
 }
 
 impl PartitionNumber {
-    /// The only partition.
-    pub const ONLY: Self = Self { number: 0, count: 1 };
+    /// The first of so many. A count of 0 is taken as 1, here and below.
+    #[must_use]
+    pub const fn first(count: u32) -> Self {
+        Self { number: 0, count: if count == 0 { 1 } else { count } }
+    }
 
-    /// The partition to which a subject belongs: CRC-32 (IEEE, as zlib and gzip compute it) of its bytes modulo `count`. A count of 0
-    /// is taken as 1.
+    /// The partition to which a subject belongs: CRC-32 (IEEE, as zlib and gzip compute it) of its bytes modulo `count`.
     #[must_use]
     pub fn of_subject(subject: &[u8], count: u32) -> Self {
-        let count = count.max(1);
+        let Self { count, .. } = Self::first(count);
         Self { number: CRC.checksum(subject) % count, count }
     }
 
-    /// Every partition, in their order. A count of 0 is taken as 1.
+    /// Every partition, in their order.
     pub fn all(count: u32) -> impl Iterator<Item = Self> {
-        let count = count.max(1);
+        let Self { count, .. } = Self::first(count);
         (0..count).map(move |number| Self { number, count })
     }
 
