@@ -1,19 +1,26 @@
 //! Several partitions: real daemons that share them, come, die and drain, on one Redis and in a cluster; and what is refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use quotabell::types::Subject;
-use serde_json::Value;
+use quotabell::demo::receivers::{Answer, HttpCatcher};
+use quotabell::outbox::totals;
+use quotabell::types::{PartitionNumber, Subject, keys};
+use quotabell::wire::Partition;
+use serde_json::{Value, json};
 
+use crate::support::api::Caller;
 use crate::support::binary::quotabell;
-use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::daemon::{Daemon, DaemonSetup, page};
+use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::eventually::eventually;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
 use crate::support::streams::{LIMIT, Streams};
+use crate::support::webhook_receiver::secret;
 
 /// So many that each of 8 partitions has some.
 const SUBJECTS: u64 = 60;
+const TOKEN: &str = "a-token-for-one-test-0123456789";
 
 fn subjects(count: u64) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("s-{}", number % SUBJECTS))
@@ -165,4 +172,145 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
         }
         streams.daemon().start().await.drain().await;
     }
+}
+
+/// A route that asks another partition than the subject's answers "nothing used" for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routes_are_about_the_subjects_partition() {
+    let server = RedisServer::start();
+    let mut streams = Streams::on(&server.url(), 4).await;
+    // More than Redis does in the time that a busy machine adds.
+    let setup = streams.daemon().env("QUOTABELL__HTTP__TOKEN", TOKEN).env("QUOTABELL__CHECK__TIMEOUT", "5s");
+    let mut daemon = setup.start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    streams.send(subjects(SUBJECTS * LIMIT)).await;
+    streams.agree().await;
+    for number in 0..SUBJECTS {
+        let of = format!("/v1/subjects/s-{number}");
+        let usage = api.get(&format!("{of}/usage?day={}", streams.day())).await.json();
+        assert_eq!(usage["metrics"][0]["windows"][0]["used"], LIMIT, "{usage}");
+        assert_eq!(api.get(&format!("{of}/alerts")).await.json()["alerts"].as_array().map(Vec::len), Some(2), "{of}");
+    }
+    let mut recorded: BTreeMap<PartitionNumber, u64> = BTreeMap::new();
+    for number in 0..20 {
+        let name = format!("c-{number}");
+        let answer = api.post("/v1/check", &json!({"subject": name, "record": true})).await;
+        assert_eq!(answer.json()["recorded"], true, "{}", answer.text);
+        *recorded.entry(streams.partitions.of(&name.parse().expect("legal")).number()).or_default() += 1;
+    }
+    assert_eq!(recorded.len(), 4, "{recorded:?}");
+    let sent = |number| (0..SUBJECTS).map(|at| format!("s-{at}")).filter(move |name| streams_of(name) == number);
+    eventually("what was recorded is counted where it belongs", || async {
+        for Partition { client, keys } in streams.partitions.iter() {
+            let before = sent(keys.partition()).count() as u64 * LIMIT;
+            let totals = totals(client, keys).await.ok()?;
+            assert_eq!(totals.refused, 0);
+            if totals.counted != before + recorded[&keys.partition()] {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+
+    // The request is a delivery of the subject's partition; its code is kept in the first one.
+    let asked = EchoReceiver::start(Echo::Right).await;
+    for number in 0..4 {
+        let contact = json!({"channel": "webhook", "url": asked.url(&format!("/{number}"))});
+        let answer = api.post(&format!("/v1/subjects/c-{number}/contacts"), &contact).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+    }
+    let verified = r#"quotabell_verifications_total{outcome="verified"} 4"#;
+    eventually(verified, || async { api.get("/metrics").await.text.contains(verified).then_some(()) }).await;
+    daemon.drain().await;
+}
+
+fn streams_of(name: &str) -> PartitionNumber {
+    PartitionNumber::of_subject(name.as_bytes(), 4)
+}
+
+/// A receiver has one cap, whose customers are in all partitions; and what a receiver refused lies dead in all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_and_a_replay_are_about_all_partitions() {
+    let server = RedisServer::start();
+    let mut streams = Streams::on(&server.url(), 4).await;
+    let one_of_each: Vec<String> = (0..4).map(|number| name_in(&streams, number)).collect();
+    let mut receiver = HttpCatcher::start(vec![Answer::status(410); 4]).await.expect("a receiver");
+    for name in &one_of_each {
+        let contact = json!([{"channel": "webhook", "url": receiver.url(&format!("/{name}")), "secret": secret(7)}]);
+        let key = streams.partitions.first().keys.subject(&name.parse().expect("legal"));
+        let mut command = redis::cmd("HSET");
+        let client = &streams.partitions.first().client;
+        let () = client.query(command.arg(key).arg("contacts").arg(contact.to_string())).await.expect("set");
+    }
+    let uncapped = streams.daemon().start().await;
+    streams.send(one_of_each.iter().flat_map(|name| vec![name.clone(); 32])).await;
+    streams.agree().await;
+    let verb = |arguments: &[&str]| {
+        let run = quotabell(arguments.iter().copied()).redis(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", "4");
+        run.run()
+    };
+    let dead = eventually("the receiver refused all of them", || async {
+        let dead = verb(&["deliveries", "list", "--state", "dead", "--json"]).expect_json();
+        (dead.len() == 4).then_some(dead)
+    })
+    .await;
+    uncapped.drain().await;
+
+    let ids: Vec<&str> = dead.iter().map(|delivery| delivery["id"].as_str().expect("an id")).collect();
+    let replayed = verb(&["deliveries", "replay", ids[3], ids[0], "--json"]).expect_json();
+    assert_eq!(replayed.iter().map(|one| &one["id"]).collect::<Vec<_>>(), [&ids[3], &ids[0]]);
+    assert_eq!(verb(&["deliveries", "replay", "--all", "--json"]).expect_json().len(), 2);
+    for _ in 0..4 {
+        assert_eq!(receiver.next().await.status, 410);
+    }
+    let mut capped = streams.daemon().env("QUOTABELL__WEBHOOK__PER_DESTINATION", "1/1h").start().await;
+    assert_eq!(receiver.next().await.status, 204);
+    let put_off = r#"quotabell_deliveries_throttled_total{channel="webhook"} "#;
+    let address = capped.http().await;
+    eventually("the others are put off", || async {
+        let text = page(address, "/metrics").await?.body;
+        let times = text.lines().find_map(|line| line.strip_prefix(put_off)?.parse::<u64>().ok())?;
+        (times >= 3).then_some(())
+    })
+    .await;
+    assert!(receiver.try_next().is_none(), "one an hour, whichever partition the others are in");
+    capped.drain().await;
+}
+
+/// The subject of a partition.
+fn name_in(streams: &Streams, number: u32) -> String {
+    let is_there = |name: &String| streams.partitions.of(&name.parse().expect("legal")).number().get() == number;
+    (0..).map(|at| format!("s-{at}")).find(is_there).expect("there is one")
+}
+
+/// The list of daemons is one for all streams, and anybody may break it. Neither may leave a partition without a reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_are_read_whatever_the_list_of_daemons_says() {
+    let server = RedisServer::start();
+    let mut streams = Streams::on(&server.url(), 4).await;
+    let nobody = BTreeSet::new();
+    let stranger = DaemonSetup::on(&server.url()).env("QUOTABELL__STREAM__KEY", "other").start().await;
+    let first = streams.daemon().start().await;
+    streams.are_shared_by(1, &nobody).await;
+    let mut instances = BTreeSet::new();
+    for Partition { client, keys } in streams.partitions.iter() {
+        let instance: String =
+            client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("instance")).await.expect("it has one");
+        instances.insert(instance);
+    }
+    assert_eq!(instances.len(), 1, "one deployment, one instance");
+    first.drain().await;
+    stranger.drain().await;
+    let client = &streams.partitions.first().client;
+    let left: u64 = client.query(redis::cmd("ZCARD").arg(keys::DAEMONS)).await.expect("answered");
+    assert_eq!(left, 0, "who drains leaves the list");
+
+    let () = client.query(redis::cmd("SET").arg(keys::DAEMONS).arg("mine")).await.expect("set");
+    let mut second = streams.daemon().start().await;
+    second.says("leases alone share the partitions").await;
+    streams.send(subjects(100)).await;
+    streams.are_shared_by(1, &nobody).await;
+    streams.agree().await;
+    second.drain().await;
 }

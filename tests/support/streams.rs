@@ -47,6 +47,11 @@ impl Streams {
             .env("QUOTABELL__PLANS__FREE__LIMITS", &format!(r#"{{"requests":{LIMIT}}}"#))
     }
 
+    /// The day of every event.
+    pub fn day(&self) -> Day {
+        Day::in_utc(self.at).expect("a day")
+    }
+
     /// Appends one event to the stream of each of these subjects, as a producer does, and enters it into the map.
     pub async fn send(&mut self, subjects: impl Iterator<Item = String>) {
         let mut pipeline = redis::pipe();
@@ -75,7 +80,7 @@ impl Streams {
             ((counted, alerts, made) == (sent, reached, reached)).then_some(())
         })
         .await;
-        let day = Day::in_utc(self.at).expect("a day");
+        let day = self.day();
         for (subject, used) in &self.sent {
             let Partition { client, keys } = self.partitions.of(subject);
             let key = keys.usage(&Metric::default(), day, keys::bucket(subject.as_str()));
