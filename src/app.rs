@@ -112,8 +112,8 @@ impl Daemon {
         redis: &mut EmbeddedSupervisor<'_>,
         signals: &mut Signals,
     ) -> anyhow::Result<RunEnd> {
-        let Parts { config, keys, plans, endpoint, client, api, .. } = &parts;
-        let start = Start { config, keys, plans, target: endpoint, client };
+        let Parts { config, plans, endpoint, partitions, api, .. } = &parts;
+        let start = Start { config, plans, target: endpoint, partitions };
         let settings = tokio::select! {
             reached = start.reach() => reached?,
             lost = redis.keep() => return Err(lost.into()),
@@ -128,7 +128,12 @@ impl Daemon {
         api.checks.check_connection().await;
         api.readiness.set_running();
         notify_supervisor(sd_notify::NotifyState::Ready);
-        tracing::info!(redis = endpoint.connected_to(), stream = keys.stream(), "quotabell is ready");
+        tracing::info!(
+            redis = endpoint.connected_to(),
+            stream = config.stream.key,
+            partitions = partitions.count(),
+            "quotabell is ready"
+        );
 
         let failed = tokio::select! {
             () = signals.stop() => None,

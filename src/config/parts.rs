@@ -9,14 +9,15 @@ use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, Preview};
-use crate::types::{Alert, Keys, Secret};
+use crate::types::{Alert, Keys, PartitionNumber, Secret};
 use crate::wire::RedisEndpoint;
 
 impl Config {
-    /// The keys of the configured partition and of its subjects.
+    /// The keys of the first partition, and of subjects.
     #[must_use]
     pub fn keys(&self) -> Keys {
-        Keys::new(&self.stream.key).with_subject_prefix(&self.subjects.prefix)
+        let first = PartitionNumber::first(self.stream.partitions);
+        Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix)
     }
 
     /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.

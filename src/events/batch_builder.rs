@@ -10,11 +10,11 @@ use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, Refused
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::seen::{SeenId, SeenIds, window_of};
 use crate::ledger::totals::RowKey;
-use crate::types::{Instance, StreamId, Subject, UnixMs, subject};
+use crate::types::{Instance, Keys, StreamId, Subject, UnixMs};
 
 use super::batch_changes::{BatchChanges, Evidence};
 use super::held_state::{HeldState, Missing};
-use super::parse::{InvalidEvent, RawEvent, arrival_of, broken_subject};
+use super::parse::{InvalidEvent, RawEvent, arrival_of, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
 
 /// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
@@ -36,6 +36,8 @@ pub struct BatchBounds {
 /// Adds up one batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
+    /// Of the partition whose events these are.
+    keys: Keys,
     bounds: BatchBounds,
     /// Number of the batch; tells whether a row is in it.
     number: u32,
@@ -71,8 +73,9 @@ pub enum AddOutcome {
 impl BatchBuilder {
     /// Nothing added yet.
     #[must_use]
-    pub fn new(late_max: Duration, bounds: BatchBounds) -> Self {
+    pub fn new(keys: Keys, late_max: Duration, bounds: BatchBounds) -> Self {
         Self {
+            keys,
             bounds,
             // Batches are told apart from those before them, so that rows of none are older than both.
             number: 2,
@@ -163,7 +166,8 @@ impl BatchBuilder {
         let raw = RawEvent::of(entry.fields.clone());
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
         let Some(slot) = held.cache.find(bytes) else {
-            subject::check(bytes).map_err(broken_subject)?;
+            // What is held was judged when it was added.
+            check_subject(&self.keys, bytes)?;
             return Ok(AddOutcome::Missing);
         };
         let arrival = arrival_of(entry.id, server);
@@ -217,8 +221,8 @@ impl BatchBuilder {
         let slot = match held.cache.find(bytes) {
             Some(slot) => slot,
             None => match Subject::parse(bytes) {
-                Ok(subject) => held.cache.add(subject),
-                Err(_) => return false,
+                Ok(subject) if check_subject(&self.keys, bytes).is_ok() => held.cache.add(subject),
+                _ => return false,
             },
         };
         held.cache.slot_mut(slot).used = self.number;
