@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
+use crate::migration;
 use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
@@ -230,6 +231,21 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart
         return Err(CannotStart {
             problem: format!("{} was written in format {format}, this quotabell knows {FORMAT}", keys.checkpoint()),
             hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
+        });
+    }
+    if let Some(moved_to) = &stored.moved_to {
+        return Err(CannotStart {
+            problem: format!("{} says that everything was moved to {moved_to}", keys.checkpoint()),
+            hint: format!(
+                "start the daemon there. If that move was given up, HDEL {} moved_to lets it go on here, without what was counted there",
+                keys.checkpoint()
+            ),
+        });
+    }
+    if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {
+        return Err(CannotStart {
+            problem: format!("the migration to {} is not complete", keys.checkpoint()),
+            hint: "run quotabell migrate again: it goes on where it was".to_owned(),
         });
     }
     let count = keys.partition().count();

@@ -40,6 +40,7 @@ mod e2e_failover;
 mod e2e_instance;
 mod e2e_log;
 mod e2e_metrics;
+mod e2e_migrate;
 mod e2e_partitions;
 mod e2e_redis;
 mod e2e_reload;
