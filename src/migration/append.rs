@@ -10,7 +10,7 @@ use crate::wire::{Partition, Partitions, Script};
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
 
 /// Entries that are read, and appended, at once.
-const PAGE: usize = 500;
+const ENTRIES_AT_ONCE: usize = 500;
 
 /// A stream of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl CopiedStream {
         let mut appended = 0;
         loop {
             let mut read = redis::cmd("XRANGE");
-            read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(PAGE);
+            read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
             let entries: Vec<Entry> = from.client.query(&read).await?;
             let Some((last, _)) = entries.last() else { return Ok(appended) };
             after.clone_from(last);

@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::wire::Partitions;
 
-use super::MigrationError;
+use super::error::MigrationError;
 use super::piece::Piece;
 
 /// Elements that are written or compared in one write.
