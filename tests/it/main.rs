@@ -40,6 +40,7 @@ mod e2e_failover;
 mod e2e_instance;
 mod e2e_log;
 mod e2e_metrics;
+mod e2e_proxy;
 mod e2e_redis;
 mod e2e_sentinel;
 mod e2e_signals;

@@ -252,17 +252,19 @@ impl Checker<'_> {
     /// Gives the keys of those that are pending.
     async fn deliveries(&mut self, alerts: &[Alert]) -> BTreeSet<String> {
         let names = self.names("quota_delivery").await;
-        let fields = ["type", "alert_id", "contact_id", "state"];
-        let hashes: Vec<[Option<String>; 4]> = self.of_each("HMGET", &names, &fields).await;
+        let fields = ["type", "alert_id", "contact_id", "state", "channel"];
+        let hashes: Vec<[Option<String>; 5]> = self.of_each("HMGET", &names, &fields).await;
         let mut open: BTreeSet<&str> = alerts.iter().map(|alert| alert.id.as_str()).collect();
         let known = open.clone();
-        let (mut made, mut pending, mut pending_keys) = (0, BTreeSet::new(), BTreeSet::new());
+        let (mut made, mut waiting, mut pending, mut pending_keys) = (0, 0, BTreeSet::new(), BTreeSet::new());
         for (name, hash) in names.iter().zip(&hashes) {
-            let [kind, alert, contact, state] = hash.each_ref().map(|field| field.as_deref().unwrap_or_default());
+            let [kind, alert, contact, state, channel] =
+                hash.each_ref().map(|field| field.as_deref().unwrap_or_default());
             made += 1;
             if state == "pending" {
                 pending.insert(name.rsplit_once(':').expect("an id").1.to_owned());
                 pending_keys.insert(name.clone());
+                waiting += u64::from(channel == "none");
             }
             if kind != "alert" {
                 continue;
@@ -277,6 +279,8 @@ impl Checker<'_> {
         self.findings.never_raised.extend(open.into_iter().map(|alert| format!("{alert} has no delivery")));
         let all = self.run::<u64>(&["ZCARD", &self.keys.deliveries()]).await;
         self.expect_equal("deliveries by creation", all, made);
+        let indexed = self.run::<u64>(&["ZCARD", &self.keys.waiting()]).await;
+        self.expect_equal("deliveries that wait for a contact", indexed, waiting);
         for schedule in [self.keys.due(), self.keys.pending()] {
             let ids: BTreeSet<String> = self.run(&["ZRANGE", &schedule, "0", "-1"]).await;
             let odd: Vec<&String> = ids.symmetric_difference(&pending).collect();
