@@ -180,20 +180,8 @@ impl Scene {
     }
 
     async fn write(&self, customer: &Customer, contacts: &[Contact]) {
-        let thresholds: Vec<String> = customer.thresholds.iter().map(ToString::to_string).collect();
-        let mut words = vec![
-            subject_key(&customer.subject),
-            "timezone".into(),
-            customer.zone.name().into(),
-            "billing_day".into(),
-            customer.billing_day.to_string(),
-            "thresholds".into(),
-            thresholds.join(","),
-        ];
-        for (metric, limits) in &customer.limits {
-            let limits: Vec<String> = limits.iter().map(|limit| format!("{}/{}", limit.units, limit.window)).collect();
-            words.extend([format!("limit:{metric}"), limits.join(" ")]);
-        }
+        let mut words = vec![subject_key(&customer.subject)];
+        words.extend(customer.settings());
         if customer.contacts > 0 {
             words.extend(["contacts".into(), json_of(contacts)]);
         }

@@ -117,6 +117,21 @@ impl Customer {
         }
     }
 
+    /// Its settings as fields and values of its hash, contacts left out.
+    pub fn settings(&self) -> Vec<String> {
+        let thresholds: Vec<String> = self.thresholds.iter().map(ToString::to_string).collect();
+        let billing_day = self.billing_day.to_string();
+        let mut words = vec!["timezone", self.zone.name(), "billing_day", &billing_day, "thresholds"];
+        let thresholds = thresholds.join(",");
+        words.push(&thresholds);
+        let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        for (metric, limits) in &self.limits {
+            let limits: Vec<String> = limits.iter().map(|limit| format!("{}/{}", limit.units, limit.window)).collect();
+            words.extend([format!("limit:{metric}"), limits.join(" ")]);
+        }
+        words
+    }
+
     fn limits(&self, metric: &str, plan_limit: u64) -> Vec<Limit> {
         let of_plan = (metric == "requests").then_some(Limit { window: "day", units: plan_limit });
         self.limits.get(metric).cloned().unwrap_or_else(|| of_plan.into_iter().collect())
