@@ -76,6 +76,7 @@ impl SentinelService {
     }
 
     /// As [`Self::start`], with a proxy before each server, through which Sentinels, replicas and daemons reach it.
+    /// They wait longer before they take a server for dead: a test that goes on for hours decides itself when one is.
     pub async fn start_behind_proxies() -> Self {
         let (mut servers, mut proxies) = (Vec::new(), Vec::new());
         for _ in 0..2 {
@@ -90,7 +91,9 @@ impl SentinelService {
             proxies.push(Proxy::at(announced, server.port()).await);
             servers.push(server);
         }
-        Self { servers, proxies, sentinels: Vec::new(), passwords: Passwords::default() }.watched("").await
+        Self { servers, proxies, sentinels: Vec::new(), passwords: Passwords::default() }
+            .watched(&format!("sentinel down-after-milliseconds {SERVICE} 3000\n"))
+            .await
     }
 
     /// Starts the Sentinels, once there is a replica.
@@ -150,6 +153,22 @@ impl SentinelService {
             })
             .await;
         }
+    }
+
+    /// Waits until all Sentinels name the same server, and not this one. Which it is.
+    pub async fn primary_other_than(&self, former: usize) -> usize {
+        let port = |at: &usize| self.known_port(*at).to_string();
+        eventually("the Sentinels name another server", || async {
+            let mut named = Vec::new();
+            for sentinel in &self.sentinels {
+                let mut command = redis::cmd("SENTINEL");
+                command.arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE);
+                named.push(self.client_of(sentinel).query::<(String, String)>(&command).await.ok()?.1);
+            }
+            let primary = (0..self.servers.len()).find(|at| named.iter().all(|name| *name == port(at)))?;
+            (primary != former).then_some(primary)
+        })
+        .await
     }
 
     /// Has a Sentinel replace the primary, once it agrees: for some time after a failover it does not begin another.

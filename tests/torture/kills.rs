@@ -44,7 +44,7 @@ pub async fn run(trial: Trial) -> Told {
                 deployment.round_trips(random.random_range(0..20)).await;
             }
         }
-        if random.random_range(0..20) == 0 {
+        if random.random_range(0..60) == 0 {
             // Its lease may run out meanwhile, and its batch grow old.
             daemons[victim].signal(Signal::SIGSTOP);
             let pause = Duration::from_millis(random.random_range(100..7_000));

@@ -50,7 +50,7 @@ struct Scenario {
 
 const SCENARIOS: [Scenario; 8] = [
     Scenario { name: "kills", moment: 25, full: 10_000, play: |trial| Box::pin(kills::run(trial)) },
-    Scenario { name: "sentinel", moment: 2, full: 100, play: |trial| Box::pin(sentinel::run(trial)) },
+    Scenario { name: "sentinel", moment: 1, full: 100, play: |trial| Box::pin(sentinel::run(trial)) },
     Scenario { name: "cluster", moment: 1, full: 30, play: |trial| Box::pin(cluster::run(trial)) },
     Scenario { name: "server_kills", moment: 8, full: 200, play: |trial| Box::pin(server_kills::run(trial)) },
     Scenario { name: "aof_cuts", moment: 8, full: 1_000, play: |trial| Box::pin(aof_cuts::run(trial)) },
