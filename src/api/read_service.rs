@@ -2,20 +2,19 @@
 //!
 //! Has a connection of its own, so that a long list never delays a delivery. Read next: [`crate::views`], the views.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
 use super::problem::Problem;
 use crate::subjects::Plans;
-use crate::types::{Day, Keys, Subject, UnixMs};
+use crate::types::{Day, Subject, UnixMs};
 use crate::views::usage::UsageRequest;
 use crate::views::{
     AlertFilter, AlertView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, alerts, subject,
     subject_list, usage,
 };
-use crate::wire::{ErrorKind, RedisClient, error_kind};
+use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,10 +28,8 @@ pub struct ReadService {
 /// What the service needs.
 #[derive(Debug)]
 pub struct ReadParts {
-    /// Redis, on a connection for these reads alone.
-    pub client: Arc<RedisClient>,
-    /// The partition.
-    pub keys: Keys,
+    /// Redis, on connections for these reads alone.
+    pub partitions: Partitions,
     /// The plans in effect.
     pub plans: Plans,
     /// How long after its day an event may arrive.
@@ -66,7 +63,8 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn usage(&self, subject: Subject, day: Option<Day>) -> Result<UsageView, ReadServiceError> {
-        let ReadParts { client, keys, plans, late_max } = &self.parts;
+        let ReadParts { partitions, plans, late_max } = &self.parts;
+        let Partition { client, keys } = partitions.of(&subject);
         let read = async {
             let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
             let now = client.server_time().await?;
@@ -83,7 +81,8 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn subjects(&self, after: SubjectCursor, limit: usize) -> Result<SubjectSlice, ReadServiceError> {
-        let ReadParts { client, keys, plans, .. } = &self.parts;
+        let ReadParts { partitions, plans, .. } = &self.parts;
+        let Partition { client, keys } = partitions.first();
         within_timeout(subject_list::read(client, keys, plans, after, limit)).await
     }
 
@@ -93,7 +92,8 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn subject(&self, subject: &Subject) -> Result<Option<SubjectView>, ReadServiceError> {
-        let ReadParts { client, keys, plans, .. } = &self.parts;
+        let ReadParts { partitions, plans, .. } = &self.parts;
+        let Partition { client, keys } = partitions.of(subject);
         let fields = within_timeout(subject::read_fields(client, keys, subject)).await?;
         Ok((!fields.is_empty()).then(|| SubjectView::read(subject.as_str().as_bytes(), &fields, plans)))
     }
@@ -104,7 +104,7 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn alerts(&self, subject: Subject) -> Result<Vec<AlertView>, ReadServiceError> {
-        let ReadParts { client, keys, .. } = &self.parts;
+        let Partition { client, keys } = self.parts.partitions.of(&subject);
         let filter = AlertFilter { subject: Some(subject), since: None };
         let read = async {
             let periods = alerts::kept_periods(client.server_time().await?);

@@ -71,7 +71,7 @@ pub(super) async fn alerts(
 }
 
 /// No cache on the way may keep addresses, or counts that change with each event.
-fn answer(view: &impl Serialize) -> Response {
+pub(super) fn answer(view: &impl Serialize) -> Response {
     let text = serde_json::to_vec(view).expect("a view is strings, numbers and lists");
     ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()
 }

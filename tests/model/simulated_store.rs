@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use quotabell::events::parse::arrival_of;
 use quotabell::ledger::batch::MetricPeriod;
 use quotabell::ledger::commit::Drift;
-use quotabell::ledger::commit_settings::{CommitSettings, READ_AGE_MAX_MS, TrimPolicy};
+use quotabell::ledger::commit_settings::READ_AGE_MAX_MS;
 use quotabell::ledger::read_totals::{CounterQuery, RaisedRecords, RecordQuery, read_counters, read_records};
 use quotabell::ledger::seen::window_of;
 use quotabell::ledger::{Batch, CommitOutcome, Committer, SeenWindows};
@@ -13,6 +13,7 @@ use quotabell::types::{Instance, Keys, RaisedRecord, StreamId, Subject, UnixMs};
 use quotabell::wire::RedisClient;
 
 use crate::support::checker::{Stored, reached_of, stored_of};
+use crate::support::ledger::settings;
 use crate::support::redis_server::RedisServer;
 use crate::support::stream_model::{Counter, Reached};
 use crate::support::traffic::Event;
@@ -266,8 +267,7 @@ impl ServerStore {
     pub fn start() -> Self {
         let server = RedisServer::start();
         let keys = Keys::new("usage");
-        let settings = CommitSettings { trim: TrimPolicy::Never, partitions: 1, fingerprint: "test".into() };
-        let committer = Committer::new(keys.clone(), settings);
+        let committer = Committer::new(keys.clone(), settings());
         let instance = Instance::from_stored("0123456789abcdef0123456789abcdef");
         Self { client: server.client(), _server: server, keys, committer, instance }
     }

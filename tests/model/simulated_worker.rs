@@ -9,7 +9,7 @@ use quotabell::events::batch_builder::{AddOutcome, BatchBounds, BatchBuilder, Re
 use quotabell::events::held_state::{HeldState, Missing};
 use quotabell::ledger::{Batch, CommitOutcome, HeldTotals, SeenWindows};
 use quotabell::subjects::{Plans, Profile, SettingsCache};
-use quotabell::types::{Instance, StreamId, UnixMs};
+use quotabell::types::{Instance, Keys, StreamId, UnixMs};
 
 use crate::simulated_store::{Entry, Store};
 
@@ -69,7 +69,7 @@ impl SimulatedWorker {
             totals: HeldTotals::default(),
             seen: SeenWindows::default(),
         };
-        let builder = BatchBuilder::new(LATE_MAX, BatchBounds { entries: 1, rows: 1 });
+        let builder = BatchBuilder::new(Keys::new("usage"), LATE_MAX, BatchBounds { entries: 1, cost: 1 });
         Self { builder, held, profiles, unknown: Profile::of_unknown(plans), session: None }
     }
 
@@ -177,31 +177,30 @@ impl SimulatedWorker {
 
     /// Reads what the rest of a reading needs; whether nobody else had committed by then.
     async fn read_missing(&mut self, store: &mut impl Store, reading: &Reading) -> bool {
+        let mut missing = Missing::default();
+        let mut unready: Vec<&Entry> = reading.entries[reading.added..].iter().collect();
+        let server = reading.server;
+        unready.retain(|entry| self.builder.needs(&mut self.held, &read_entry(entry), server, &mut missing));
         for _ in 0..READ_STEPS_MAX {
-            let mut missing = Missing::default();
-            for entry in &reading.entries[reading.added..] {
-                self.builder.missing(&mut self.held, &read_entry(entry), reading.server, &mut missing);
-            }
-            if missing.is_empty() {
+            if unready.is_empty() {
                 return true;
             }
-            if !missing.settings.is_empty() {
-                for slot in std::mem::take(&mut missing.settings) {
-                    let subject = self.held.cache.slot(slot).subject.clone();
-                    let profile = self.profiles.get(subject.as_str()).unwrap_or(&self.unknown);
-                    self.held.cache.keep(slot, Arc::new(profile.clone()));
-                }
-                continue;
+            let mut found = std::mem::take(&mut missing);
+            for slot in std::mem::take(&mut found.settings) {
+                let subject = self.held.cache.slot(slot).subject.clone();
+                let profile = self.profiles.get(subject.as_str()).unwrap_or(&self.unknown);
+                self.held.cache.keep(slot, Arc::new(profile.clone()));
             }
-            missing.arrange();
-            let totals = store.counters(&self.held.counter_queries(&missing)).await;
-            let reached = self.held.take_totals(missing, &totals, self.builder.live());
+            found.arrange();
+            let totals = store.counters(&self.held.counter_queries(&found)).await;
+            let reached = self.held.take_totals(found, &totals, self.builder.live());
             let queries: Vec<_> = reached.iter().map(|row| self.held.record_query(row.key)).collect();
             let records = store.records(&queries).await;
-            self.held.take_records(reached, &records, reading.server);
+            self.held.take_records(reached, &records, server);
             if !self.builder.follows(store.start().await.checkpoint) {
                 return false;
             }
+            unready.retain(|entry| self.builder.needs(&mut self.held, &read_entry(entry), server, &mut missing));
         }
         panic!("what is read is not held");
     }

@@ -25,6 +25,7 @@ pub mod redis_server;
 pub mod redis_users;
 pub mod sentinel_service;
 pub mod stream_model;
+pub mod streams;
 pub mod surviving;
 pub mod table;
 pub mod traffic;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use quotabell::types::Keys;
+use quotabell::types::{Keys, PartitionNumber};
 use quotabell::wire::config::RedisConfig;
 use quotabell::wire::{RedisClient, RedisEndpoint};
 use redis::FromRedisValue;
@@ -83,9 +83,9 @@ impl Deployment {
     /// Writes the settings of the customers. Nobody has a contact, so each alert becomes one delivery that waits.
     pub async fn open(url: &str, trial: Trial) -> Self {
         let customers = Traffic::new(trial.seed).customers;
-        let partitions = (0..trial.partitions).map(|number| {
-            let stream = if trial.partitions == 1 { "usage".to_owned() } else { format!("usage:{number}") };
-            Partition { client: client(url, &stream), keys: Keys::new(&stream) }
+        let partitions = PartitionNumber::all(trial.partitions).map(|number| {
+            let keys = Keys::of_partition("usage", number);
+            Partition { client: client(url, keys.stream()), keys }
         });
         let deployment = Self { url: url.to_owned(), trial, partitions: partitions.collect(), customers };
         for customer in deployment.customers.iter().filter(|customer| customer.known) {
