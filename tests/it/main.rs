@@ -42,6 +42,7 @@ mod e2e_log;
 mod e2e_metrics;
 mod e2e_migrate;
 mod e2e_partitions;
+mod e2e_proxy;
 mod e2e_redis;
 mod e2e_reload;
 mod e2e_sentinel;
