@@ -1,4 +1,4 @@
-//! `/v1/subjects/...`, as far as it only reads: what is set for subjects, what they used, and their alerts.
+//! `/v1/subjects/...`, as far as it only reads: what is set for subjects, what they used, now and before, and their alerts.
 //!
 //! Judges what was asked and writes the response; [`ReadService`](super::read_service::ReadService) reads.
 
@@ -16,6 +16,7 @@ use super::list_query::{self, ListQuery, ListRequest};
 use super::path;
 use super::problem::Problem;
 use super::state::ApiState;
+use crate::views::history::DayRange;
 use crate::views::{AlertCursor, SubjectCursor, SubjectSlice};
 
 /// `GET /v1/subjects`
@@ -58,6 +59,29 @@ pub(super) async fn usage(
     Ok(answer(&api.reads.usage(subject, day).await?))
 }
 
+/// The query of `history`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    metric: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+/// `GET /v1/subjects/{id}/history`
+pub(super) async fn history(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    let Query(HistoryQuery { metric, from, to }) = query.map_err(|rejection| path::broken_query(&rejection))?;
+    let metric = path::parameter("metric", metric.as_deref())?;
+    let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
+    let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
+    Ok(answer(&api.reads.history(subject, metric, range).await?))
+}
+
 /// `GET /v1/subjects/{id}/alerts`
 pub(super) async fn alerts(
     State(api): State<Arc<ApiState>>,
@@ -71,7 +95,7 @@ pub(super) async fn alerts(
 }
 
 /// No cache on the way may keep addresses, or counts that change with each event.
-fn answer(view: &impl Serialize) -> Response {
+pub(super) fn answer(view: &impl Serialize) -> Response {
     let text = serde_json::to_vec(view).expect("a view is strings, numbers and lists");
     ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()
 }

@@ -77,6 +77,7 @@ impl<'a> Parts<'a> {
             keys: keys.clone(),
             plans: plans.clone(),
             late_max: config.stream.late_max,
+            history_days: config.history.days,
         });
         let api = Arc::new(ApiState {
             readiness: Arc::new(Readiness::new(Arc::clone(&client))),

@@ -67,6 +67,7 @@ impl Workers<'_> {
             lease: Some(PartitionLease::new(keys, &host.to_string_lossy(), self.address)),
             keys: keys.clone(),
             config: config.stream.clone(),
+            history: config.history,
             committer: Committer::new(keys.clone(), self.settings.clone()),
             plans: plans.clone(),
             cache_entries: config.subjects.cache_entries,

@@ -330,6 +330,7 @@ impl EventWorker {
     async fn look_round(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
         self.audit(at).await?;
         self.report.serving();
+        self.janitor.counted_until(now);
         self.janitor.close_periods(&self.client, at, now).await;
         Ok(())
     }

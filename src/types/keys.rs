@@ -9,6 +9,9 @@
 //! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows | none |
 //! | `quota_usage:{tag}:<metric>:<period>:<bucket>` | hash | subject -> units used in that period | 14 d from the last write and 48 h after the period's end everywhere, then 48 h once it is over everywhere |
 //! | `quota_raised:{tag}:<metric>:<period>:<bucket>` | hash | `<percent>:<subject>` -> the newest alert of that percentage, JSON, with those before it in the period | as its counter |
+//! | `quota_history:{tag}:<metric>:<bucket>` | hash | subject -> units of each day, MessagePack | `history.days` after the last |
+//! | `quota_history_metrics:{tag}` | zset | metrics by the newest day of their history, as days since 1970-01-01 | as the history |
+//! | `quota_history_progress:{tag}:<day>` | hash | metric -> how far the counters of that day are archived | 17 d |
 //! | `quota_metrics:{tag}:<period>` | set | metrics used in that period | as the counters |
 //! | `quota_alert:{tag}:<subject>:<metric>:<percent>:<period>:<units>` | string | alert id: the flag | the window's longest length and 6 h; a day: 30 h |
 //! | `quota_outbox:{tag}` | stream | alerts not fanned out yet | consumed |
@@ -37,7 +40,7 @@
 use std::sync::Arc;
 
 use super::alert::AlertKey;
-use super::{Channel, ContactId, Metric, Percent, Period, Subject};
+use super::{Channel, ContactId, Day, Metric, Percent, Period, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -129,6 +132,24 @@ impl Keys {
     #[must_use]
     pub fn raised_field(percent: Percent, subject: &Subject) -> String {
         format!("{percent}:{subject}")
+    }
+
+    /// `quota_history:{tag}:<metric>:<bucket>`.
+    #[must_use]
+    pub fn history(&self, metric: &Metric, bucket: u8) -> String {
+        format!("quota_history:{}:{metric}:{bucket:02x}", self.tag)
+    }
+
+    /// `quota_history_metrics:{tag}`.
+    #[must_use]
+    pub fn history_metrics(&self) -> String {
+        format!("quota_history_metrics:{}", self.tag)
+    }
+
+    /// `quota_history_progress:{tag}:<day>`.
+    #[must_use]
+    pub fn history_progress(&self, day: Day) -> String {
+        format!("quota_history_progress:{}:{day}", self.tag)
     }
 
     /// `quota_metrics:{tag}:<period>`.

@@ -37,8 +37,13 @@ const STREAM: [&str; 9] = [
 /// Only with `stream.trim = "consumed"`.
 const TRIMMED: [&str; 3] = ["XINFO GROUPS KEY", "XPENDING KEY x", "XTRIM KEY MINID 0-0"];
 const CHECKPOINT: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "HSETNX KEY x x"];
-const USAGE: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
+const USAGE: [&str; 5] = ["HSCAN KEY 0", "HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
 const RAISED: [&str; 6] = ["TYPE KEY", "HMGET KEY x", "HSCAN KEY 0", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
+const HISTORY: [&str; 6] = ["TYPE KEY", "HGET KEY x", "HSCAN KEY 0", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1"];
+const HISTORY_METRICS: [&str; 5] =
+    ["TYPE KEY", "ZRANGE KEY 0 0", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "EXPIRE KEY 1"];
+const HISTORY_PROGRESS: [&str; 6] =
+    ["TYPE KEY", "HGET KEY x", "HGETALL KEY", "HSET KEY x x", "EXPIRE KEY 1", "UNLINK KEY"];
 const METRICS: [&str; 3] = ["SMEMBERS KEY", "SADD KEY x", "EXPIRE KEY 1"];
 const FLAG: [&str; 1] = ["SET KEY x"];
 const OUTBOX: [&str; 4] = ["XLEN KEY", "XRANGE KEY - +", "XADD KEY * x x", "XDEL KEY 0-0"];
@@ -196,12 +201,15 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 23] = [
+    let of_keys: [(String, &[&'static str]); 26] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
         (keys.usage(&metric, day, bucket), &USAGE),
         (keys.raised(&metric, day, bucket), &RAISED),
+        (keys.history(&metric, bucket), &HISTORY),
+        (keys.history_metrics(), &HISTORY_METRICS),
+        (keys.history_progress(day), &HISTORY_PROGRESS),
         (keys.metrics(day), &METRICS),
         (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), percent, units: 1 }), &FLAG),
         (keys.outbox(), &OUTBOX),
