@@ -29,6 +29,8 @@ pub mod recorder;
 pub mod routes;
 pub mod server;
 pub mod state;
+mod subject_body;
+pub mod subject_service;
 mod subjects;
 pub mod timeouts;
 pub mod token;
@@ -41,6 +43,7 @@ pub use problem::Problem;
 pub use read_service::ReadService;
 pub use ready::Readiness;
 pub use state::ApiState;
+pub use subject_service::SubjectService;
 pub use token::Token;
 
 use server::ServerLimits;

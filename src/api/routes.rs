@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
@@ -50,6 +50,18 @@ pub const ROUTES: &[Route] = &[
     Route { method: "GET", path: "/v1/top", access: Access::RequiredToken, handler: || get(top::top) },
     Route { method: "GET", path: "/v1/subjects", access: Access::RequiredToken, handler: || get(subjects::list) },
     Route { method: "GET", path: "/v1/subjects/{id}", access: Access::RequiredToken, handler: || get(subjects::show) },
+    Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}",
+        access: Access::RequiredToken,
+        handler: || put(subjects::replace),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/subjects/{id}",
+        access: Access::RequiredToken,
+        handler: || delete(subjects::erase),
+    },
     Route {
         method: "GET",
         path: "/v1/subjects/{id}/history",

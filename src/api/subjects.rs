@@ -1,6 +1,7 @@
-//! `/v1/subjects/...`, as far as it only reads: what is set for subjects, what they used, now and before, and their alerts.
+//! `/v1/subjects/...` but for contacts: what is set for subjects, what they used, now and before, and their alerts.
 //!
-//! Judges what was asked and writes the response; [`ReadService`](super::read_service::ReadService) reads.
+//! Judges what was asked and writes the response. [`ReadService`](super::read_service::ReadService) reads, and
+//! [`SubjectService`](super::subject_service::SubjectService) replaces and erases.
 
 use std::sync::Arc;
 
@@ -12,10 +13,12 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::body::Json;
 use super::list_query::{self, ListQuery, ListRequest};
 use super::path;
 use super::problem::Problem;
 use super::state::ApiState;
+use super::subject_body::SubjectBody;
 use crate::views::history::DayRange;
 use crate::views::{AlertCursor, SubjectCursor, SubjectSlice};
 
@@ -38,6 +41,26 @@ pub(super) async fn show(
     let shown = api.reads.subject(&subject).await?;
     let nothing = || format!("nothing is set for subject {subject}: it has the default plan");
     Ok(answer(&shown.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, nothing()))?))
+}
+
+/// `PUT /v1/subjects/{id}`
+pub(super) async fn replace(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    Json(body): Json<SubjectBody>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    let record = body.judge(&api.subjects.plans)?;
+    Ok(answer(&api.subjects.replace(&subject, &record).await?))
+}
+
+/// `DELETE /v1/subjects/{id}`
+pub(super) async fn erase(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    Ok(answer(&api.subjects.erase(&subject).await?))
 }
 
 /// The query of `usage`.

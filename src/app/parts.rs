@@ -6,7 +6,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Notify;
 
 use crate::api::read_service::ReadParts;
-use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, Token};
+use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, SubjectService, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::ledger::CheckScript;
@@ -86,6 +86,7 @@ impl<'a> Parts<'a> {
             token,
             checks: Arc::new(checks),
             reads,
+            subjects: SubjectService { client: Arc::clone(&client), keys: keys.clone(), plans: plans.clone() },
             verification: Arc::clone(&verification),
         });
         Ok(Self { config, keys, plans, endpoint, client, channels, api, verification, new_deliveries, check_changes })

@@ -10,6 +10,7 @@ pub mod commit;
 pub mod commit_settings;
 pub mod counter_scan;
 pub mod decision;
+pub mod forget;
 pub mod history;
 pub mod past_days;
 pub mod probe;

@@ -65,6 +65,16 @@ impl Plans {
         self.by_name.get(name)
     }
 
+    /// The names of all plans, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// The metrics of which a plan has a rate.
+    pub fn limited_by_rates(&self) -> impl Iterator<Item = &Metric> {
+        self.by_name.values().flat_map(|plan| plan.limiters.keys())
+    }
+
     /// The plan of a subject that names none.
     #[must_use]
     pub const fn default_plan(&self) -> &Arc<Plan> {

@@ -6,7 +6,7 @@
 //! | key | type | content | TTL |
 //! |---|---|---|---|
 //! | `usage` | stream | usage events, written by producers | trimmed |
-//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows | none |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `generation`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows | none |
 //! | `quota_usage:{tag}:<metric>:<period>:<bucket>` | hash | subject -> units used in that period | 14 d from the last write and 48 h after the period's end everywhere, then 48 h once it is over everywhere |
 //! | `quota_raised:{tag}:<metric>:<period>:<bucket>` | hash | `<percent>:<subject>` -> the newest alert of that percentage, JSON, with those before it in the period | as its counter |
 //! | `quota_history:{tag}:<metric>:<bucket>` | hash | subject -> units of each day, MessagePack | `history.days` after the last |
@@ -162,7 +162,14 @@ impl Keys {
     #[must_use]
     pub fn flag(&self, alert: &AlertKey<'_>) -> String {
         let AlertKey { subject, metric, period, percent, units } = alert;
-        format!("quota_alert:{}:{subject}:{metric}:{percent}:{period}:{units}", self.tag)
+        let [before, between] = self.flag_parts(subject, metric, *period);
+        format!("{before}{percent}{between}{units}")
+    }
+
+    /// What stands in a flag before the percentage, and between that and the units; scripts that learn these from Redis need both.
+    #[must_use]
+    pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
+        [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
     }
 
     /// `quota_outbox:{tag}`.
