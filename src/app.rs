@@ -6,6 +6,7 @@
 //! reached and judged; `workers`, the tasks that count and deliver.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -19,6 +20,7 @@ use crate::config::Config;
 mod embedded_supervisor;
 pub mod logging;
 mod parts;
+pub mod plan_reload;
 mod signals;
 pub mod start;
 mod tasks;
@@ -26,6 +28,7 @@ mod workers;
 
 use embedded_supervisor::EmbeddedSupervisor;
 use parts::Parts;
+use plan_reload::ReadConfig;
 use signals::Signals;
 use start::{CannotStart, Start};
 use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
@@ -39,22 +42,24 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 #[error("ended by a second signal before the drain was over")]
 pub struct EndedEarly;
 
-/// Runs the daemon until a signal ends it.
+/// Runs the daemon until a signal ends it. `read` reads the configuration again, for a reload of the plans.
 ///
 /// # Errors
 ///
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
 /// after a second signal.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     // Before anything is bound or connected, so that a mistake in a setting is reported as one.
-    let parts = Parts::build(&config, recorder.clone())?;
+    let parts = Parts::build(&config, read, recorder.clone())?;
     let mut signals = Signals::listen().context("listen to signals")?;
+    let hangup = signals::hangup().context("listen to SIGHUP")?;
     let (listener, address) = listen(&config.http.listen).await?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
     tasks.spawn(HTTP, api::serve(parts.api.clone(), listener, serving.clone()));
     tasks.spawn("upkeep", upkeep(recorder));
+    tasks.spawn("reload", Arc::clone(&parts.reloader).on_signal(hangup));
 
     let mut redis = EmbeddedSupervisor::begin(&config.redis).await?;
     let ended = Daemon { tasks, address, serving }.run(parts, &mut redis, &mut signals).await;
@@ -107,8 +112,8 @@ impl Daemon {
         redis: &mut EmbeddedSupervisor<'_>,
         signals: &mut Signals,
     ) -> anyhow::Result<RunEnd> {
-        let Parts { config, keys, plans, endpoint, client, api, .. } = &parts;
-        let start = Start { config, keys, plans, target: endpoint, client };
+        let Parts { config, plans, endpoint, partitions, api, .. } = &parts;
+        let start = Start { config, plans, target: endpoint, partitions };
         let settings = tokio::select! {
             reached = start.reach() => reached?,
             lost = redis.keep() => return Err(lost.into()),
@@ -123,7 +128,12 @@ impl Daemon {
         api.checks.check_connection().await;
         api.readiness.set_running();
         notify_supervisor(sd_notify::NotifyState::Ready);
-        tracing::info!(redis = endpoint.connected_to(), stream = keys.stream(), "quotabell is ready");
+        tracing::info!(
+            redis = endpoint.connected_to(),
+            stream = config.stream.key,
+            partitions = partitions.count(),
+            "quotabell is ready"
+        );
 
         let failed = tokio::select! {
             () = signals.stop() => None,

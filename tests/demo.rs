@@ -66,11 +66,11 @@ fn every_number_is_as_expected_and_nothing_is_left() {
     assert_eq!(left_in(&place), Vec::<PathBuf>::new());
 }
 
-/// Programs read the summary as JSON, and whoever asks for the folder gets the logs in it.
+/// Programs read the summary as JSON, and whoever asks for the folder gets the logs in it. Every number holds with partitions too.
 #[test]
 fn the_summary_is_json_and_the_folder_is_kept_on_request() {
     let place = tempfile::tempdir().expect("a folder");
-    let finished = demo(["--json", "--keep"], &place).run();
+    let finished = demo(["--json", "--keep", "--partitions", "4"], &place).run();
     let told = finished.stderr.clone();
     let summary = finished.expect_json().remove(0);
     assert_eq!(summary["ok"], true, "{summary}");

@@ -245,7 +245,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let target = RedisEndpoint::local(order.port);
     let keys = Keys::new(STREAM);
     let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let settings = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
+    let settings = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone() };
     let stop = CancellationToken::new();
     let counted = CountedEvents::default();
     metrics::set_global_recorder(counted.clone()).context("install the recorder")?;

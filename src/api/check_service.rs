@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use metrics::{counter, histogram};
 use redis::RedisResult;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::decision::Recorded;
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::SettingsLookup;
-use crate::types::{LogLimiter, Window, meters};
-use crate::wire::{ErrorKind, RedisClient, error_kind};
+use crate::types::{LogLimiter, PartitionNumber, Window, meters};
+use crate::wire::endpoint::Deployment;
+use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
 use super::config::{CheckConfig, OnError};
 
@@ -30,12 +32,21 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct CheckService {
     config: CheckConfig,
-    client: Arc<RedisClient>,
     lookup: SettingsLookup,
+    /// In the order of their numbers.
+    partitions: Vec<PartitionChecks>,
+    /// The connections of the first so many partitions are watched; the others share them.
+    servers: usize,
+    logs: LogLimiter,
+}
+
+/// Checks of the subjects of one partition.
+#[derive(Debug)]
+struct PartitionChecks {
+    client: Arc<RedisClient>,
     script: CheckScript,
     /// Whether Redis answered when it was asked last.
     is_reachable: AtomicBool,
-    logs: LogLimiter,
 }
 
 /// How a check was decided.
@@ -73,16 +84,21 @@ impl CheckFailure {
 }
 
 impl CheckService {
-    /// A service with a connection for checks alone. Connects nowhere yet.
+    /// A service whose `partitions` have connections for checks alone. Connects nowhere yet.
     #[must_use]
-    pub const fn new(
-        config: CheckConfig,
-        client: Arc<RedisClient>,
-        lookup: SettingsLookup,
-        script: CheckScript,
-    ) -> Self {
+    pub fn new(config: CheckConfig, partitions: &Partitions, deployment: Deployment, lookup: SettingsLookup) -> Self {
         let logs = LogLimiter::new(LOG_INTERVAL);
-        Self { config, client, lookup, script, is_reachable: AtomicBool::new(false), logs }
+        let of = |Partition { client, keys }: &Partition| PartitionChecks {
+            client: Arc::clone(client),
+            script: CheckScript::new(keys.clone()),
+            is_reachable: AtomicBool::new(false),
+        };
+        let partitions: Vec<PartitionChecks> = partitions.iter().map(of).collect();
+        let servers = match deployment {
+            Deployment::Standalone | Deployment::Sentinel => 1,
+            Deployment::Cluster => partitions.len(),
+        };
+        Self { config, lookup, partitions, servers, logs }
     }
 
     /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`CheckScript::judge`].
@@ -105,20 +121,26 @@ impl CheckService {
     }
 
     async fn decide_by_limits(&self, request: &CheckRequest) -> Result<CheckDecision, CheckFailure> {
+        let PartitionChecks { client, script, is_reachable } = self.partition_of(request);
         // Otherwise each of thousands of checks would wait for its own timeout, or connect by itself.
-        if !self.is_reachable.load(Ordering::Relaxed) {
+        if !is_reachable.load(Ordering::Relaxed) {
             return Err(CheckFailure::Unreachable);
         }
-        let profile = self.lookup.profile(&self.client, &request.subject).await.map_err(CheckError::Redis)?;
+        let profile = self.lookup.profile(client, &request.subject).await.map_err(CheckError::Redis)?;
         if profile.is_judged() {
-            return Ok(self.script.judge(&self.client, request, &profile).await?);
+            return Ok(script.judge(client, request, &profile).await?);
         }
         let recorded = match self.config.on_error {
             // Such a subject is counted and not limited.
-            OnError::Allow => self.script.judge(&self.client, request, &profile).await?.recorded,
+            OnError::Allow => script.judge(client, request, &profile).await?.recorded,
             OnError::Deny => Recorded::No,
         };
         Err(CheckFailure::Unreadable(recorded))
+    }
+
+    fn partition_of(&self, request: &CheckRequest) -> &PartitionChecks {
+        let count = u32::try_from(self.partitions.len()).unwrap_or(u32::MAX);
+        &self.partitions[PartitionNumber::of_subject(request.subject.as_str().as_bytes(), count).get() as usize]
     }
 
     fn log(&self, request: &CheckRequest, failure: &CheckFailure) {
@@ -148,15 +170,29 @@ impl CheckService {
         }
     }
 
-    /// Asks for the server's time: connects before the first check needs it, sets the clock that the script guesses by, and drops a
+    /// Asks each server for its time: connects before the first check needs it, sets the clock that the script guesses by, and drops a
     /// connection that hangs.
     pub async fn check_connection(&self) {
-        let time: RedisResult<(i64, i64)> = self.client.query_within(HEALTH_CHECK_TIMEOUT, &redis::cmd("TIME")).await;
-        if let Ok((seconds, micros)) = &time {
-            self.script.clock().set(seconds * 1000 + micros / 1000);
+        let ask = |(at, checks): (usize, &PartitionChecks)| {
+            let client = Arc::clone(&checks.client);
+            async move {
+                let time = redis::cmd("TIME");
+                let time: RedisResult<(i64, i64)> = client.query_within(HEALTH_CHECK_TIMEOUT, &time).await;
+                (at, time)
+            }
+        };
+        let mut asked: JoinSet<(usize, RedisResult<(i64, i64)>)> =
+            self.partitions.iter().take(self.servers).enumerate().map(ask).collect();
+        while let Some(Ok((at, time))) = asked.join_next().await {
+            let is_unreachable = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
+            let is_reachable = !time.as_ref().is_err_and(is_unreachable);
+            for checks in self.partitions.iter().skip(at).step_by(self.servers) {
+                if let Ok((seconds, micros)) = &time {
+                    checks.script.clock().set(seconds * 1000 + micros / 1000);
+                }
+                checks.is_reachable.store(is_reachable, Ordering::Relaxed);
+            }
         }
-        let is_unreachable = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
-        self.is_reachable.store(!time.as_ref().is_err_and(is_unreachable), Ordering::Relaxed);
     }
 }
 

@@ -1,14 +1,14 @@
 //! Gauges that are read from Redis at each scrape, so that nothing is counted twice or becomes stale.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
+use tokio::task::JoinSet;
 
 use crate::ledger::query::lag;
 use crate::outbox::totals;
-use crate::types::{Keys, meters};
-use crate::wire::RedisClient;
+use crate::types::meters;
+use crate::wire::{Partition, Partitions};
 
 use super::ready::Readiness;
 
@@ -18,38 +18,40 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Reads gauges from Redis.
 #[derive(Debug)]
 pub struct Gauges {
-    keys: Keys,
-    client: Arc<RedisClient>,
+    partitions: Partitions,
 }
 
 impl Gauges {
-    /// Gauges of the partition with these keys.
+    /// Gauges of these partitions.
     #[must_use]
-    pub const fn new(keys: Keys, client: Arc<RedisClient>) -> Self {
-        Self { keys, client }
+    pub const fn new(partitions: Partitions) -> Self {
+        Self { partitions }
     }
 
     /// Sets every gauge. Where Redis does not answer in time the gauges keep their last values and `quotabell_ready` is 0.
     pub async fn refresh(&self, readiness: &Readiness) {
         let ready = readiness.check().await.is_ok();
         gauge!(meters::READY).set(if ready { 1.0 } else { 0.0 });
-        if tokio::time::timeout(TIMEOUT, self.read()).await.is_err() {
+        let mut readings: JoinSet<()> = self.partitions.iter().cloned().map(read).collect();
+        let all = async { while readings.join_next().await.is_some() {} };
+        if tokio::time::timeout(TIMEOUT, all).await.is_err() {
             tracing::debug!("metrics: Redis did not answer in time");
         }
     }
+}
 
-    async fn read(&self) {
-        let client = &self.client;
-        if let Ok(entries) = lag(client, &self.keys).await {
-            gauge!(meters::LAG).set(entries as f64);
-        }
-        if let Ok(totals) = totals(client, &self.keys).await {
-            let age_ms = totals.oldest_pending.map_or(0, |oldest| (totals.now.0 - oldest.0).max(0));
-            gauge!(meters::OLDEST_PENDING).set(age_ms as f64 / 1000.0);
-            gauge!(meters::PENDING).set(totals.pending as f64);
-            gauge!(meters::WAITING).set(totals.waiting as f64);
-            gauge!(meters::DEAD).set(totals.dead_kept as f64);
-            gauge!(meters::OUTBOX).set(totals.outbox as f64);
-        }
+async fn read(partition: Partition) {
+    let Partition { client, keys } = &partition;
+    let set = |name, value| meters::of_partition(name, partition.number()).set(value);
+    if let Ok(entries) = lag(client, keys).await {
+        set(meters::LAG, entries as f64);
+    }
+    if let Ok(totals) = totals(client, keys).await {
+        let age_ms = totals.oldest_pending.map_or(0, |oldest| (totals.now.0 - oldest.0).max(0));
+        set(meters::OLDEST_PENDING, age_ms as f64 / 1000.0);
+        set(meters::PENDING, totals.pending as f64);
+        set(meters::WAITING, totals.waiting as f64);
+        set(meters::DEAD, totals.dead_kept as f64);
+        set(meters::OUTBOX, totals.outbox as f64);
     }
 }

@@ -20,12 +20,14 @@ mod list_query;
 pub mod openapi;
 
 mod path;
+pub mod plan_reload;
 mod probes;
 pub mod problem;
 pub mod rate_limit;
 pub mod read_service;
 pub mod ready;
 pub mod recorder;
+mod reload;
 pub mod routes;
 pub mod server;
 pub mod state;

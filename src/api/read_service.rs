@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::top_cache::TopCache;
 use crate::ledger::batch::MetricPeriod;
 use crate::subjects::Plans;
-use crate::types::{Day, Keys, Metric, Period, Subject, UnixMs, Window};
+use crate::types::{Day, Metric, Period, Subject, UnixMs, Window};
 use crate::views::history::{DayRange, HistoryRequest};
 use crate::views::top::{RankingOrder, TOP_MAX, TopPeriodError, TopRequest};
 use crate::views::usage::UsageRequest;
@@ -19,7 +19,7 @@ use crate::views::{
     AlertFilter, AlertView, HistoryView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, TopView, UsageView,
     alerts, history, subject, subject_list, top, usage,
 };
-use crate::wire::{ErrorKind, RedisClient, error_kind};
+use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,10 +36,8 @@ pub struct ReadService {
 /// What the service needs.
 #[derive(Debug)]
 pub struct ReadParts {
-    /// Redis, on a connection for these reads alone.
-    pub client: Arc<RedisClient>,
-    /// The partition.
-    pub keys: Keys,
+    /// Redis, on connections for these reads alone.
+    pub partitions: Partitions,
     /// The plans in effect.
     pub plans: Plans,
     /// How long after its day an event may arrive.
@@ -78,7 +76,8 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn usage(&self, subject: Subject, day: Option<Day>) -> Result<UsageView, ReadServiceError> {
-        let ReadParts { client, keys, plans, late_max, .. } = &self.parts;
+        let ReadParts { partitions, plans, late_max, .. } = &self.parts;
+        let Partition { client, keys } = partitions.of(&subject);
         let read = async {
             let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
             let now = client.server_time().await?;
@@ -100,7 +99,8 @@ impl ReadService {
         metric: Option<Metric>,
         range: DayRange,
     ) -> Result<HistoryView, ReadServiceError> {
-        let ReadParts { client, keys, plans, late_max, history_days } = &self.parts;
+        let ReadParts { partitions, plans, late_max, history_days } = &self.parts;
+        let Partition { client, keys } = partitions.of(&subject);
         let read = async {
             let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
             let now = client.server_time().await?;
@@ -124,10 +124,10 @@ impl ReadService {
         period: Option<Period>,
         by: RankingOrder,
     ) -> Result<Arc<TopView>, ReadServiceError> {
-        let ReadParts { client, keys, plans, .. } = &self.parts;
-        let now = within_timeout(client.server_time()).await?;
+        let ReadParts { partitions, plans, .. } = &self.parts;
+        let now = within_timeout(partitions.first().client.server_time()).await?;
         let request = TopRequest { of: MetricPeriod { metric, period: top::period(window, period, now)? }, by };
-        let read = top::read(client, keys, plans, &request, TOP_MAX);
+        let read = top::read(partitions, plans, &request, TOP_MAX);
         let ranked = tokio::time::timeout(TOP_TIMEOUT, self.top.get_or_read(&request, read));
         Ok(ranked.await.map_err(|_| ReadServiceError::Timeout)??)
     }
@@ -138,7 +138,8 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn subjects(&self, after: SubjectCursor, limit: usize) -> Result<SubjectSlice, ReadServiceError> {
-        let ReadParts { client, keys, plans, .. } = &self.parts;
+        let ReadParts { partitions, plans, .. } = &self.parts;
+        let Partition { client, keys } = partitions.first();
         within_timeout(subject_list::read(client, keys, plans, after, limit)).await
     }
 
@@ -148,7 +149,8 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn subject(&self, subject: &Subject) -> Result<Option<SubjectView>, ReadServiceError> {
-        let ReadParts { client, keys, plans, .. } = &self.parts;
+        let ReadParts { partitions, plans, .. } = &self.parts;
+        let Partition { client, keys } = partitions.of(subject);
         let fields = within_timeout(subject::read_fields(client, keys, subject)).await?;
         Ok((!fields.is_empty()).then(|| SubjectView::read(subject.as_str().as_bytes(), &fields, plans)))
     }
@@ -159,7 +161,7 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn alerts(&self, subject: Subject) -> Result<Vec<AlertView>, ReadServiceError> {
-        let ReadParts { client, keys, .. } = &self.parts;
+        let Partition { client, keys } = self.parts.partitions.of(&subject);
         let filter = AlertFilter { subject: Some(subject), since: None };
         let read = async {
             let periods = alerts::kept_periods(client.server_time().await?);

@@ -1,11 +1,10 @@
 //! Readiness: Redis answers and is fit, the scripts are loaded, nothing drains. SMTP and receivers never decide it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::wire::server::{ServerRole, UnsupportedServer, inspect};
-use crate::wire::{RedisClient, ServerInfo};
+use crate::wire::{Partitions, RedisClient};
 
 /// Shorter than the timeouts of usual readiness probes.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -18,7 +17,7 @@ const DRAINING: u8 = 2;
 #[derive(Debug)]
 pub struct Readiness {
     phase: AtomicU8,
-    client: Arc<RedisClient>,
+    partitions: Partitions,
 }
 
 /// Why it is not ready.
@@ -42,10 +41,10 @@ pub enum NotReady {
 }
 
 impl Readiness {
-    /// Of a daemon that starts and works on this Redis.
+    /// Of a daemon that starts and works on these partitions.
     #[must_use]
-    pub const fn new(client: Arc<RedisClient>) -> Self {
-        Self { phase: AtomicU8::new(STARTING), client }
+    pub const fn new(partitions: Partitions) -> Self {
+        Self { phase: AtomicU8::new(STARTING), partitions }
     }
 
     /// Redis was reached and is fit, and the scripts run.
@@ -69,14 +68,24 @@ impl Readiness {
             DRAINING => return Err(NotReady::Draining),
             _ => {}
         }
-        let info: ServerInfo = tokio::time::timeout(TIMEOUT, inspect(&self.client))
-            .await
-            .map_err(|_| NotReady::Away)?
-            .map_err(|_| NotReady::Away)?;
-        info.judge()?;
-        if info.role == ServerRole::Replica {
-            return Err(NotReady::Replica);
+        tokio::time::timeout(TIMEOUT, self.check_servers()).await.map_err(|_| NotReady::Away)?
+    }
+
+    /// Whether the server of the only partition is fit; of several, every server that holds keys.
+    async fn check_servers(&self) -> Result<(), NotReady> {
+        let client = &self.partitions.first().client;
+        if self.partitions.count() == 1 {
+            return check_server(client).await;
+        }
+        for server in client.primaries().await.map_err(|_| NotReady::Away)? {
+            check_server(&server).await?;
         }
         Ok(())
     }
+}
+
+async fn check_server(server: &RedisClient) -> Result<(), NotReady> {
+    let info = inspect(server).await.map_err(|_| NotReady::Away)?;
+    info.judge()?;
+    if info.role == ServerRole::Replica { Err(NotReady::Replica) } else { Ok(()) }
 }

@@ -15,7 +15,7 @@ use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
 use super::state::ApiState;
 use super::token::TokenCheck;
-use super::{check, confirm, contacts, openapi, probes, subjects, top};
+use super::{check, confirm, contacts, openapi, probes, reload, subjects, top};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub const ROUTES: &[Route] = &[
     Route { method: "GET", path: "/metrics", access: Access::Open, handler: || get(probes::metrics) },
     Route { method: "GET", path: "/openapi.json", access: Access::Open, handler: || get(openapi::document) },
     Route { method: "POST", path: "/v1/check", access: Access::TokenIfSet, handler: || post(check::check) },
+    Route { method: "POST", path: "/v1/reload", access: Access::RequiredToken, handler: || post(reload::reload) },
     Route { method: "GET", path: "/v1/top", access: Access::RequiredToken, handler: || get(top::top) },
     Route { method: "GET", path: "/v1/subjects", access: Access::RequiredToken, handler: || get(subjects::list) },
     Route { method: "GET", path: "/v1/subjects/{id}", access: Access::RequiredToken, handler: || get(subjects::show) },

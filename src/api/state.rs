@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::check_service::CheckService;
 use super::gauges::Gauges;
+use super::plan_reload::PlanReload;
 use super::read_service::ReadService;
 use super::ready::Readiness;
 use super::subject_service::SubjectService;
@@ -21,6 +22,8 @@ pub struct ApiState {
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// The token that callers need, where the operator has set one.
     pub token: Option<Token>,
+    /// Reads the plans again.
+    pub plans: Arc<dyn PlanReload>,
     /// Decides checks.
     pub checks: Arc<CheckService>,
     /// Reads subjects and the books.

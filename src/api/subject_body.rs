@@ -30,8 +30,7 @@ impl SubjectBody {
     pub(super) fn judge(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
         let Self { plan, timezone, billing_day, limits, thresholds } = self;
         if let Some(plan) = plan.as_deref().filter(|plan| plans.get(plan).is_none()) {
-            let known: Vec<&str> = plans.names().collect();
-            let problem = format!("plan: there is no plan {plan:?}, only {}", known.join(", "));
+            let problem = format!("plan: there is no plan {plan:?}, only {}", plans.names().join(", "));
             return Err(Problem::bad_request(problem));
         }
         let timezone = timezone.as_deref().map(parse_timezone).transpose();

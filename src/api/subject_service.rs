@@ -1,6 +1,5 @@
 //! What the writing routes of a subject do: replace its settings, erase everything of it, within a timeout.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
@@ -9,9 +8,9 @@ use super::problem::Problem;
 use crate::contacts::store::{EditContactsError, replace_settings};
 use crate::erasure::{self, ErasedSubject};
 use crate::subjects::{Plans, SubjectRecord};
-use crate::types::{Keys, Subject};
+use crate::types::Subject;
 use crate::views::{SubjectView, subject as subjects};
-use crate::wire::{ErrorKind, RedisClient, error_kind};
+use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,9 +21,7 @@ const ERASE_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct SubjectService {
     /// Redis.
-    pub client: Arc<RedisClient>,
-    /// The partition.
-    pub keys: Keys,
+    pub partitions: Partitions,
     /// The plans in effect.
     pub plans: Plans,
 }
@@ -50,7 +47,8 @@ impl SubjectService {
     ///
     /// [`SubjectServiceError`]; the settings may be written.
     pub async fn replace(&self, subject: &Subject, record: &SubjectRecord) -> Result<SubjectView, SubjectServiceError> {
-        let Self { client, keys, plans } = self;
+        let Self { partitions, plans } = self;
+        let Partition { client, keys } = partitions.of(subject);
         let replaced = async {
             replace_settings(client, keys, subject, record).await?;
             Ok(subjects::read_fields(client, keys, subject).await?)
@@ -71,9 +69,9 @@ impl SubjectService {
     ///
     /// [`SubjectServiceError`]; a part may be removed, and the rest is when it is repeated.
     pub async fn erase(&self, subject: &Subject) -> Result<ErasedSubject, SubjectServiceError> {
-        let Self { client, keys, plans } = self;
+        let Self { partitions, plans } = self;
         let erased: RedisResult<ErasedSubject> =
-            tokio::time::timeout(ERASE_TIMEOUT, erasure::erase(client, keys, plans, subject))
+            tokio::time::timeout(ERASE_TIMEOUT, erasure::erase(partitions, plans, subject))
                 .await
                 .map_err(|_| SubjectServiceError::Timeout)?;
         let erased = erased?;

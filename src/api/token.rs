@@ -10,6 +10,7 @@ use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 
 use super::config::HttpConfig;
+use crate::types::Secret;
 use crate::types::secret::same_secret;
 
 /// The longest token. A header line of more would be refused by proxies on the way.
@@ -89,23 +90,30 @@ impl Token {
     ///
     /// A file that can't be read, or text that can't be sent in a header.
     pub fn from_config(config: &HttpConfig) -> Result<Option<Self>, TokenError> {
-        match (&config.token_file, &config.token) {
-            (Some(path), _) => {
-                let origin = || format!("{SETTING_FILE} {}", path.display());
-                Self::new(&first_line(path)?, origin, SETTING_FILE).map(Some)
-            }
-            (None, Some(token)) => Self::new(token.reveal(), || SETTING.to_owned(), SETTING).map(Some),
-            (None, None) => Ok(None),
-        }
+        Ok(Self::text(config)?.map(|text| Self::new(text.reveal())))
     }
 
-    fn new(text: &str, origin: impl Fn() -> String, setting: &'static str) -> Result<Self, TokenError> {
-        let legal = (1..=BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !legal {
-            return Err(TokenError::Form { origin: origin(), setting });
-        }
+    /// The token itself, for a caller of the API that is of the same configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_config`].
+    pub fn text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
+        let (text, origin, setting) = match (&config.token_file, &config.token) {
+            (Some(path), _) => {
+                (Secret::new(first_line(path)?), format!("{SETTING_FILE} {}", path.display()), SETTING_FILE)
+            }
+            (None, Some(token)) => (token.clone(), SETTING.to_owned(), SETTING),
+            (None, None) => return Ok(None),
+        };
+        let bytes = text.reveal().as_bytes();
+        let is_legal = (1..=BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
+        if is_legal { Ok(Some(text)) } else { Err(TokenError::Form { origin, setting }) }
+    }
+
+    fn new(text: &str) -> Self {
         let strength = if text.len() < BYTES_ADVISED { TokenStrength::Guessable } else { TokenStrength::Sufficient };
-        Ok(Self { digest: digest(text.as_bytes()), strength })
+        Self { digest: digest(text.as_bytes()), strength }
     }
 
     /// What to tell the operator about a token that is allowed but weak.
@@ -151,7 +159,6 @@ fn first_line(path: &Path) -> Result<String, TokenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Secret;
 
     fn token(text: &str) -> Result<Option<Token>, TokenError> {
         let token = Some(Secret::new(text.to_owned()));

@@ -3,33 +3,32 @@
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Notify;
 
+use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::read_service::ReadParts;
 use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, SubjectService, Token};
 use crate::channels::Channels;
 use crate::config::Config;
-use crate::ledger::CheckScript;
+use crate::outbox::NewDeliveries;
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
-use crate::types::Keys;
 use crate::verification::VerificationService;
-use crate::wire::{RedisClient, RedisEndpoint};
+use crate::wire::{Partitions, RedisEndpoint};
 
 /// The parts of one daemon.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
-    pub(super) keys: Keys,
     pub(super) plans: Plans,
+    pub(super) reloader: Arc<PlanReloader>,
     pub(super) endpoint: RedisEndpoint,
-    /// The connection of everything but reading, commits, checks and views, which have connections of their own.
-    pub(super) client: Arc<RedisClient>,
+    /// With the connections of everything but reading, commits, checks and views, which have connections of their own.
+    pub(super) partitions: Partitions,
     pub(super) channels: Arc<Channels>,
     pub(super) api: Arc<ApiState>,
     pub(super) verification: Arc<VerificationService>,
-    /// Wakes the dispatcher when there are new deliveries.
-    pub(super) new_deliveries: Arc<Notify>,
+    /// Wakes the dispatchers when there are new deliveries.
+    pub(super) new_deliveries: NewDeliveries,
     /// Changes of subjects, for the cache of the check API.
     pub(super) check_changes: ChangeFeed,
 }
@@ -40,7 +39,7 @@ impl<'a> Parts<'a> {
     /// # Errors
     ///
     /// A setting that the part refuses: a template, a plan, a URL, a token.
-    pub(super) fn build(config: &'a Config, recorder: PrometheusHandle) -> anyhow::Result<Self> {
+    pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
         for warning in config.warnings() {
             tracing::warn!("{warning}");
@@ -55,40 +54,53 @@ impl<'a> Parts<'a> {
         }
         let endpoint = config.endpoint()?;
         let keys = config.keys();
-        // Clients connect when they are first used.
-        let client = Arc::new(endpoint.client(keys.stream())?);
-        let new_deliveries = Arc::new(Notify::new());
+        // Clients connect when they are first used; each of these has connections of its own.
+        let connect = || -> anyhow::Result<Partitions> { Ok(Partitions::new(&endpoint.client(keys.stream())?, &keys)) };
+        let partitions = connect()?;
+        let new_deliveries = NewDeliveries::new(partitions.count());
         let verification = Arc::new(VerificationService {
-            client: Arc::clone(&client),
-            keys: keys.clone(),
+            partitions: partitions.clone(),
             config: config.verification.clone(),
             public_url: config.http.confirm_links_below(),
-            new_deliveries: Arc::clone(&new_deliveries),
+            new_deliveries: new_deliveries.clone(),
         });
         let check_changes = ChangeFeed::default();
+        let reloader = Arc::new(PlanReloader::new(read, config, plans.clone()));
+        reloader.tell(check_changes.clone());
         let checks = CheckService::new(
             config.check.clone(),
-            Arc::new(endpoint.client(keys.stream())?),
+            &connect()?,
+            endpoint.deployment(),
             SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, check_changes.clone()),
-            CheckScript::new(keys.clone()),
         );
         let reads = ReadService::new(ReadParts {
-            client: Arc::new(endpoint.client(keys.stream())?),
-            keys: keys.clone(),
+            partitions: connect()?,
             plans: plans.clone(),
             late_max: config.stream.late_max,
             history_days: config.history.days,
         });
         let api = Arc::new(ApiState {
-            readiness: Arc::new(Readiness::new(Arc::clone(&client))),
-            gauges: Gauges::new(keys.clone(), Arc::clone(&client)),
+            readiness: Arc::new(Readiness::new(partitions.clone())),
+            gauges: Gauges::new(partitions.clone()),
             recorder,
             token,
+            plans: reloader.clone(),
             checks: Arc::new(checks),
             reads,
-            subjects: SubjectService { client: Arc::clone(&client), keys: keys.clone(), plans: plans.clone() },
+            subjects: SubjectService { partitions: partitions.clone(), plans: plans.clone() },
             verification: Arc::clone(&verification),
         });
-        Ok(Self { config, keys, plans, endpoint, client, channels, api, verification, new_deliveries, check_changes })
+        Ok(Self {
+            config,
+            plans,
+            reloader,
+            endpoint,
+            partitions,
+            channels,
+            api,
+            verification,
+            new_deliveries,
+            check_changes,
+        })
     }
 }

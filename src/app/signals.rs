@@ -1,6 +1,11 @@
-//! SIGTERM and SIGINT.
+//! SIGTERM and SIGINT, which end the daemon, and SIGHUP, which does not.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signal to read the plans again. From now on it does not end the process.
+pub(super) fn hangup() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
 
 /// The signals that end the daemon.
 #[derive(Debug)]

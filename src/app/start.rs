@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
-use crate::ledger::probe::{self, ProbeError, StoredCheckpoint, WrongKeyType};
+use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
 use crate::outbox;
 use crate::subjects::Plans;
-use crate::types::{Keys, LOG_INTERVAL, LogLimiter};
+use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
-use crate::wire::{DeploymentError, ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect};
+use crate::wire::{DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoint, ServerInfo, error_kind, inspect};
 
 /// What to do about a database that the server does not have.
 pub const NO_DATABASE_HINT: &str =
@@ -22,14 +22,12 @@ pub const NO_DATABASE_HINT: &str =
 pub struct Start<'a> {
     /// The configuration.
     pub config: &'a Config,
-    /// The partition's keys.
-    pub keys: &'a Keys,
     /// The plans.
     pub plans: &'a Plans,
     /// Where Redis is.
     pub target: &'a RedisEndpoint,
-    /// The shared connection.
-    pub client: &'a RedisClient,
+    /// The partitions, on the shared connections.
+    pub partitions: &'a Partitions,
 }
 
 /// A failure that waiting can't mend, with what to do about it.
@@ -61,7 +59,7 @@ impl Start<'_> {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let logs = LogLimiter::new(LOG_INTERVAL);
         loop {
-            match self.examine(self.client, &settings).await {
+            match self.examine(&settings).await {
                 Ok(servers) => {
                     warn_about(&servers);
                     return Ok(settings);
@@ -77,41 +75,78 @@ impl Start<'_> {
         }
     }
 
-    async fn examine(&self, client: &RedisClient, settings: &CommitSettings) -> Result<Vec<ServerInfo>, StartFailure> {
-        let infos = self.examine_servers(client).await?;
-        let reading = || format!("read {}", self.keys.checkpoint());
-        let stored = probe::stored(client, self.keys).await.map_err(|error| self.failure_of(&error, &reading()))?;
-        compare(self.keys, &stored, settings.partitions).map_err(StartFailure::Permanent)?;
-        if stored.fingerprint.as_deref().is_some_and(|fingerprint| fingerprint != settings.fingerprint) {
+    async fn examine(&self, settings: &CommitSettings) -> Result<Vec<ServerInfo>, StartFailure> {
+        let infos = self.examine_servers().await?;
+        let first = &self.partitions.first().keys;
+        let reading = || format!("read {}", first.checkpoint());
+        let stored = probe::stored_partitions(self.partitions).await;
+        let stored = stored.map_err(|error| self.failure_of(&error, &reading()))?;
+        compare(self.partitions, &stored).map_err(StartFailure::Permanent)?;
+        let differs = |stored: &StoredCheckpoint| {
+            stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint())
+        };
+        if stored.checkpoints.iter().any(differs) {
             tracing::info!(
                 "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
             );
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
-        probe::rehearse(client, self.keys, settings, &nonce).await.map_err(|error| match &error {
-            ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.failure_of(source, &error),
-            ProbeError::Refused { .. } => permanent(
-                &error,
-                "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"",
-            ),
-            ProbeError::Answer { .. } => StartFailure::Transient(error.to_string()),
-        })?;
+        for Partition { client, keys } in self.partitions.iter() {
+            probe::rehearse(client, keys, settings, &nonce).await.map_err(|error| self.not_rehearsed(&error))?;
+        }
+        self.share_instance().await.map_err(|error| self.failure_of(&error, &"name the deployment"))?;
         if !self.config.fallback.contacts.is_empty() {
             // A fallback that is new since the last start reaches the alerts that wait for one.
             // A full server refuses that until the daemon has freed memory; then they come due within a minute anyway.
-            if let Err(error) = outbox::wake_all(client, self.keys).await {
-                tracing::debug!(%error, "deliveries without a contact were not woken");
+            for Partition { client, keys } in self.partitions.iter() {
+                if let Err(error) = outbox::wake_all(client, keys).await {
+                    tracing::debug!(%error, "deliveries without a contact were not woken");
+                }
             }
         }
         Ok(infos)
     }
 
+    fn not_rehearsed(&self, error: &ProbeError) -> StartFailure {
+        match error {
+            ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.failure_of(source, error),
+            ProbeError::Refused { .. } => permanent(
+                error,
+                "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"",
+            ),
+            ProbeError::Answer { .. } => StartFailure::Transient(error.to_string()),
+        }
+    }
+
+    /// Gives all of several partitions the same instance: they are one deployment. The only one gets its name from its reader.
+    async fn share_instance(&self) -> redis::RedisResult<()> {
+        if self.partitions.count() == 1 {
+            return Ok(());
+        }
+        let mut instance = Instance::random().as_str().to_owned();
+        for Partition { client, keys } in self.partitions.iter() {
+            let checkpoint = keys.checkpoint();
+            let mut draw = redis::cmd("HSETNX");
+            match client.query::<bool>(draw.arg(&checkpoint).arg("instance").arg(&instance)).await {
+                Ok(true) => {}
+                Ok(false) if keys.partition().get() == 0 => {
+                    instance = client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
+                }
+                Ok(false) => {}
+                // Each reader draws one then; ids are told apart all the same, since a subject has one partition.
+                Err(error) if error_kind(&error) == ErrorKind::Full => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Whether every server that holds keys will do, and is ready: in a cluster a subject's key may lie on any of them.
-    async fn examine_servers(&self, client: &RedisClient) -> Result<Vec<ServerInfo>, StartFailure> {
+    async fn examine_servers(&self) -> Result<Vec<ServerInfo>, StartFailure> {
         let finding = |error: redis::RedisError| self.failure_of(&error, &"find the primaries of Redis");
         self.target.check_slots().await.map_err(finding)?;
         let mut infos = Vec::new();
-        for server in client.primaries().await.map_err(finding)? {
+        for server in self.partitions.first().client.primaries().await.map_err(finding)? {
             let info = inspect(&server).await.map_err(|error| match &error {
                 InspectError::Redis(source) => self.failure_of(source, &error),
                 _ => permanent(&error, error.hint()),
@@ -172,7 +207,17 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), CannotStar
 /// # Errors
 ///
 /// What differs, and what to do about it.
-pub fn compare(keys: &Keys, stored: &StoredCheckpoint, partitions: u32) -> Result<(), CannotStart> {
+pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), CannotStart> {
+    for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
+        compare_one(keys, stored)?;
+    }
+    match &stored.others {
+        Some(OtherPartitions { checkpoint, count }) => Err(other_count(checkpoint, *count, partitions.count())),
+        None => Ok(()),
+    }
+}
+
+fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart> {
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
         return Err(CannotStart {
             problem: format!("{key} is a {found}, it is to be a {wanted}"),
@@ -187,13 +232,20 @@ pub fn compare(keys: &Keys, stored: &StoredCheckpoint, partitions: u32) -> Resul
             hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
         });
     }
-    if let Some(begun) = stored.partitions.filter(|begun| *begun != partitions) {
-        return Err(CannotStart {
-            problem: format!("{} counts {begun} partitions, stream.partitions is {partitions}", keys.checkpoint()),
-            hint: "set stream.partitions to the number that the stream was begun with".to_owned(),
-        });
+    let count = keys.partition().count();
+    match stored.partitions.filter(|begun| *begun != count) {
+        Some(begun) => Err(other_count(&keys.checkpoint(), begun, count)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+fn other_count(checkpoint: &str, begun: u32, count: u32) -> CannotStart {
+    CannotStart {
+        problem: format!("{checkpoint} counts {begun} partitions, stream.partitions is {count}"),
+        hint: format!(
+            "set stream.partitions = {begun}, the number that the stream was begun with; docs/scaling.md says how to begin with another"
+        ),
+    }
 }
 
 /// Says what is allowed but unwise about the servers, once it is certain that they are the ones to work with.
@@ -208,7 +260,7 @@ fn warn_about(servers: &[ServerInfo]) {
 /// What every commit of this configuration has in common.
 #[must_use]
 pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
-    CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, fingerprint: plans.fingerprint() }
+    CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, plans: plans.clone() }
 }
 
 fn permanent(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> StartFailure {

@@ -27,7 +27,7 @@ pub(super) struct Tasks {
 pub(super) const HTTP: &str = "http";
 
 /// Tasks that serve the others and are ended after them.
-const SERVICES: [&str; 3] = [HTTP, "upkeep", "checks"];
+const SERVICES: [&str; 4] = [HTTP, "upkeep", "checks", "reload"];
 
 impl Tasks {
     /// Spawns a task and tracks it.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
@@ -12,13 +12,14 @@ use super::tasks::{Tasks, restart_on_error};
 use crate::channels::Caps;
 use crate::contacts::resolver::ContactResolver;
 use crate::events::worker::EventWorkerParts;
-use crate::events::{EventWorker, PartitionLease};
+use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
     ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::wire::Partition;
 use crate::wire::endpoint::Deployment;
 
 /// What the workers have in common.
@@ -41,36 +42,64 @@ impl Workers<'_> {
     /// When a client can't be built, or this machine has no name.
     pub(super) fn spawn(self, tasks: &mut Tasks) -> anyhow::Result<()> {
         let Self { parts, stop, serving, .. } = self;
-        let new_alerts = Arc::new(Notify::new());
-        let (worker_changes, waker_changes) = (ChangeFeed::default(), ChangeFeed::default());
-        let readers = vec![worker_changes.clone(), waker_changes.clone(), parts.check_changes.clone()];
-        let changes = ChangeListener::new(parts.endpoint.clone(), &parts.keys, readers);
+        let partitions: Vec<&Partition> = parts.partitions.iter().collect();
+        let feeds: Vec<ChangeFeed> = partitions.iter().map(|_| ChangeFeed::default()).collect();
+        feeds.iter().cloned().for_each(|holder| parts.reloader.tell(holder));
+        let waker_changes = ChangeFeed::default();
+        let mut readers = feeds.clone();
+        readers.extend([waker_changes.clone(), parts.check_changes.clone()]);
+        let changes = ChangeListener::new(parts.endpoint.clone(), &parts.partitions.first().keys, readers);
         tasks.spawn("watch", changes.run(stop.clone()));
         if parts.endpoint.deployment() != Deployment::Standalone {
             tasks.spawn("primaries", parts.endpoint.clone().watch(stop.clone()));
         }
         let (checks, serving) = (Arc::clone(&parts.api.checks), serving.clone());
         tasks.spawn("checks", async move { checks.watch_connection(serving).await });
-        self.spawn_counting(tasks, &new_alerts, worker_changes)?;
-        self.spawn_deliveries(tasks, &new_alerts, waker_changes);
+
+        let host = nix::unistd::gethostname().context("ask for this machine's name")?;
+        let name = DaemonName::new(&host.to_string_lossy(), self.address);
+        let membership = Membership::new(&parts.partitions, name.clone());
+        let Partition { client, keys } = parts.partitions.first();
+        // In the first partition, so that a cap holds for all of them together.
+        let caps = Caps::new(Arc::clone(client), keys.clone());
+        let consents: Arc<dyn ConsentRequests> = parts.verification.clone();
+        let notifier =
+            ChannelNotifier::new(Arc::clone(&parts.channels), caps, parts.config.retry.clone(), Arc::clone(&consents));
+        let outbox = SharedByOutboxes {
+            contacts: Arc::new(ContactResolver::new(keys.clone(), parts.config.fallback.contacts.clone())),
+            consents,
+            notifier: Arc::new(notifier),
+            slots: slots(&parts.config.delivery),
+        };
+        for (partition, changes) in partitions.into_iter().zip(feeds) {
+            let new_alerts = Arc::new(Notify::new());
+            let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
+            self.spawn_counting(tasks, CountingParts { partition, lease, new_alerts: &new_alerts, changes })?;
+            self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
+        }
+        tasks.spawn("membership", membership.run(stop.clone()));
+        let waker = Waker::new(parts.partitions.clone(), waker_changes, parts.new_deliveries.clone());
+        tasks.spawn("waker", waker.run(stop.clone()));
         Ok(())
     }
 
-    /// Reads the usage stream and commits.
-    fn spawn_counting(&self, tasks: &mut Tasks, new_alerts: &Arc<Notify>, changes: ChangeFeed) -> anyhow::Result<()> {
-        let Parts { config, keys, plans, endpoint, .. } = self.parts;
-        let host = nix::unistd::gethostname().context("ask for this machine's name")?;
+    /// Reads the usage stream of a partition and commits.
+    fn spawn_counting(&self, tasks: &mut Tasks, counting: CountingParts<'_>) -> anyhow::Result<()> {
+        let Parts { config, plans, endpoint, .. } = self.parts;
+        let CountingParts { partition: Partition { keys, .. }, lease, new_alerts, changes } = counting;
+        let partitions = keys.partition().count() as usize;
         let worker = EventWorker::new(EventWorkerParts {
             target: endpoint.clone(),
             // Of its own, so that commits never queue behind other calls.
             client: Arc::new(endpoint.client(keys.stream())?),
-            lease: Some(PartitionLease::new(keys, &host.to_string_lossy(), self.address)),
+            lease: Some(lease),
             keys: keys.clone(),
             config: config.stream.clone(),
             history: config.history,
             committer: Committer::new(keys.clone(), self.settings.clone()),
             plans: plans.clone(),
-            cache_entries: config.subjects.cache_entries,
+            // One daemon may have to read all of them.
+            cache_entries: config.subjects.cache_entries.div_ceil(partitions),
             changes,
             raised: Arc::clone(new_alerts),
         });
@@ -78,15 +107,21 @@ impl Workers<'_> {
         Ok(())
     }
 
-    /// Turns alerts into deliveries, and sends those that are due.
-    fn spawn_deliveries(&self, tasks: &mut Tasks, new_alerts: &Arc<Notify>, changes: ChangeFeed) {
-        let Parts { config, keys, client, channels, new_deliveries, .. } = self.parts;
-        let consents: Arc<dyn ConsentRequests> = self.parts.verification.clone();
-        let contacts = Arc::new(ContactResolver::new(keys.clone(), config.fallback.contacts.clone()));
+    /// Turns alerts of a partition into deliveries, and sends those that are due.
+    fn spawn_deliveries(
+        &self,
+        tasks: &mut Tasks,
+        partition: &Partition,
+        new_alerts: &Arc<Notify>,
+        shared: &SharedByOutboxes,
+    ) {
+        let Partition { client, keys } = partition.clone();
+        let new_deliveries = Arc::clone(self.parts.new_deliveries.of(partition.number()));
+        let SharedByOutboxes { contacts, consents, notifier, slots } = shared.clone();
         let fan_out = {
-            let (client, keys, contacts) = (Arc::clone(client), keys.clone(), Arc::clone(&contacts));
-            let jump = config.alerts.jump;
-            let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(new_deliveries));
+            let (client, keys, contacts) = (Arc::clone(&client), keys.clone(), Arc::clone(&contacts));
+            let jump = self.parts.config.alerts.jump;
+            let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(&new_deliveries));
             move || {
                 FanOutLoop::new(FanOutParts {
                     jump,
@@ -102,29 +137,37 @@ impl Workers<'_> {
         let fan_out = restart_on_error(self.stop.clone(), "fan-out", move || fan_out().run(token.clone()));
         tasks.spawn("fan-out", fan_out);
 
-        let dispatcher = {
-            let (client, keys, new_deliveries) = (Arc::clone(client), keys.clone(), Arc::clone(new_deliveries));
-            let caps = Caps::new(Arc::clone(&client), keys.clone());
-            let notifier =
-                ChannelNotifier::new(Arc::clone(channels), caps, config.retry.clone(), Arc::clone(&consents));
-            let (notifier, slots) = (Arc::new(notifier), slots(&config.delivery));
-            move || {
-                Dispatcher::new(DispatcherParts {
-                    client: Arc::clone(&client),
-                    keys: keys.clone(),
-                    contacts: Arc::clone(&contacts),
-                    notifier: Arc::clone(&notifier),
-                    consents: Arc::clone(&consents),
-                    slots: Arc::clone(&slots),
-                    new_deliveries: Arc::clone(&new_deliveries),
-                    lease_margin: LEASE_MARGIN,
-                })
-            }
+        let dispatcher = move || {
+            Dispatcher::new(DispatcherParts {
+                client: Arc::clone(&client),
+                keys: keys.clone(),
+                contacts: Arc::clone(&contacts),
+                notifier: Arc::clone(&notifier),
+                consents: Arc::clone(&consents),
+                slots: Arc::clone(&slots),
+                new_deliveries: Arc::clone(&new_deliveries),
+                lease_margin: LEASE_MARGIN,
+            })
         };
         let token = self.stop.clone();
         let dispatcher = restart_on_error(self.stop.clone(), "dispatcher", move || dispatcher().run(token.clone()));
         tasks.spawn("dispatcher", dispatcher);
-        let waker = Waker::new(Arc::clone(client), keys.clone(), changes, Arc::clone(new_deliveries));
-        tasks.spawn("waker", waker.run(self.stop.clone()));
     }
+}
+
+/// What the reader of one partition is made of.
+struct CountingParts<'a> {
+    partition: &'a Partition,
+    lease: PartitionLease,
+    new_alerts: &'a Arc<Notify>,
+    changes: ChangeFeed,
+}
+
+/// What the outboxes of all partitions have in common.
+#[derive(Clone)]
+struct SharedByOutboxes {
+    contacts: Arc<ContactResolver>,
+    consents: Arc<dyn ConsentRequests>,
+    notifier: Arc<ChannelNotifier>,
+    slots: Arc<Semaphore>,
 }

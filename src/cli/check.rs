@@ -11,6 +11,7 @@ use crate::terminal::hint::failed;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
 use crate::views::subject;
+use crate::wire::Partition;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -73,7 +74,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let question =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let judged = CheckScript::new(config.keys()).judge(redis.client(), &question, &profile).await;
+    let Partition { client, keys } = redis.partitions().of(&question.subject);
+    let judged = CheckScript::new(keys.clone()).judge(client, &question, &profile).await;
     let judgement = match judged {
         Err(CheckError::Redis(error)) => {
             redis.judged(format_args!("check {} of {}", question.metric, question.subject), Err(error))?

@@ -13,13 +13,14 @@ use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
 use crate::wire::endpoint::{Deployment, EMBEDDED};
-use crate::wire::{DeploymentError, ErrorKind, RedisClient, RedisConfig, RedisEndpoint, error_kind};
+use crate::wire::{
+    DeploymentError, ErrorKind, Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint, error_kind,
+};
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
 pub struct Redis {
-    client: RedisClient,
-    keys: Keys,
+    partitions: Partitions,
     /// The URL as it may be shown, with host and port.
     shown: String,
     endpoint: RedisEndpoint,
@@ -35,19 +36,19 @@ pub struct Redis {
 pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
     let endpoint = config.endpoint()?;
     let keys = config.keys();
-    let client = endpoint.client(keys.stream())?;
-    warn_of_other_plans(&client, &keys, config).await;
+    let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
+    warn_of_other_plans(partitions.first(), config).await;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
-    Ok(Redis { client, keys, shown: shown(&endpoint, &config.redis), endpoint, embedded })
+    Ok(Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded })
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where none are stored,
 /// or where they can't be read or used: whoever uses them says why.
-async fn warn_of_other_plans(client: &RedisClient, keys: &Keys, config: &Config) {
+async fn warn_of_other_plans(Partition { client, keys }: &Partition, config: &Config) {
     let stored: RedisResult<Option<String>> =
         client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("fingerprint")).await;
     if let (Ok(Some(stored)), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
-        && stored != plans.fingerprint()
+        && *stored != *plans.fingerprint()
     {
         say(
             "warning: the plans of this configuration are not those that the daemon last counted with, so limits may differ from those \
@@ -100,7 +101,7 @@ impl Redis {
     ///
     /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        self.query_on(&self.client, what, command).await
+        self.query_on(self.client(), what, command).await
     }
 
     /// As [`Self::query`], on one of the servers.
@@ -123,13 +124,19 @@ impl Redis {
     ///
     /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
-        self.judged(what, self.client.pipe(pipeline).await)
+        self.judged(what, self.client().pipe(pipeline).await)
     }
 
-    /// The client, for functions of other modules.
+    /// The partitions, for functions of other modules.
     #[must_use]
-    pub const fn client(&self) -> &RedisClient {
-        &self.client
+    pub const fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    /// The client of the first partition, for what belongs to none.
+    #[must_use]
+    pub fn client(&self) -> &RedisClient {
+        &self.partitions.first().client
     }
 
     /// Where Redis is.
@@ -138,10 +145,10 @@ impl Redis {
         &self.endpoint
     }
 
-    /// The keys of the configured partition and its subjects.
+    /// The keys of subjects, and of what belongs to no partition.
     #[must_use]
-    pub const fn keys(&self) -> &Keys {
-        &self.keys
+    pub fn keys(&self) -> &Keys {
+        &self.partitions.first().keys
     }
 
     /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.
@@ -150,7 +157,7 @@ impl Redis {
     ///
     /// As [`Self::query`].
     pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
-        self.judged("read the server's clock", self.client.server_time().await)
+        self.judged("read the server's clock", self.client().server_time().await)
     }
 
     /// The URL as it may be shown, with host and port.

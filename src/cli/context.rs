@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigError, DEFAULT_FILE, file_in_effect};
 const VARIABLE: &str = "QUOTABELL_CONFIG";
 
 /// What every verb is given beside its own arguments.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CliContext {
     config_file: Option<PathBuf>,
 }

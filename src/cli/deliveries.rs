@@ -12,9 +12,10 @@ use crate::outbox::replay::REPLAY_MAX;
 use crate::outbox::{OutboxError, ReplayAnswer, Replayed, replay};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
-use crate::types::{Channel, DeliveryId, DeliveryState, Keys, Subject};
+use crate::types::{Channel, DeliveryId, DeliveryState, Subject};
 use crate::views::deliveries::{self, DeliveryFilter};
 use crate::views::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix};
+use crate::wire::Partition;
 
 mod rows;
 
@@ -117,31 +118,22 @@ pub struct DeliveriesReplayArgs {
 /// A bad configuration, an id that is not there, a delivery that is not dead, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let partition =
-        Partition { redis: connect::redis(&config).await?, keys: config.keys(), fallback: config.fallback.contacts };
+    let redis = connect::redis(&config).await?;
     match args.action {
-        DeliveriesAction::List(args) => run_list(args, &partition).await,
-        DeliveriesAction::Show(args) => run_show(args, &partition).await,
-        DeliveriesAction::Replay(args) => run_replay(args, &partition).await,
+        DeliveriesAction::List(args) => run_list(args, &redis).await,
+        DeliveriesAction::Show(args) => run_show(args, &redis, &config.fallback.contacts).await,
+        DeliveriesAction::Replay(args) => run_replay(args, &redis).await,
     }
 }
 
-/// Where deliveries are read.
-struct Partition {
-    redis: Redis,
-    keys: Keys,
-    fallback: Vec<Contact>,
-}
-
-async fn run_list(args: DeliveriesListArgs, partition: &Partition) -> anyhow::Result<()> {
-    let Partition { redis, keys, .. } = partition;
+async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()> {
     let DeliveriesListArgs { state, subject, channel, alert, since, limit, format } = args;
     let now = redis.server_time().await?;
     let since = since.map(|since| since.before(now));
     let filter = DeliveryFilter { state, subject, channel, alert, since };
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let listed = deliveries::list_all(redis.client(), keys, &filter, limit).await;
-    let listed = redis.judged(format_args!("list deliveries of {}", keys.stream()), listed)?;
+    let listed = deliveries::list_partitions(redis.partitions(), &filter, limit).await;
+    let listed = redis.judged(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
     let mut output = Output::stdout();
     match format.format() {
         Format::Json => listed.iter().try_for_each(|delivery| output.json(delivery))?,
@@ -154,12 +146,13 @@ async fn run_list(args: DeliveriesListArgs, partition: &Partition) -> anyhow::Re
     output.finish()
 }
 
-async fn run_show(args: DeliveriesShowArgs, partition: &Partition) -> anyhow::Result<()> {
-    let Partition { redis, keys, fallback } = partition;
-    let ids = partition.find(std::slice::from_ref(&args.id)).await?;
+async fn run_show(args: DeliveriesShowArgs, redis: &Redis, fallback: &[Contact]) -> anyhow::Result<()> {
+    let ids = find(redis, std::slice::from_ref(&args.id)).await?;
     let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
-    let found = deliveries::show(redis.client(), keys, fallback, &id).await;
-    let Some(detail) = redis.judged(format_args!("read delivery {id}"), found)? else {
+    let what = format!("read delivery {id}");
+    let partition = redis.judged(&what, deliveries::partition_of(redis.partitions(), &id).await)?;
+    let found = deliveries::show(&partition.client, &partition.keys, fallback, &id).await;
+    let Some(detail) = redis.judged(&what, found)? else {
         return Err(hint::failed(
             format_args!("there is no delivery {id}"),
             "`quotabell deliveries list` lists them; they stay readable for 14 days after their end",
@@ -173,10 +166,10 @@ async fn run_show(args: DeliveriesShowArgs, partition: &Partition) -> anyhow::Re
     output.finish()
 }
 
-async fn run_replay(args: DeliveriesReplayArgs, partition: &Partition) -> anyhow::Result<()> {
-    let Partition { redis, keys, .. } = partition;
-    let ids = if args.all { partition.dead().await? } else { partition.find(&args.ids).await? };
-    if ids.is_empty() {
+async fn run_replay(args: DeliveriesReplayArgs, redis: &Redis) -> anyhow::Result<()> {
+    let dead = if args.all { dead(redis).await? } else { by_partition(redis, find(redis, &args.ids).await?).await? };
+    let asked: usize = dead.iter().map(|(_, ids)| ids.len()).sum();
+    if asked == 0 {
         say("no delivery is dead; `quotabell deliveries list` shows where they stand");
         return Ok(());
     }
@@ -184,8 +177,9 @@ async fn run_replay(args: DeliveriesReplayArgs, partition: &Partition) -> anyhow
     let mut table = Table::new(&rows::REPLAY_HEADING);
     let mut replayed = 0;
     // The server is held by one call for a few milliseconds only, and what a failing one leaves undone has been told.
-    for some in ids.chunks(REPLAY_MAX) {
-        let answers = match replay(redis.client(), keys, some).await {
+    let chunks = dead.iter().flat_map(|(partition, ids)| ids.chunks(REPLAY_MAX).map(move |ids| (*partition, ids)));
+    for (partition, some) in chunks {
+        let answers = match replay(&partition.client, &partition.keys, some).await {
             Err(OutboxError::Redis { operation, of, source }) => {
                 redis.judged(format_args!("{operation} {of}"), Err(source))?
             }
@@ -199,46 +193,63 @@ async fn run_replay(args: DeliveriesReplayArgs, partition: &Partition) -> anyhow
         }
     }
     output.finish()?;
-    match ids.len() - replayed {
+    match asked - replayed {
         0 => Ok(()),
         // With --all somebody else was quicker: nothing is dead any more, as was asked.
         _ if args.all => Ok(()),
         left => Err(hint::failed(
-            format_args!("{left} of {} deliveries could not be replayed", ids.len()),
+            format_args!("{left} of {asked} deliveries could not be replayed"),
             "only dead deliveries can be: `quotabell deliveries list --state dead` lists them",
         )),
     }
 }
 
-impl Partition {
-    /// Every delivery that is dead at this moment, the oldest death first. One that dies again meanwhile is not among them, so a
-    /// replay of all of them ends.
-    async fn dead(&self) -> anyhow::Result<Vec<DeliveryId>> {
-        let filter = DeliveryFilter { state: Some(DeliveryState::Dead), ..DeliveryFilter::default() };
-        let listed = deliveries::list_all(self.redis.client(), &self.keys, &filter, usize::MAX).await;
-        let listed = self.redis.judged(format_args!("list dead deliveries of {}", self.keys.stream()), listed)?;
-        Ok(listed.into_iter().map(|view| view.id).collect())
+/// Every delivery that is dead at this moment, by partition, the oldest death first. One that dies again meanwhile is not among them, so
+/// a replay of all of them ends.
+async fn dead(redis: &Redis) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
+    let filter = DeliveryFilter { state: Some(DeliveryState::Dead), ..DeliveryFilter::default() };
+    let mut dead = Vec::new();
+    for partition in redis.partitions().iter() {
+        let Partition { client, keys } = partition;
+        let listed = deliveries::list_all(client, keys, &filter, usize::MAX).await;
+        let listed = redis.judged(format_args!("list dead deliveries of {}", keys.stream()), listed)?;
+        dead.push((partition, listed.into_iter().map(|view| view.id).collect()));
     }
+    Ok(dead)
+}
 
-    /// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins with are left
-    /// as they are: the answer to them is that there is no such delivery.
-    async fn find(&self, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
-        let found = deliveries::find_ids(self.redis.client(), &self.keys, prefixes).await;
-        let found = self.redis.judged(format_args!("look for deliveries of {}", self.keys.stream()), found)?;
-        let mut ids = Vec::new();
-        let mut seen = BTreeSet::new();
-        for (prefix, matches) in prefixes.iter().zip(found) {
-            let id = match matches {
-                DeliveryIdMatches::One(id) => id,
-                DeliveryIdMatches::None => prefix.as_id(),
-                DeliveryIdMatches::Several(several) => return Err(ambiguous(prefix, &several)),
-            };
-            if seen.insert(id.clone()) {
-                ids.push(id);
-            }
+/// The same deliveries with the partitions in which they lie, in their order.
+async fn by_partition(redis: &Redis, ids: Vec<DeliveryId>) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
+    let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
+    for id in ids {
+        let found = deliveries::partition_of(redis.partitions(), &id).await;
+        let partition = redis.judged(format_args!("look for delivery {id}"), found)?;
+        match of.last_mut() {
+            Some((last, ids)) if last.number() == partition.number() => ids.push(id),
+            _ => of.push((partition, vec![id])),
         }
-        Ok(ids)
     }
+    Ok(of)
+}
+
+/// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins with are left
+/// as they are: the answer to them is that there is no such delivery.
+async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
+    let found = deliveries::find_ids_in_partitions(redis.partitions(), prefixes).await;
+    let found = redis.judged(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
+    let mut ids = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (prefix, matches) in prefixes.iter().zip(found) {
+        let id = match matches {
+            DeliveryIdMatches::One(id) => id,
+            DeliveryIdMatches::None => prefix.as_id(),
+            DeliveryIdMatches::Several(several) => return Err(ambiguous(prefix, &several)),
+        };
+        if seen.insert(id.clone()) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
 }
 
 /// The most ids that an error names.

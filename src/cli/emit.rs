@@ -86,8 +86,8 @@ struct Emitted {
 pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
     let config = context.config()?;
-    let stream = config.keys().stream().to_owned();
     let redis = connect::redis(&config).await?;
+    let stream = redis.partitions().of(&args.subject).keys.stream().to_owned();
     let emitted = append_all(&args, &redis, stream).await?;
     let mut output = Output::stdout();
     match args.format.format() {

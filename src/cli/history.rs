@@ -11,6 +11,7 @@ use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty}
 use crate::types::{Day, Metric, Subject};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 use crate::views::{SubjectSettings, subject};
+use crate::wire::Partition;
 
 /// Arguments of `history`.
 #[derive(Debug, Args)]
@@ -59,7 +60,8 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let what = format!("read history of {subject}");
     let (late_max, days) = (config.stream.late_max, config.history.days);
     let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
-    let history = redis.judged(what, history::read(redis.client(), redis.keys(), request).await)?;
+    let Partition { client, keys } = redis.partitions().of(&request.subject);
+    let history = redis.judged(what, history::read(client, keys, request).await)?;
     let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
     let mut output = Output::stdout();
     match format.format() {

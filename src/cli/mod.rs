@@ -25,6 +25,7 @@ pub mod man;
 pub mod named_contacts;
 pub mod preview;
 pub mod refused;
+mod reload;
 pub mod run;
 pub mod send_test;
 pub mod since;
@@ -68,6 +69,8 @@ pub enum Verb {
     Demo(demo::DemoArgs),
     /// Check configuration, templates and connections, without side effects
     CheckConfig(check_config::CheckConfigArgs),
+    /// Let the daemon read its plans again
+    Reload(reload::ReloadArgs),
     /// Append usage events to the stream
     Emit(emit::EmitArgs),
     /// Set, show, list, remove and import subjects
@@ -131,6 +134,7 @@ impl Cli {
             Verb::Run(args) => run::run(args, &context).await,
             Verb::Demo(args) => demo::run(args).await,
             Verb::CheckConfig(args) => check_config::run(args, &context).await,
+            Verb::Reload(args) => reload::run(args, &context).await,
             Verb::Emit(args) => emit::run(args, &context).await,
             Verb::Subject(args) => subject::run(args, &context).await,
             Verb::Contact(args) => contact::run(args, &context).await,

@@ -1,12 +1,14 @@
 //! `refused list`: the events that could not be counted, and why.
 
+use std::collections::VecDeque;
+
 use clap::{Args, Subcommand};
 
 use super::connect;
 use super::context::CliContext;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::views::RefusedEventView;
-use crate::views::refused::{self, RefusedCursor};
+use crate::views::refused::{MergedRefusedEvents, REFUSED_READ_MAX};
 
 /// Arguments of `refused`.
 #[derive(Debug, Args)]
@@ -43,30 +45,50 @@ Examples:
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
     let RefusedAction::List { limit, format } = args.action;
     let config = context.config()?;
-    let keys = config.keys();
     let redis = connect::redis(&config).await?;
-    let what = format!("read {}", keys.refused());
-    let mut from = match limit {
-        Some(limit) => redis.judged(&what, RefusedCursor::newest(redis.client(), &keys, limit).await)?,
-        None => Some(RefusedCursor::oldest()),
+    let what = format!("read the refused events of {}", redis.keys().name());
+    let newest = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut events = match limit {
+        Some(limit) => redis.judged(&what, MergedRefusedEvents::newest(redis.partitions(), limit).await)?,
+        None => MergedRefusedEvents::all(redis.partitions()),
     };
+    // Of the newest of each partition, the oldest are not among the newest of all.
+    let mut kept = VecDeque::new();
     let mut output = Output::stdout();
     let mut table = Table::new(&["ENTRY", "REASON", "DETAIL", "FIELDS"]).may_shrink(&[2, 3]);
     let mut empty = true;
-    while let Some(cursor) = from {
-        let slice = redis.judged(&what, refused::list(redis.client(), &keys, &cursor).await)?;
-        empty &= slice.events.is_empty();
-        match format.format() {
-            Format::Json => slice.events.iter().try_for_each(|event| output.json(event))?,
-            Format::Table if slice.events.is_empty() => {}
-            Format::Table => output.rows(&mut table, &slice.events.into_iter().map(row).collect::<Vec<_>>())?,
+    loop {
+        let event = redis.judged(&what, events.next().await)?;
+        let is_end = event.is_none();
+        kept.extend(event);
+        if newest.is_some_and(|newest| kept.len() > newest) {
+            kept.pop_front();
         }
-        from = slice.next;
+        if is_end || newest.is_none() && kept.len() >= REFUSED_READ_MAX {
+            empty &= kept.is_empty();
+            print(kept.drain(..), format.format(), &mut table, &mut output)?;
+        }
+        if is_end {
+            break;
+        }
     }
     if empty && format.format() == Format::Table {
         say_empty("no refused events");
     }
     output.finish()
+}
+
+fn print(
+    mut events: impl ExactSizeIterator<Item = RefusedEventView>,
+    format: Format,
+    table: &mut Table,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    match format {
+        Format::Json => events.try_for_each(|event| output.json(&event)),
+        Format::Table if events.len() == 0 => Ok(()),
+        Format::Table => output.rows(table, &events.map(row).collect::<Vec<_>>()),
+    }
 }
 
 fn row(event: RefusedEventView) -> Vec<String> {

@@ -9,7 +9,7 @@ use crate::app;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a configuration, `run` starts a Redis of its own on 127.0.0.1:6399 and keeps its data in ./data. \
-    SIGTERM or SIGINT drains; a second one ends at once.
+    SIGTERM or SIGINT drains; a second one ends at once. SIGHUP reads the plans again, as `quotabell reload` does.
 
 Examples:
   quotabell run
@@ -26,5 +26,6 @@ pub struct RunArgs {}
 pub async fn run(_args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config_with_files()?;
     app::logging::install(&config.log);
-    app::run(config).await
+    let context = context.clone();
+    app::run(config, Box::new(move || Ok(context.config_with_files()?))).await
 }

@@ -60,7 +60,7 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     })?;
     let request = TopRequest { of: MetricPeriod { metric: args.metric, period }, by: args.by };
     let limit = usize::try_from(args.limit).unwrap_or(TOP_MAX);
-    let ranked = top::read(redis.client(), redis.keys(), &plans, &request, limit).await;
+    let ranked = top::read(redis.partitions(), &plans, &request, limit).await;
     let ranked = redis.judged(format_args!("read the counters of {period}"), ranked)?;
     let mut output = Output::stdout();
     match args.format.format() {

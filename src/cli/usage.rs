@@ -11,6 +11,7 @@ use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, rounde
 use crate::types::{Day, Subject, UnixMs};
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 use crate::views::{SubjectSettings, UsageView, subject};
+use crate::wire::Partition;
 
 /// Arguments of `usage`.
 #[derive(Debug, Args)]
@@ -53,7 +54,8 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
-    let usage = usage::read(redis.client(), &config.keys(), request).await;
+    let Partition { client, keys } = redis.partitions().of(&request.subject);
+    let usage = usage::read(client, keys, request).await;
     let usage = redis.judged(what, usage)?;
     let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
     let mut output = Output::stdout();

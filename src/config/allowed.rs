@@ -13,7 +13,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["redis", "embedded_port"], "a port, 1 to 65535"),
     (&["redis", "ca_file"], "the path of a PEM file of certificates, beside a URL with TLS, as rediss://"),
     (&["stream", "key"], "a name of 1 to 128 bytes, without braces"),
-    (&["stream", "partitions"], "1"),
+    (&["stream", "partitions"], "a whole number, 1 to 256"),
     (&["stream", "trim"], r#""consumed" or "never""#),
     (&["stream", "late_max"], r#"a duration up to 7d, as "5h""#),
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),

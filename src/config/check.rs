@@ -11,7 +11,7 @@ use super::tree::Node;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
-use crate::types::keys;
+use crate::types::{PARTITIONS_MAX, keys};
 use crate::wire::client::RESPONSE_TIMEOUT;
 use crate::wire::redis_url::SCHEMES;
 
@@ -112,8 +112,8 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.unless(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key));
     let long = format!("has {} bytes", stream.key.len());
     violations.unless(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long);
-    let partitions = format!("{} partitions are not supported yet", stream.partitions);
-    violations.unless(stream.partitions == 1, &["stream", "partitions"], partitions);
+    let partitions = format!("{} is not between 1 and {PARTITIONS_MAX}", stream.partitions);
+    violations.unless((1..=PARTITIONS_MAX).contains(&stream.partitions), &["stream", "partitions"], partitions);
     let late = format!("{} is longer than {}", HumanDuration(stream.late_max), HumanDuration(LATE_MAX));
     violations.unless(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);

@@ -9,14 +9,15 @@ use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, Preview};
-use crate::types::{Alert, Keys};
+use crate::types::{Alert, Keys, PartitionNumber, Secret};
 use crate::wire::RedisEndpoint;
 
 impl Config {
-    /// The keys of the configured partition and of its subjects.
+    /// The keys of the first partition, and of subjects.
     #[must_use]
     pub fn keys(&self) -> Keys {
-        Keys::new(&self.stream.key).with_subject_prefix(&self.subjects.prefix)
+        let first = PartitionNumber::first(self.stream.partitions);
+        Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix)
     }
 
     /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.
@@ -44,6 +45,15 @@ impl Config {
     /// [`ConfigError`]
     pub fn token(&self) -> Result<Option<Token>, ConfigError> {
         Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
+    }
+
+    /// The token of `[http]` as callers send it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]
+    pub fn token_text(&self) -> Result<Option<Secret>, ConfigError> {
+        Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
     /// The server of `[redis]`. Reads the files that the section names.

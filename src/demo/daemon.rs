@@ -30,10 +30,11 @@ const CONFIGURATION: &str = "demo.toml";
 
 /// Writes the configuration into the folder. Deadlines are short, because a delivery whose daemon was killed waits until its lease
 /// (deadline + 5 s) has run out.
-pub(super) fn configure(folder: &Path, redis_port: u16, smtp_url: &str) -> anyhow::Result<()> {
+pub(super) fn configure(folder: &Path, redis_port: u16, partitions: u32, smtp_url: &str) -> anyhow::Result<()> {
     let text = format!(
         r#"default_plan = "free"
 redis.url = "redis://127.0.0.1:{redis_port}"
+stream.partitions = {partitions}
 plans.free = {{ limits.requests = 5000, thresholds = [80, 100] }}
 plans.pro = {{ limits.requests = 20000, thresholds = [80, 100] }}
 fallback.contacts = [{{ channel = "email", address = "{FALLBACK_ADDRESS}" }}]

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs};
+use crate::types::PARTITIONS_MAX;
 
 mod compare;
 mod daemon;
@@ -26,6 +27,7 @@ mod scenario;
 mod screen;
 
 use environment::DemoEnvironment;
+use run::DemoTraffic;
 use screen::Screen;
 
 /// How long the traffic lasts.
@@ -44,12 +46,16 @@ const TRAFFIC_FAST: Duration = Duration::from_secs(4);
 Examples:
   quotabell demo
   quotabell demo --keep
+  quotabell demo --partitions 8
   quotabell demo --fast --json | jq .ok"
 )]
 pub struct DemoArgs {
     /// Send the same traffic in a third of the time
     #[arg(long)]
     pub fast: bool,
+    /// Spread the events over N streams, 1 to 256
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTITIONS_MAX)))]
+    pub partitions: u32,
     /// Keep the temporary folder: configuration, the daemon's logs, Redis' data
     #[arg(long)]
     pub keep: bool,
@@ -67,11 +73,13 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let interrupted = interrupted()?;
     let screen = Screen::new(args.format.format());
     screen.line("quotabell demo: the whole job on one machine, in under a minute\n")?;
+    let duration = if args.fast { TRAFFIC_FAST } else { TRAFFIC };
+    let traffic = DemoTraffic { duration, partitions: args.partitions };
     // A signal does not cancel this: a server that is still starting has no owner yet that would stop it.
     let mut environment = DemoEnvironment::start().await?;
     environment.folder.keep = args.keep;
     let outcome = tokio::select! {
-        outcome = run::run(&mut environment, &screen, if args.fast { TRAFFIC_FAST } else { TRAFFIC }) => outcome,
+        outcome = run::run(&mut environment, &screen, traffic) => outcome,
         () = interrupted => Err(hint::failed("interrupted", "everything that was started is stopped")),
     };
     let path = environment.folder.path.clone();

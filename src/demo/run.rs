@@ -17,12 +17,12 @@ use super::received::{AlertNumbers, FAILURES, LocalReceivers, ReceivedAttempt};
 use super::scenario::{self, Scenario, SimulatedSubject};
 use super::screen::Screen;
 use crate::ledger::query;
-use crate::outbox::totals;
+use crate::outbox::{Totals, totals};
 use crate::terminal::table::Color;
 use crate::types::keys::{self, SUBJECT_PREFIX_DEFAULT};
-use crate::types::{Alert, Keys};
-use crate::views::refused::{self, RefusedCursor};
-use crate::wire::{RedisClient, RedisEndpoint};
+use crate::types::{Alert, Day, Keys, PartitionNumber, Period};
+use crate::views::refused::MergedRefusedEvents;
+use crate::wire::{Partition, Partitions, RedisEndpoint};
 
 /// The stream's name, as in the defaults.
 const STREAM: &str = "usage";
@@ -33,22 +33,30 @@ const KILL_AT_PERCENT: u64 = 45;
 /// Between two looks at the counts.
 const LOOK_EVERY: Duration = Duration::from_millis(120);
 
-/// Sends the traffic over `duration`, kills the daemon in the middle of it, and compares what was expected with what was seen.
+/// How the traffic is sent.
+pub(super) struct DemoTraffic {
+    /// How long it lasts.
+    pub(super) duration: Duration,
+    /// Over how many streams it is spread.
+    pub(super) partitions: u32,
+}
+
+/// Sends the traffic, kills the daemon in the middle of it, and compares what was expected with what was seen.
 pub(super) async fn run(
     environment: &mut DemoEnvironment,
     screen: &Screen,
-    duration: Duration,
+    DemoTraffic { duration, partitions: count }: DemoTraffic,
 ) -> anyhow::Result<Vec<Comparison>> {
     let receivers = LocalReceivers::start().await.context("start the receivers of mail and webhooks")?;
     let (folder, redis) = (environment.folder.path.as_path(), &environment.redis);
-    let keys = Keys::new(STREAM);
-    let client = RedisEndpoint::local(redis.port()).client(keys.stream())?;
-    let now = client.server_time().await.context("ask for the time")?;
+    let keys = Keys::of_partition(STREAM, PartitionNumber::first(count));
+    let partitions = Partitions::new(&RedisEndpoint::local(redis.port()).client(keys.stream())?, &keys);
+    let now = partitions.first().client.server_time().await.context("ask for the time")?;
     let (steady, flaky) = (receivers.steady.url(""), receivers.flaky.url(""));
     let file = scenario::FILE.replace("{steady}", &steady).replace("{flaky}", &flaky);
     let scenario = Scenario::parse(&file, now)?;
-    let written = scenario.write_subjects(&client, &keys).await?;
-    daemon::configure(folder, redis.port(), &receivers.mail.url())?;
+    let written = scenario.write_subjects(&partitions).await?;
+    daemon::configure(folder, redis.port(), count, &receivers.mail.url())?;
 
     screen.set_up("folder", folder.display())?;
     let (version, port, pid) = (&redis.info().version, redis.port(), redis.pid());
@@ -62,12 +70,15 @@ pub(super) async fn run(
     let address = daemon.ready().await?;
     screen.set_up("daemon", format_args!("quotabell run (pid {}), http://{address}/metrics", daemon.pid))?;
     let (events, seconds) = (HumanCount(scenario.events()), duration.as_secs());
-    screen.set_up("traffic", format_args!("{events} usage events in {seconds} s: XADD usage * subject alice ...\n"))?;
+    let stream = PartitionNumber::of_subject(b"alice", count).stream(STREAM);
+    screen
+        .set_up("traffic", format_args!("{events} usage events in {seconds} s: XADD {stream} * subject alice ...\n"))?;
 
     let (sent, seen) = (Cell::new(0), ObservedRun::default());
-    let (scenario, client, keys) = (&scenario, &client, &keys);
-    let mut run = Run { screen, folder, scenario, client, keys, address, receivers, sent: &sent, seen };
-    let all = async { tokio::try_join!(scenario.send(client, keys, duration, &sent), run.follow(daemon)) };
+    let (scenario, partitions) = (&scenario, &partitions);
+    let refused_said = BTreeSet::new();
+    let mut run = Run { screen, folder, scenario, partitions, address, receivers, sent: &sent, seen, refused_said };
+    let all = async { tokio::try_join!(scenario.send(partitions, duration, &sent), run.follow(daemon)) };
     match timeout(WITHIN.saturating_sub(screen.elapsed()), all).await {
         Ok(done) => drop(done?),
         // What is missing shows in the summary.
@@ -79,8 +90,10 @@ pub(super) async fn run(
     }
     screen.say(Color::Gray, "daemon", format_args!("drained after SIGTERM, {}", run.seen.ended))?;
     run.look().await?;
-    for day in scenario.subjects.iter().map(|simulated| simulated.day).collect::<BTreeSet<_>>() {
-        let alerts = query::alerts(client, keys, &[day.into()]).await.context("read the alerts")?;
+    let days: BTreeSet<Day> = scenario.subjects.iter().map(|simulated| simulated.day).collect();
+    let days: Vec<Period> = days.into_iter().map(Period::from).collect();
+    for Partition { client, keys } in partitions.iter() {
+        let alerts = query::alerts(client, keys, &days).await.context("read the alerts")?;
         run.seen.raised.extend(alerts.into_iter().map(|Alert { id, threshold_percent, used, limit, .. }| {
             (id, AlertNumbers { percent: threshold_percent.get(), used, limit })
         }));
@@ -93,14 +106,15 @@ struct Run<'a> {
     screen: &'a Screen,
     folder: &'a Path,
     scenario: &'a Scenario,
-    client: &'a RedisClient,
-    keys: &'a Keys,
+    partitions: &'a Partitions,
     /// Where the first daemon listened.
     address: SocketAddr,
     receivers: LocalReceivers,
     /// How many events were sent.
     sent: &'a Cell<u64>,
     seen: ObservedRun,
+    /// Stream and entry of the refused events that were told.
+    refused_said: BTreeSet<(String, String)>,
 }
 
 impl Run<'_> {
@@ -135,7 +149,7 @@ impl Run<'_> {
         let sent = HumanCount(self.sent.get());
         self.screen.say(Color::Red, "kill -9", format_args!("the daemon (pid {pid}) is dead after {sent} events"))?;
         *daemon = Daemon::start(self.folder, "daemon-2.log", Some(self.address))?;
-        let unread = HumanCount(query::lag(self.client, self.keys).await.context("read the lag")?);
+        let unread = HumanCount(unread(self.partitions).await?);
         daemon.ready().await?;
         self.seen.taken_over = Some(Instant::now());
         let pid = daemon.pid;
@@ -145,26 +159,33 @@ impl Run<'_> {
 
     /// Reads what the daemon wrote, and tells what is new of it.
     async fn look(&mut self) -> anyhow::Result<()> {
-        let Self { client, keys, screen, seen, .. } = self;
+        let Self { partitions, screen, seen, refused_said, .. } = self;
         // In this order: an event that was sent is unread or counted, and what was counted has its alert in the outbox or as a
         // delivery. Read the other way round, something could slip through between two reads.
-        seen.unread = query::lag(client, keys).await.context("read the lag")?;
+        seen.unread = unread(partitions).await?;
         let mut pipeline = redis::pipe();
         for SimulatedSubject { uses, day, .. } in &self.scenario.subjects {
             let subject = uses.subject.as_str();
+            let Partition { keys, .. } = partitions.of(&uses.subject);
             pipeline.hget(keys.usage(&uses.metric, *day, keys::bucket(subject)), subject);
         }
-        let counts: Vec<Option<u64>> = client.pipe(&pipeline).await.context("read the counts")?;
+        let counts: Vec<Option<u64>> = partitions.first().client.pipe(&pipeline).await.context("read the counts")?;
         seen.counts = counts.into_iter().map(Option::unwrap_or_default).collect();
-        // The few refused events of a demonstration fit into one read.
-        let refused = refused::list(client, keys, &RefusedCursor::oldest()).await.context("read the refused events")?;
-        for event in refused.events.iter().skip(seen.refused.len()) {
+        seen.refused.clear();
+        let mut refused = MergedRefusedEvents::all(partitions);
+        while let Some(event) = refused.next().await.context("read the refused events")? {
+            seen.refused.push(event.reason.clone());
+            if !refused_said.insert((event.stream, event.entry)) {
+                continue;
+            }
             let fields: Vec<String> = event.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let what = format_args!("{:16}  {}: {}", event.reason, fields.join(" "), event.detail);
             screen.say(Color::Yellow, "refused", what)?;
         }
-        seen.refused = refused.events.into_iter().map(|event| event.reason).collect();
-        seen.totals = totals(client, keys).await?;
+        seen.totals = Totals::default();
+        for Partition { client, keys } in partitions.iter() {
+            seen.totals.add(&totals(client, keys).await?);
+        }
         Ok(())
     }
 
@@ -191,4 +212,13 @@ impl Run<'_> {
         self.seen.arrivals.push(arrival);
         Ok(())
     }
+}
+
+/// How many events of all streams are not counted yet.
+async fn unread(partitions: &Partitions) -> anyhow::Result<u64> {
+    let mut unread = 0;
+    for Partition { client, keys } in partitions.iter() {
+        unread += query::lag(client, keys).await.context("read the lag")?;
+    }
+    Ok(unread)
 }

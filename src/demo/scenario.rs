@@ -16,7 +16,7 @@ use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
 use crate::subjects::record::TIMEZONE;
 use crate::types::{AlertId, AlertKey, Day, DaySpan, Instance, Keys, Metric, Percent, Subject, Units, UnixMs};
-use crate::wire::RedisClient;
+use crate::wire::{Partition, Partitions};
 
 /// Everything below; {steady} and {flaky} stand for the URLs of receivers.
 pub(super) const FILE: &str = include_str!("scenario.toml");
@@ -142,9 +142,12 @@ impl Scenario {
     }
 
     /// Writes the subjects' hashes with plain HSET, as a platform does. How many there are.
-    pub(super) async fn write_subjects(&self, client: &RedisClient, keys: &Keys) -> anyhow::Result<usize> {
+    pub(super) async fn write_subjects(&self, partitions: &Partitions) -> anyhow::Result<usize> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("HSET").arg(keys.checkpoint()).arg("instance").arg(INSTANCE).ignore();
+        for Partition { keys, .. } in partitions.iter() {
+            pipeline.cmd("HSET").arg(keys.checkpoint()).arg("instance").arg(INSTANCE).ignore();
+        }
+        let Partition { client, keys } = partitions.first();
         for SimulatedSubject { uses, .. } in self.subjects.iter().filter(|simulated| !simulated.uses.fields.is_empty())
         {
             pipeline.cmd("HSET").arg(keys.subject(&uses.subject)).arg(&uses.fields);
@@ -156,11 +159,11 @@ impl Scenario {
     /// Sends everything, evenly over `duration`, and tells `sent` how far it is.
     pub(super) async fn send(
         &self,
-        client: &RedisClient,
-        keys: &Keys,
+        partitions: &Partitions,
         duration: Duration,
         sent: &Cell<u64>,
     ) -> anyhow::Result<()> {
+        let Partition { client, keys } = partitions.first();
         let (started, mut ticks, all) = (Instant::now(), interval(TICK), self.events.len());
         while sent.get() < self.events() {
             ticks.tick().await;
@@ -169,13 +172,19 @@ impl Scenario {
             let due = ((all as f64 * share) as usize).clamp(done + 1, all);
             let mut pipeline = redis::pipe();
             for event in &self.events[done..due] {
-                pipeline.cmd("XADD").arg(keys.stream()).arg("*").arg(event);
+                pipeline.cmd("XADD").arg(stream_of(keys, event)).arg("*").arg(event);
             }
-            client.pipe::<()>(&pipeline).await.with_context(|| format!("append events to {}", keys.stream()))?;
+            client.pipe::<()>(&pipeline).await.with_context(|| format!("append events to {}", keys.name()))?;
             sent.set(due as u64);
         }
         Ok(())
     }
+}
+
+/// The stream that a producer chooses for these fields; any one where they name no subject.
+fn stream_of(keys: &Keys, event: &[Vec<u8>]) -> String {
+    let subject = event.chunks_exact(2).find_map(|pair| (pair[0] == b"subject").then_some(&pair[1]));
+    keys.partition().of_sibling(subject.map_or(&[], Vec::as_slice)).stream(keys.name())
 }
 
 impl SubjectUse {

@@ -16,7 +16,7 @@ use crate::types::{DeliveryId, Keys, Subject, UnixMs};
 use crate::verification::forget_codes;
 use crate::views::deliveries::{self, DeliveryFilter};
 use crate::views::{alerts, subject as subjects};
-use crate::wire::RedisClient;
+use crate::wire::{Partition, Partitions, RedisClient};
 
 /// What was removed of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,7 +59,8 @@ pub struct ErasedCounts {
 /// # Errors
 ///
 /// What Redis or the connection said; a part may be removed.
-pub async fn erase(client: &RedisClient, keys: &Keys, plans: &Plans, subject: &Subject) -> RedisResult<ErasedSubject> {
+pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) -> RedisResult<ErasedSubject> {
+    let Partition { client, keys } = partitions.of(subject);
     let begun = client.server_time().await?;
     let periods = alerts::kept_periods(begun);
     let fields = subjects::read_fields(client, keys, subject).await?;
@@ -67,9 +68,9 @@ pub async fn erase(client: &RedisClient, keys: &Keys, plans: &Plans, subject: &S
     // What can't be read has no codes that anybody could find.
     let contacts = contacts.and_then(|(_, value)| ContactArray::parse(value).ok()).unwrap_or_default();
     let mut metrics = forget::metrics(client, keys, &periods).await?;
-    metrics.extend(plans.limited_by_rates().cloned());
+    metrics.extend(plans.limited_by_rates());
     let mut removed = ErasedCounts {
-        verification_codes: forget_codes(client, keys, subject, &contacts).await?,
+        verification_codes: forget_codes(partitions, subject, &contacts).await?,
         settings: fields.len() as u64,
         ..ErasedCounts::default()
     };
@@ -85,7 +86,10 @@ pub async fn erase(client: &RedisClient, keys: &Keys, plans: &Plans, subject: &S
         removed.pending_deliveries += pending;
     }
     removed.history = forget::history(client, keys, subject).await?;
-    removed.refused = forget::refused(client, keys, subject).await?;
+    // An event in the wrong partition was refused there.
+    for Partition { client, keys } in partitions.iter() {
+        removed.refused += forget::refused(client, keys, subject).await?;
+    }
     Ok(ErasedSubject { subject: subject.clone(), removed })
 }
 

@@ -10,17 +10,17 @@ use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, Refused
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::seen::{SeenId, SeenIds, window_of};
 use crate::ledger::totals::RowKey;
-use crate::types::{Instance, StreamId, Subject, UnixMs, subject};
+use crate::types::{Instance, Keys, StreamId, Subject, UnixMs};
 
 use super::batch_changes::{BatchChanges, Evidence};
 use super::held_state::{HeldState, Missing};
-use super::parse::{InvalidEvent, RawEvent, arrival_of, broken_subject};
+use super::parse::{InvalidEvent, RawEvent, arrival_of, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
 
-/// About the most alerts of one commit: each costs the server as much as many counters.
-const ALERTS_MAX: usize = 200;
 /// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
 const SPAN_MAX_MS: i64 = 1_000;
+/// A refused event, which becomes an entry of a stream, costs the server as much as so many counters.
+const REFUSED_COST: usize = 5;
 /// About the most bytes of refused events of one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
 
@@ -29,13 +29,15 @@ const REFUSED_BYTES_BATCH: usize = 1 << 20;
 pub struct BatchBounds {
     /// Entries.
     pub entries: u64,
-    /// Counters and refused events.
-    pub rows: usize,
+    /// What its commit costs the server, about: in counters that are there already and get another value.
+    pub cost: usize,
 }
 
 /// Adds up one batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
+    /// Of the partition whose events these are.
+    keys: Keys,
     bounds: BatchBounds,
     /// Number of the batch; tells whether a row is in it.
     number: u32,
@@ -73,8 +75,9 @@ pub enum AddOutcome {
 impl BatchBuilder {
     /// Nothing added yet.
     #[must_use]
-    pub fn new(late_max: Duration, bounds: BatchBounds) -> Self {
+    pub fn new(keys: Keys, late_max: Duration, bounds: BatchBounds) -> Self {
         Self {
+            keys,
             bounds,
             // Batches are told apart from those before them, so that rows of none are older than both.
             number: 2,
@@ -121,12 +124,17 @@ impl BatchBuilder {
         self.batch.to
     }
 
+    /// How long its commit will hold the server, about: in counters that are there already and get another value.
+    #[must_use]
+    pub const fn cost(&self) -> usize {
+        self.changes.cost() + REFUSED_COST * self.batch.refused.len()
+    }
+
     /// Whether no more may be added.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.batch.entries >= self.bounds.entries
-            || self.changes.len() + self.batch.refused.len() >= self.bounds.rows
-            || self.changes.alerts_due() >= ALERTS_MAX
+            || self.cost() >= self.bounds.cost
             || self.refused_bytes >= REFUSED_BYTES_BATCH
             || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
     }
@@ -166,7 +174,8 @@ impl BatchBuilder {
         let raw = RawEvent::of(entry.fields.clone());
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
         let Some(slot) = held.cache.find(bytes) else {
-            subject::check(bytes).map_err(broken_subject)?;
+            // What is held was judged when it was added.
+            check_subject(&self.keys, bytes)?;
             return Ok(AddOutcome::Missing);
         };
         let arrival = arrival_of(entry.id, server);
@@ -204,25 +213,31 @@ impl BatchBuilder {
         }
     }
 
-    /// Adds what an entry needs, and does not find held, to `missing`. Broken entries need nothing.
-    pub fn missing<'a, F>(&mut self, held: &mut HeldState, entry: &ReadEntry<F>, server: UnixMs, missing: &mut Missing)
+    /// Whether an entry needs something that is not held, which is added to `missing`. Broken entries need nothing.
+    pub fn needs<'a, F>(
+        &mut self,
+        held: &mut HeldState,
+        entry: &ReadEntry<F>,
+        server: UnixMs,
+        missing: &mut Missing,
+    ) -> bool
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
         let raw = RawEvent::of(entry.fields.clone());
-        let Some(bytes) = raw.subject else { return };
+        let Some(bytes) = raw.subject else { return false };
         let slot = match held.cache.find(bytes) {
             Some(slot) => slot,
             None => match Subject::parse(bytes) {
-                Ok(subject) => held.cache.add(subject),
-                Err(_) => return,
+                Ok(subject) if check_subject(&self.keys, bytes).is_ok() => held.cache.add(subject),
+                _ => return false,
             },
         };
         held.cache.slot_mut(slot).used = self.number;
         let arrival = arrival_of(entry.id, server);
-        let Ok(event) = raw.event(arrival) else { return };
+        let Ok(event) = raw.event(arrival) else { return false };
         // What is broken is said when the entry is added.
-        let _ = self.rows.find(held, slot, &event, arrival, Some(missing));
+        self.rows.find(held, slot, &event, arrival, Some(missing)) == Ok(RowsFound::NotAll)
     }
 
     fn refuse<'a, F>(&mut self, entry: &ReadEntry<F>, broken: InvalidEvent)

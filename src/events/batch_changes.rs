@@ -11,6 +11,11 @@ use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Stream
 use super::held_state::HeldState;
 use super::parse::{Amount, InvalidEvent};
 
+/// A counter that is not there yet costs the server as much as three that are (0.5 and 1.6 us, measured), ...
+const NEW_ROW_COST: usize = 3;
+/// ... and an alert, with its flag, its record and its entry in the outbox, as much as so many.
+const ALERT_COST: usize = 20;
+
 /// The counters that a batch changes.
 #[derive(Debug, Default)]
 pub(super) struct BatchChanges {
@@ -21,7 +26,8 @@ pub(super) struct BatchChanges {
     reached: Vec<u32>,
     /// The thresholds that single events crossed: after a credit the counts before and after the batch don't tell them.
     crossings: Vec<Crossing>,
-    alerts_due: usize,
+    /// See [`BatchChanges::cost`].
+    cost: usize,
 }
 
 /// A counter that the batch changes.
@@ -67,17 +73,12 @@ impl BatchChanges {
         self.rows.clear();
         self.reached.clear();
         self.crossings.clear();
-        self.alerts_due = 0;
+        self.cost = 0;
     }
 
-    /// How many counters are changed.
-    pub(super) const fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// About how many alerts are due.
-    pub(super) const fn alerts_due(&self) -> usize {
-        self.alerts_due
+    /// How long the commit will hold the server, about: in counters that are there already and get another value.
+    pub(super) const fn cost(&self) -> usize {
+        self.cost
     }
 
     /// Counts an event in the rows of its subject: in all, or in none.
@@ -129,7 +130,7 @@ impl BatchChanges {
             let changed = &mut self.rows[place as usize];
             if changed.highest == 0 {
                 self.reached.push(place);
-                self.alerts_due += thresholds.len();
+                self.cost += ALERT_COST * thresholds.len();
             }
             changed.highest = changed.highest.max(total);
             let is_crossed = |threshold: &&Threshold| total - units.get() < threshold.units && threshold.units <= total;
@@ -157,6 +158,7 @@ impl BatchChanges {
         if row.batch != self.number {
             row.batch = self.number;
             row.place = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
+            self.cost += if row.total == 0 { NEW_ROW_COST } else { 1 };
             self.rows.push(ChangedRow { row: at, before: row.total, highest: 0 });
         }
     }

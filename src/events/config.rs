@@ -13,7 +13,7 @@ use crate::types::duration;
 pub struct StreamConfig {
     /// The stream's name. Holds no brace.
     pub key: String,
-    /// How many partitions there are. Only 1 for now.
+    /// How many partitions there are, 1 to [`PARTITIONS_MAX`](crate::types::PARTITIONS_MAX).
     pub partitions: u32,
     /// What happens to entries that have been counted.
     pub trim: TrimPolicy,

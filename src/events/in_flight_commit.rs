@@ -1,11 +1,10 @@
 //! The commit that is under way while the next batch is read: one at most, because each names the checkpoint of the one before.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::RedisResult;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::ledger::{Batch, CommitOutcome, Committer};
 use crate::wire::RedisClient;
@@ -14,6 +13,8 @@ use crate::wire::RedisClient;
 pub(super) struct FinishedCommit {
     /// What was to be committed.
     pub(super) batch: Batch,
+    /// What it was to cost the server ([`BatchBounds::cost`](super::batch_builder::BatchBounds::cost)).
+    pub(super) cost: usize,
     /// What became of it.
     pub(super) answer: RedisResult<CommitOutcome>,
     /// Its round trip.
@@ -22,17 +23,17 @@ pub(super) struct FinishedCommit {
 
 /// The commit that is under way, if there is one.
 #[derive(Default)]
-pub(super) struct InFlightCommit(Option<Pin<Box<dyn Future<Output = FinishedCommit> + Send>>>);
+pub(super) struct InFlightCommit(Option<AbortOnDropHandle<FinishedCommit>>);
 
 impl InFlightCommit {
-    /// A commit that begins when it is first waited for.
-    pub(super) fn of(batch: Batch, committer: &Arc<Committer>, client: &Arc<RedisClient>) -> Self {
+    /// Begins a commit: a task of its own, so that it leaves while the worker adds up the next batch.
+    pub(super) fn of(batch: Batch, cost: usize, committer: &Arc<Committer>, client: &Arc<RedisClient>) -> Self {
         let (committer, client) = (Arc::clone(committer), Arc::clone(client));
-        Self(Some(Box::pin(async move {
+        Self(Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let began = Instant::now();
             let answer = committer.commit(&client, &batch).await;
-            FinishedCommit { batch, answer, took: began.elapsed() }
-        })))
+            FinishedCommit { batch, cost, answer, took: began.elapsed() }
+        }))))
     }
 
     /// Whether there is one.
@@ -43,10 +44,10 @@ impl InFlightCommit {
     /// Its answer; never, if there is none. May be given up at any moment and asked again.
     pub(super) async fn finished(&mut self) -> FinishedCommit {
         match &mut self.0 {
-            Some(future) => {
-                let done = future.await;
+            Some(commit) => {
+                let done = commit.await;
                 self.0 = None;
-                done
+                done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
             }
             None => std::future::pending().await,
         }

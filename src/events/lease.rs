@@ -5,17 +5,18 @@
 //! one of them win each batch. Read next: `throttle/lease.lua`.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
 use redis::RedisResult;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::throttle::{Lease, LeaseDecision};
 use crate::types::Keys;
 use crate::wire::{RedisClient, error_kind};
 
+use super::daemon_name::DaemonName;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
 
@@ -37,6 +38,8 @@ pub struct PartitionLease {
     lease: Lease,
     /// Holders whose name begins so are dead; `None` once the first question was answered.
     dead: Option<String>,
+    /// Whether this daemon is to read the partition; the sender is gone where nobody shares partitions.
+    assigned: watch::Receiver<bool>,
 }
 
 /// Who reads the partition.
@@ -51,19 +54,18 @@ pub(super) enum LeaseStatus {
 }
 
 impl PartitionLease {
-    /// For the daemon that listens on `address` of `host`. Holds nothing yet.
+    /// For this daemon, which is to read the partition whenever `assigned` says so. Holds nothing yet.
     ///
-    /// No two processes can listen there at once, so whoever held the lease from there is dead, and its successor need not wait for
-    /// the lease to run out. That is believed for the first question only: two containers may have the same host name and the same
-    /// address, and would take the lease from each other for ever.
+    /// Whoever held the lease from the same home is dead, and its successor need not wait for the lease to run out. That is believed
+    /// for the first question only: two containers may have the same host name and the same address, and would take the lease from
+    /// each other for ever.
     #[must_use]
-    pub fn new(keys: &Keys, host: &str, address: SocketAddr) -> Self {
-        let home = format!("{host}/{address}/");
-        let holder = format!("{home}{:016x}", rand::random::<u64>());
-        Self { key: keys.lease(), lease: Lease::new(holder, LEASE_LASTS), dead: Some(home) }
+    pub fn new(keys: &Keys, name: &DaemonName, assigned: watch::Receiver<bool>) -> Self {
+        let lease = Lease::new(name.as_str(), LEASE_LASTS);
+        Self { key: keys.lease(), lease, dead: Some(name.home().to_owned()), assigned }
     }
 
-    /// Stands by until the lease is ours or `stop` is cancelled.
+    /// Stands by until the partition is to be read here and the lease is ours, or `stop` is cancelled.
     ///
     /// # Errors
     ///
@@ -77,6 +79,14 @@ impl PartitionLease {
         loop {
             if stop.is_cancelled() {
                 return Ok(LeaseStatus::Stopped);
+            }
+            if !*self.assigned.borrow() {
+                report.not_assigned();
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = until(self.assigned.clone(), true) => {}
+                }
+                continue;
             }
             let expires_in = match self.ask(client).await.map_err(|source| self.failed(source))? {
                 LeaseDecision::Acquired => {
@@ -96,7 +106,7 @@ impl PartitionLease {
     }
 
     /// Runs `session`, which ends soon after `over` is cancelled, and renews the lease meanwhile. Cancels `over` when the lease is
-    /// another's.
+    /// another's, or when another is to read the partition: then the lease is let go once the session has ended.
     ///
     /// # Errors
     ///
@@ -114,10 +124,14 @@ impl PartitionLease {
             biased;
             ended = &mut session => return ended.map(|()| LeaseStatus::Stopped),
             lost = self.lost(client) => lost,
+            () = until(self.assigned.clone(), false) => Ok(()),
         };
         over.cancel();
         if let Err(error) = session.await {
             tracing::debug!(%error, "the session ended with its lease");
+        }
+        if !*self.assigned.borrow() {
+            self.release(client).await;
         }
         lost.map(|()| LeaseStatus::HeldByOther)
     }
@@ -159,5 +173,12 @@ impl PartitionLease {
 
     fn failed(&self, source: redis::RedisError) -> SessionError {
         SessionError::Lease { key: self.key.clone(), source }
+    }
+}
+
+/// Waits until the partition is to be read here, or is not.
+async fn until(mut assigned: watch::Receiver<bool>, wanted: bool) {
+    if assigned.wait_for(|is_assigned| *is_assigned == wanted).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

@@ -1,16 +1,20 @@
 //! The stream in: reading after the checkpoint, parsing, adding up, one batch at a time.
 //!
 //! Owns the position in the usage stream, and which daemon reads it. Never writes Redis itself: it hands batches to `ledger/`,
-//! which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`], one reader at a time.
+//! which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`], one reader at a time;
+//! [`membership`], how daemons share the partitions.
 
+pub mod assignment;
 pub mod batch_builder;
 mod batch_changes;
 mod batch_sizer;
 pub mod config;
+pub mod daemon_name;
 pub mod held_state;
 mod in_flight_commit;
 mod janitor;
 mod lease;
+pub mod membership;
 pub mod parse;
 mod read_sizer;
 pub mod report;
@@ -20,5 +24,7 @@ mod session_error;
 mod settings_reader;
 pub mod worker;
 
+pub use daemon_name::DaemonName;
 pub use lease::{LEASE_LASTS, PartitionLease};
+pub use membership::Membership;
 pub use worker::EventWorker;

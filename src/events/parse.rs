@@ -8,7 +8,7 @@ use chrono::DateTime;
 use crate::types::event_id::EVENT_ID_BYTES_MAX;
 use crate::types::subject::SubjectError;
 use crate::types::units::UNITS_MAX;
-use crate::types::{RefusalReason, StreamId, Units, UnixMs, metric};
+use crate::types::{Keys, RefusalReason, StreamId, Units, UnixMs, metric, subject};
 
 /// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
@@ -89,7 +89,7 @@ impl<'a> RawEvent<'a> {
         raw
     }
 
-    /// The rule for a subject that is not there; a present one is judged by [`crate::types::subject::check`].
+    /// The rule for a subject that is not there; a present one is judged by [`check_subject`].
     #[must_use]
     pub fn missing_subject() -> InvalidEvent {
         InvalidEvent::new(RefusalReason::MissingSubject, "the entry has no field \"subject\"")
@@ -144,10 +144,21 @@ impl<'a> RawEvent<'a> {
     }
 }
 
-/// What is broken about a subject.
-#[must_use]
-pub fn broken_subject(error: SubjectError) -> InvalidEvent {
-    InvalidEvent::new(RefusalReason::BadSubject, error.to_string())
+/// Judges a subject, and whether its events belong to the partition of these keys.
+///
+/// # Errors
+///
+/// The first broken rule.
+pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
+    let broken = |error: SubjectError| InvalidEvent::new(RefusalReason::BadSubject, error.to_string());
+    subject::check(bytes).map_err(broken)?;
+    let right = keys.partition().of_sibling(bytes);
+    if right == keys.partition() {
+        return Ok(());
+    }
+    let (stream, count) = (right.stream(keys.name()), right.count());
+    let detail = format!("the subject belongs to partition {right} of {count}, stream {stream}: CRC-32 modulo {count}");
+    Err(InvalidEvent::new(RefusalReason::WrongPartition, detail))
 }
 
 /// When an entry arrived: the smaller of its id's time and the server's clock when it was read. A single explicit id in the
@@ -171,6 +182,7 @@ fn time_of(text: &[u8]) -> Option<UnixMs> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::PartitionNumber;
     use proptest::prelude::*;
 
     const ARRIVAL: UnixMs = UnixMs(1_795_250_000_000);
@@ -188,6 +200,20 @@ mod tests {
             Amount::Used(units) => units.get(),
             Amount::Credit(_) => 0,
         }
+    }
+
+    /// An event that is counted in the wrong partition is counted apart from the subject's others, and no limit holds.
+    #[test]
+    fn an_event_of_another_partition_is_refused_with_the_right_one() {
+        let check = |number: usize, count| {
+            let number = PartitionNumber::all(count).nth(number).expect("there are so many");
+            check_subject(&Keys::of_partition("usage", number), b"alice")
+                .map_err(|broken| (broken.reason, broken.detail))
+        };
+        assert_eq!(check(0, 1), Ok(()));
+        assert_eq!(check(7, 8), Ok(()));
+        let detail = "the subject belongs to partition 7 of 8, stream usage:7: CRC-32 modulo 8".to_owned();
+        assert_eq!(check(3, 8), Err((RefusalReason::WrongPartition, detail)));
     }
 
     /// A correction has the same rule for its number, and never two meanings.

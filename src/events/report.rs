@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Gauge, Label, counter, gauge, histogram};
 use tokio::sync::Notify;
 
 use crate::ledger::audit::AuditFinding;
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitOutcome};
 use crate::subjects::FieldError;
-use crate::types::{StreamId, Subject, meters};
+use crate::types::{PartitionNumber, StreamId, Subject, meters};
 use crate::wire::ErrorKind;
 
 use super::session_error::SessionError;
@@ -18,6 +18,7 @@ use super::session_error::SessionError;
 /// Log and metrics of one worker.
 #[derive(Debug)]
 pub struct WorkerReport {
+    partition: PartitionNumber,
     raised: Arc<Notify>,
     commits: u64,
     /// What is wrong at the moment, so that it is said once and not at every try.
@@ -31,8 +32,20 @@ pub struct WorkerReport {
 impl WorkerReport {
     /// Nothing to tell yet; `raised` is notified after a commit that raised alerts.
     #[must_use]
-    pub const fn new(raised: Arc<Notify>) -> Self {
-        Self { raised, commits: 0, failing: None, standing_by: false, held_by: None, refused_notes: Vec::new() }
+    pub const fn new(partition: PartitionNumber, raised: Arc<Notify>) -> Self {
+        Self {
+            partition,
+            raised,
+            commits: 0,
+            failing: None,
+            standing_by: false,
+            held_by: None,
+            refused_notes: Vec::new(),
+        }
+    }
+
+    fn gauge(&self, name: &'static str) -> Gauge {
+        meters::of_partition(name, self.partition)
     }
 
     /// How many commits there were.
@@ -44,28 +57,38 @@ impl WorkerReport {
     /// There was something to commit and it was, or there was nothing: whatever was wrong is over.
     pub fn serving(&mut self) {
         if self.failing.take().is_some() {
-            gauge!(meters::STOPPED).set(0.0);
-            tracing::info!("counting goes on");
+            self.gauge(meters::STOPPED).set(0.0);
+            tracing::info!(partition = %self.partition, "counting goes on");
         }
     }
 
     /// This daemon reads from now on.
     pub fn reads(&mut self) {
-        gauge!(meters::READING).set(1.0);
+        self.gauge(meters::READING).set(1.0);
         if std::mem::take(&mut self.standing_by) {
-            tracing::info!("taking over: this daemon reads from now on");
+            tracing::info!(partition = %self.partition, "taking over: this daemon reads from now on");
         }
     }
 
     /// Another daemon reads, of this name, and answers for the counting.
     pub fn stands_by(&mut self, holder: &str) {
-        gauge!(meters::READING).set(0.0);
+        self.stands_down();
+        self.standing_by = true;
+        tracing::info!(partition = %self.partition, holder, "standing by: another daemon reads");
+    }
+
+    /// Another daemon is to read the partition.
+    pub fn not_assigned(&mut self) {
+        self.stands_down();
+        self.standing_by = false;
+    }
+
+    fn stands_down(&mut self) {
+        self.gauge(meters::READING).set(0.0);
         if self.failing.take().is_some() {
-            gauge!(meters::STOPPED).set(0.0);
+            self.gauge(meters::STOPPED).set(0.0);
         }
         self.held(None);
-        self.standing_by = true;
-        tracing::info!(holder, "standing by: another daemon reads");
     }
 
     /// Whether the last to be said was [`Self::stands_by`].
@@ -81,17 +104,17 @@ impl WorkerReport {
             return;
         }
         let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        gauge!(meters::STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
+        self.gauge(meters::STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
         if kind.is_transient() {
-            tracing::warn!(%error, source, "counting waits for Redis");
+            tracing::warn!(partition = %self.partition, %error, source, "counting waits for Redis");
         } else {
-            tracing::error!(%error, source, "counting has stopped until this is mended");
+            tracing::error!(partition = %self.partition, %error, source, "counting has stopped until this is mended");
         }
     }
 
     /// The same batch had to be read again too often for a lost race.
     pub fn circling(&self, reason: &SessionError) {
-        tracing::warn!(%reason, "counting does not get ahead");
+        tracing::warn!(partition = %self.partition, %reason, "counting does not get ahead");
     }
 
     /// A commit was answered.
@@ -169,13 +192,19 @@ impl WorkerReport {
             return;
         }
         if let Some(before) = &self.held_by {
-            gauge!(meters::TRIM_HELD, "group" => before.clone()).set(0.0);
+            gauge!(meters::TRIM_HELD, self.labels_of(before)).set(0.0);
         }
         if let Some(group) = &holder {
-            gauge!(meters::TRIM_HELD, "group" => group.clone()).set(1.0);
+            gauge!(meters::TRIM_HELD, self.labels_of(group)).set(1.0);
             tracing::warn!(group, "another consumer group keeps counted entries from being trimmed");
         }
         self.held_by = holder;
+    }
+
+    fn labels_of(&self, group: &str) -> Vec<Label> {
+        let mut labels = meters::labels_of(self.partition);
+        labels.push(Label::new("group", group.to_owned()));
+        labels
     }
 
     /// Settings of subjects could not be read.
@@ -191,7 +220,7 @@ impl WorkerReport {
 
     /// How many subjects are held in memory.
     pub fn cached(&self, subjects: usize) {
-        gauge!(meters::CACHED).set(subjects as f64);
+        self.gauge(meters::CACHED).set(subjects as f64);
     }
 
     /// The stored checkpoint is another one than `ours`. Nobody moves it to the beginning.

@@ -24,7 +24,7 @@ use super::worker::EventWorker;
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
 /// A batch that grows because more entries are there is committed after this long, full or not.
-const HOLD_MAX: Duration = Duration::from_millis(10);
+const HOLD_MAX: Duration = Duration::from_millis(25);
 /// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
 const READ_STEPS_MAX: u32 = 8;
 
@@ -102,6 +102,8 @@ impl EventWorker {
                 let next = self.builder.reached_entry();
                 *in_flight = self.commit().await?;
                 self.builder.begin(instance.clone(), next, self.batch_sizer.bounds());
+                // It leaves before the rest of the reading is added.
+                tokio::task::yield_now().await;
                 continue;
             }
             if reading.is_some() {
@@ -131,9 +133,14 @@ impl EventWorker {
                     };
                     after = last;
                     self.read_sizer.came(&received);
-                    self.request(&mut reader, after, is_behind).await?;
                     self.begin_reading()?;
-                    reading = Some(Reading { server, added: 0, entries: received.entries });
+                    let open = Reading { server, added: 0, entries: received.entries };
+                    // What is asked behind the next reading waits for it.
+                    if self.had_missing {
+                        self.read_missing(&reader, &open).await?;
+                    }
+                    self.request(&mut reader, after, is_behind).await?;
+                    reading = Some(open);
                 }
             }
         }
@@ -219,7 +226,7 @@ impl EventWorker {
     async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
         loop {
             let mut outcome = AddOutcome::Added;
-            for entry in entries_of(reader).skip(reading.added) {
+            for entry in entries_from(reader, reading.added) {
                 outcome = self.builder.add(&mut self.held, &entry, reading.server);
                 if outcome != AddOutcome::Added {
                     break;
@@ -235,22 +242,31 @@ impl EventWorker {
 
     /// Reads what the rest of a reading needs and is not held.
     async fn read_missing(&mut self, reader: &StreamReader, reading: &Reading) -> Result<(), SessionError> {
-        for _ in 0..READ_STEPS_MAX {
-            let mut missing = Missing::default();
-            for entry in entries_of(reader).skip(reading.added) {
-                self.builder.missing(&mut self.held, &entry, reading.server, &mut missing);
+        let mut missing = Missing::default();
+        let mut unready: Vec<usize> = Vec::new();
+        for (at, entry) in (reading.added..).zip(entries_from(reader, reading.added)) {
+            if self.builder.needs(&mut self.held, &entry, reading.server, &mut missing) {
+                unready.push(at);
             }
-            if missing.is_empty() {
+        }
+        self.had_missing = !unready.is_empty();
+        for _ in 0..READ_STEPS_MAX {
+            if unready.is_empty() {
                 return Ok(());
             }
-            if !missing.settings.is_empty() {
-                self.settings.read(&self.client, &mut self.held, &self.report, missing.settings).await?;
-                continue;
+            let found = std::mem::take(&mut missing);
+            if found.settings.is_empty() {
+                self.held
+                    .read(&self.client, &self.keys, found, reading.server, self.builder.live())
+                    .await
+                    .map_err(|source| SessionError::Redis { operation: "read counters", source })?;
+            } else {
+                self.settings.read(&self.client, &mut self.held, &self.report, found.settings).await?;
             }
-            self.held
-                .read(&self.client, &self.keys, missing, reading.server, self.builder.live())
-                .await
-                .map_err(|source| SessionError::Redis { operation: "read counters", source })?;
+            unready.retain(|at| {
+                let entry = entries_from(reader, *at).next();
+                entry.is_some_and(|entry| self.builder.needs(&mut self.held, &entry, reading.server, &mut missing))
+            });
         }
         Err(SessionError::Again("settings changed while they were read"))
     }
@@ -263,8 +279,9 @@ impl EventWorker {
             .records(&self.client, &self.keys, reached.into_iter())
             .await
             .map_err(|source| SessionError::Redis { operation: "read what was raised", source })?;
+        let cost = self.builder.cost();
         let batch = self.builder.finish(&mut self.held, records);
-        Ok(InFlightCommit::of(batch, &self.committer, &self.client))
+        Ok(InFlightCommit::of(batch, cost, &self.committer, &self.client))
     }
 
     /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large for the
@@ -289,7 +306,7 @@ impl EventWorker {
 
     /// Says what a commit's answer means for the session.
     async fn judge(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
-        let FinishedCommit { batch, answer, took } = done;
+        let FinishedCommit { batch, cost, answer, took } = done;
         let answer = answer.map_err(|source| {
             self.batch_sizer.failed();
             SessionError::Redis { operation: "commit a batch", source }
@@ -298,8 +315,7 @@ impl EventWorker {
         match answer {
             CommitOutcome::Committed { .. } => {
                 self.restarts = 0;
-                let counters: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
-                self.batch_sizer.committed(counters + batch.refused.len(), took);
+                self.batch_sizer.committed(cost, took);
                 self.janitor.committed(&batch);
                 self.tidy().await;
                 self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;
@@ -356,8 +372,12 @@ impl EventWorker {
     }
 }
 
-fn entries_of(reader: &StreamReader) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
-    reader.entries().map(|entry| ReadEntry {
+/// The entries of a reading from the one at `at` on.
+fn entries_from(
+    reader: &StreamReader,
+    at: usize,
+) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+    reader.entries().skip(at).map(|entry| ReadEntry {
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
         fields: entry.fields.map(|field| (field.name, field.value)),
     })

@@ -51,6 +51,8 @@ pub struct EventWorker {
     /// Restarts since the last commit.
     pub(super) restarts: u32,
     pub(super) read_sizer: ReadSizer,
+    /// Whether the last reading needed what was not held.
+    pub(super) had_missing: bool,
     pub(super) batch_sizer: BatchSizer,
 }
 
@@ -101,12 +103,13 @@ impl EventWorker {
                 Retention::new(keys.clone(), config.late_max, history),
             ),
             held,
-            builder: BatchBuilder::new(config.late_max, batch_sizer.bounds()),
-            report: WorkerReport::new(raised),
+            builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds()),
+            report: WorkerReport::new(keys.partition(), raised),
             committer: Arc::new(committer),
             audited: Instant::now(),
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
+            had_missing: true,
             batch_sizer,
             target,
             client,
@@ -133,6 +136,8 @@ impl EventWorker {
             let error = match self.run_with_lease(lease.as_deref_mut(), stop).await {
                 Ok(LeaseStatus::Stopped) => return,
                 Ok(LeaseStatus::Held | LeaseStatus::HeldByOther) => {
+                    // Whoever reads the partition holds as much: this daemon needs the memory for its own.
+                    self.held.forget_totals();
                     retries.reset();
                     continue;
                 }

@@ -4,6 +4,8 @@
 //! clock says which period of each window it is; ours only guesses which two are worth sending. Read next: [`super::decision`], what
 //! the answer says.
 
+use std::sync::LazyLock;
+
 use redis::{RedisError, RedisResult, Value};
 
 use crate::subjects::Profile;
@@ -13,6 +15,8 @@ use crate::types::{Keys, PeriodSpan, Units, UnixMs, WindowLimit, keys};
 use crate::wire::{RedisClient, Script, ServerClock};
 
 use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Recorded};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_functions(include_str!("check.lua"), &FUNCTIONS));
 
 /// The periods may be wrong once: when nothing of the server's clock is known yet, or it jumped.
 const TRIES: u32 = 2;
@@ -35,7 +39,6 @@ pub enum CheckError {
 #[derive(Debug)]
 pub struct CheckScript {
     keys: Keys,
-    script: Script,
     clock: ServerClock,
 }
 
@@ -64,8 +67,7 @@ impl CheckScript {
     /// Checks in the partition with these keys.
     #[must_use]
     pub fn new(keys: Keys) -> Self {
-        let script = Script::with_functions(include_str!("check.lua"), &FUNCTIONS);
-        Self { keys, script, clock: ServerClock::default() }
+        Self { keys, clock: ServerClock::default() }
     }
 
     /// The server's clock, to be told what it shows.
@@ -142,7 +144,7 @@ impl CheckScript {
         let bucket = keys::bucket(subject.as_str());
         let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
         let window = self.keys.window(algorithm.as_str(), metric, subject);
-        let mut call = self.script.call().key(bounded(&window)).key(self.keys.stream());
+        let mut call = SCRIPT.call().key(bounded(&window)).key(self.keys.stream());
         call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
         for AppliedLimit { limit, first, second } in limits {
             for period in [first, second] {

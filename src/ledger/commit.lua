@@ -63,7 +63,8 @@ local first_group = 5
 for group = 1, batch.groups do
   local key, rows = KEYS[first_group + group], tonumber(ARGV[at + 3])
   local answer = drift(key, ARGV[at + 2 + 2 * ARGV[at + 1]], ARGV[at + 2])
-    or denied(key, 'HSET', 'EXPIRE')
+    or not redis.acl_check_cmd('HSET', key) and denied(key, 'HSET')
+    or group == 1 and denied(key, 'EXPIRE')
   if answer then return answer end
   at = at + 4 + 2 * rows
 end

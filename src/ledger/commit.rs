@@ -118,11 +118,12 @@ impl Committer {
     fn scalars(&self, batch: &Batch, metric_sets: usize) -> Vec<u8> {
         let Self { settings, .. } = self;
         let (from, to) = (batch.from.to_string(), batch.to.to_string());
+        let fingerprint = settings.plans.fingerprint();
         let texts = [
             ("from", from.as_str()),
             ("to", &to),
             ("format", FORMAT),
-            ("fingerprint", &settings.fingerprint),
+            ("fingerprint", &fingerprint),
             ("instance", batch.instance.as_str()),
         ];
         let numbers = [

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::subjects::Plans;
+
 /// The layout of counters and records in Redis. A daemon that knows another one does not start.
 pub const FORMAT: &str = "2";
 /// About how many refused events are kept.
@@ -10,14 +12,14 @@ pub const REFUSED_KEPT: u64 = 100_000;
 pub const READ_AGE_MAX_MS: u64 = 5_000;
 
 /// Settings that every commit of a daemon has in common.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CommitSettings {
     /// Which consumed entries are trimmed.
     pub trim: TrimPolicy,
     /// Number of partitions.
     pub partitions: u32,
-    /// Fingerprint of plans and windows; it tells two daemons apart that judge differently.
-    pub fingerprint: String,
+    /// The plans; their fingerprint, which is stored with each commit, tells two daemons apart that judge differently.
+    pub plans: Plans,
 }
 
 /// What happens to entries that have been counted.

@@ -7,10 +7,10 @@ use redis::{RedisError, RedisResult};
 
 use crate::throttle::Lease;
 use crate::types::{
-    Alert, AlertId, AlertKey, Day, Instance, Keys, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId,
-    Subject, UnixMs, keys,
+    Alert, AlertId, AlertKey, Day, Instance, Keys, Metric, PARTITIONS_MAX, PartitionNumber, Percent, Period,
+    RaisedRecord, RefusalReason, StreamId, Subject, UnixMs, keys,
 };
-use crate::wire::{RedisClient, Script};
+use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, Script, error_kind};
 
 use super::batch::{Batch, Group, MetricPeriod, NewAlert, RefusedEvent, Row};
 use super::commit::{CommitOutcome, Committer};
@@ -181,6 +181,24 @@ async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<
     client.query(&command).await
 }
 
+/// What the last daemon left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPartitions {
+    /// Of each partition.
+    pub checkpoints: Vec<StoredCheckpoint>,
+    /// State of another number of partitions.
+    pub others: Option<OtherPartitions>,
+}
+
+/// A checkpoint of another number of partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherPartitions {
+    /// Its key.
+    pub checkpoint: String,
+    /// How many partitions it counts.
+    pub count: u32,
+}
+
 /// Whether the stored layout is one that this daemon knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredCheckpoint {
@@ -205,12 +223,20 @@ pub struct WrongKeyType {
     pub wanted: &'static str,
 }
 
-/// Reads what the last daemon left in the checkpoint, and looks whether the partition's keys are what they must be.
+/// Reads what the last daemon left in the checkpoints, and looks whether the partitions' keys are what they must be.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoint> {
+pub async fn stored_partitions(partitions: &Partitions) -> RedisResult<StoredPartitions> {
+    let mut checkpoints = Vec::new();
+    for Partition { client, keys } in partitions.iter() {
+        checkpoints.push(stored(client, keys).await?);
+    }
+    Ok(StoredPartitions { checkpoints, others: others(partitions).await? })
+}
+
+async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoint> {
     let misplaced = misplaced(client, keys).await?;
     if misplaced.is_some() {
         return Ok(StoredCheckpoint { format: None, partitions: None, fingerprint: None, misplaced });
@@ -219,6 +245,34 @@ pub async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredChec
     command.arg(keys.checkpoint()).arg("format").arg("partitions").arg("fingerprint");
     let (format, partitions, fingerprint) = client.query(&command).await?;
     Ok(StoredCheckpoint { format, partitions, fingerprint, misplaced })
+}
+
+/// Looks for the checkpoints that another number of partitions would have left under other names. A checkpoint that counts one
+/// partition and bears a number belongs to another stream, which is called so.
+async fn others(partitions: &Partitions) -> RedisResult<Option<OtherPartitions>> {
+    let Partition { client, keys } = partitions.first();
+    let several = PartitionNumber::all(PARTITIONS_MAX);
+    let all = several.chain([PartitionNumber::first(1)]).map(|partition| keys.of_sibling(partition));
+    let others: Vec<Keys> =
+        all.filter(|other| partitions.iter().all(|own| own.keys.stream() != other.stream())).collect();
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for other in &others {
+        pipeline.cmd("HGET").arg(other.checkpoint()).arg("partitions");
+    }
+    let counts: Vec<RedisResult<Option<u32>>> = client.pipe(&pipeline).await?;
+    for (other, count) in others.iter().zip(counts) {
+        match count {
+            Ok(Some(count)) if (count == 1) == (other.partition().count() == 1) => {
+                return Ok(Some(OtherPartitions { checkpoint: other.checkpoint(), count }));
+            }
+            // What is there is not ours, and a user who may not look has never written there.
+            Ok(_) => {}
+            Err(error) if matches!(error_kind(&error), ErrorKind::WrongType | ErrorKind::Denied) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<WrongKeyType>> {

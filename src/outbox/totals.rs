@@ -46,6 +46,28 @@ pub struct Totals {
     pub oldest_pending: Option<UnixMs>,
 }
 
+impl Totals {
+    /// Adds the totals of another partition.
+    pub fn add(&mut self, other: &Self) {
+        self.now = self.now.max(other.now);
+        self.counted += other.counted;
+        self.refused += other.refused;
+        self.duplicates += other.duplicates;
+        self.raised += other.raised;
+        self.made += other.made;
+        self.delivered += other.delivered;
+        self.dead += other.dead;
+        self.muted += other.muted;
+        self.expired += other.expired;
+        self.cancelled += other.cancelled;
+        self.pending += other.pending;
+        self.waiting += other.waiting;
+        self.dead_kept += other.dead_kept;
+        self.outbox += other.outbox;
+        self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
+    }
+}
+
 /// The script's answer, in its order.
 type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>);
 

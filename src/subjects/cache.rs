@@ -183,6 +183,7 @@ impl<Extra: Default> SettingsCache<Extra> {
             pipeline.cmd("HGETALL").arg(keys.subject(&self.slot(*at).subject));
         }
         let replies: Vec<RedisResult<HashFields>> = client.pipe(&pipeline).await?;
+        self.follow(plans);
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
             let learnt = self.interpret(plans, Some(*at), reply)?;
@@ -191,6 +192,13 @@ impl<Extra: Default> SettingsCache<Extra> {
             self.keep(*at, learnt.profile);
         }
         Ok(unreadable)
+    }
+
+    /// Before replies are interpreted: the plans may have been replaced since the last time.
+    pub fn follow(&mut self, plans: &Plans) {
+        if !self.unknown.has_plan(&plans.default_plan()) {
+            self.unknown = Arc::new(Profile::of_unknown(plans));
+        }
     }
 
     /// Holds these settings as fresh.
@@ -207,7 +215,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. ChangeFeed nothing.
+    /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. Changes nothing.
     ///
     /// # Errors
     ///

@@ -102,6 +102,7 @@ impl SettingsLookup {
         let mut held = self.lock();
         held.take(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());
+        held.cache.follow(&self.plans);
         let learnt = held.cache.interpret(&self.plans, at, fields)?;
         let Some(at) = at else { return Ok(learnt.profile) };
         let Marks { changed, read } = held.cache.slot(at).extra;

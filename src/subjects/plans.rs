@@ -1,7 +1,7 @@
 //! Plans: named sets of limits and thresholds, from the configuration.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::throttle::Limiter;
 use crate::types::{Limits, Metric, Percent};
@@ -23,11 +23,16 @@ pub struct Plan {
     pub limiters: BTreeMap<Metric, Limiter>,
 }
 
-/// All plans, and which one a subject has that names none.
+/// All plans, and which one a subject has that names none. Clones share them: what one [replaces](Self::replace) is replaced for all.
 #[derive(Debug, Clone)]
-pub struct Plans {
+pub struct Plans(Arc<RwLock<PlanSet>>);
+
+/// The plans of one configuration.
+#[derive(Debug, Clone)]
+struct PlanSet {
     by_name: BTreeMap<String, Arc<Plan>>,
     default: Arc<Plan>,
+    fingerprint: Arc<str>,
 }
 
 /// The plans of an unchecked configuration can't be used.
@@ -56,43 +61,61 @@ impl Plans {
         let by_name: BTreeMap<String, Arc<Plan>> =
             plans.iter().map(|(name, plan)| Ok((name.clone(), shared(name, plan)?))).collect::<Result<_, _>>()?;
         let default = by_name.get(default).cloned().ok_or_else(|| PlansError::NoSuchPlan(default.to_owned()))?;
-        Ok(Self { by_name, default })
+        let fingerprint = fingerprint_of(&by_name, &default).into();
+        Ok(Self(Arc::new(RwLock::new(PlanSet { by_name, default, fingerprint }))))
     }
 
     /// The plan of this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<Plan>> {
-        self.by_name.get(name)
+    pub fn get(&self, name: &str) -> Option<Arc<Plan>> {
+        self.in_effect().by_name.get(name).cloned()
     }
 
     /// The names of all plans, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.by_name.keys().map(String::as_str)
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.in_effect().by_name.keys().cloned().collect()
     }
 
     /// The metrics of which a plan has a rate.
-    pub fn limited_by_rates(&self) -> impl Iterator<Item = &Metric> {
-        self.by_name.values().flat_map(|plan| plan.limiters.keys())
+    #[must_use]
+    pub fn limited_by_rates(&self) -> Vec<Metric> {
+        self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
     }
 
     /// The plan of a subject that names none.
     #[must_use]
-    pub const fn default_plan(&self) -> &Arc<Plan> {
-        &self.default
+    pub fn default_plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.in_effect().default)
     }
 
     /// A text that differs whenever a limit or threshold of a plan differs; two daemons on one stream should agree on it. Rates
     /// are left out: they count nothing.
     #[must_use]
-    pub fn fingerprint(&self) -> String {
-        use sha2::{Digest, Sha256};
-        let mut hash = Sha256::new();
-        for plan in self.by_name.values() {
-            hash.update(plan.counting_settings());
-            hash.update(if plan.name == self.default.name { "default\n" } else { "\n" });
-        }
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    pub fn fingerprint(&self) -> Arc<str> {
+        Arc::clone(&self.in_effect().fingerprint)
     }
+
+    /// Puts the plans of another configuration into effect. Settings of subjects that are held were found by the old ones: whoever
+    /// holds some is to be told that any may have changed.
+    pub fn replace(&self, by: &Self) {
+        let new = by.in_effect().clone();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    fn in_effect(&self) -> RwLockReadGuard<'_, PlanSet> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn fingerprint_of(by_name: &BTreeMap<String, Arc<Plan>>, default: &Plan) -> String {
+    use sha2::{Digest, Sha256};
+    let mut hash = Sha256::new();
+    for plan in by_name.values() {
+        hash.update(plan.counting_settings());
+        hash.update(if plan.name == default.name { "default\n" } else { "\n" });
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Plan {
@@ -123,7 +146,7 @@ mod tests {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
         let thresholds = [80, 100].map(|percent| Percent::new(percent).expect("in range")).to_vec();
         let plan = PlanConfig { limits, thresholds, rate };
-        Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint()
+        Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }
 
     /// Every daemon on a stream compares it: a new version, or a rate that differs, must not look like other plans.

@@ -30,7 +30,7 @@ impl Profile {
     #[must_use]
     pub fn of_unknown(plans: &Plans) -> Self {
         Self {
-            plan: Arc::clone(plans.default_plan()),
+            plan: plans.default_plan(),
             zone: Tz::UTC,
             billing_day: BillingDay::FIRST,
             limits: BTreeMap::new(),
@@ -55,7 +55,7 @@ impl Profile {
         let mut profile = Self::of_unknown(plans);
         match own.plan.as_deref().map(|name| plans.get(name).ok_or(name)) {
             None => {}
-            Some(Ok(plan)) => profile.plan = Arc::clone(plan),
+            Some(Ok(plan)) => profile.plan = plan,
             Some(Err(name)) => errors.push(FieldError::no_such_plan(name)),
         }
         // The record has judged the name already; UTC stands for an absent one.
@@ -93,6 +93,12 @@ impl Profile {
     #[must_use]
     pub fn plan(&self) -> &Arc<str> {
         &self.plan.name
+    }
+
+    /// Whether this is the plan it has.
+    #[must_use]
+    pub fn has_plan(&self, plan: &Arc<Plan>) -> bool {
+        Arc::ptr_eq(&self.plan, plan)
     }
 
     /// The zone in which the subject's days, weeks and months lie.

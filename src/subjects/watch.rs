@@ -75,6 +75,11 @@ impl ChangeFeed {
         self.0.arrived.notified().await;
     }
 
+    /// Says that settings of any subject may have changed: the plans have.
+    pub fn all_changed(&self) {
+        self.note(SubjectChanges::Any);
+    }
+
     pub(super) fn note(&self, change: SubjectChanges) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match change {

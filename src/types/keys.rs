@@ -33,6 +33,7 @@
 //! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
+//! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, by its last heartbeat, ms | 3 s after the last heartbeat |
 //! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `contacts` | none |
 //!
 //! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.
@@ -40,7 +41,7 @@
 use std::sync::Arc;
 
 use super::alert::AlertKey;
-use super::{Channel, ContactId, Day, Metric, Percent, Period, Subject};
+use super::{Channel, ContactId, Day, Metric, PartitionNumber, Percent, Period, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -51,6 +52,9 @@ pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
 
 /// What every other key begins with.
 pub const FAMILY_PREFIX: &str = "quota_";
+
+/// The daemons that live, of every stream of this Redis: `<daemon> <stream>`.
+pub const DAEMONS: &str = "quota_daemons";
 
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
@@ -69,14 +73,32 @@ pub struct Keys {
     stream: String,
     tag: String,
     subject_prefix: Arc<str>,
+    /// What the stream is called without the number of the partition.
+    name: Arc<str>,
+    partition: PartitionNumber,
 }
 
 impl Keys {
-    /// The keys that belong to the stream of this name, with the default prefix of subjects. The name holds no brace.
+    /// The keys of the only partition: those that belong to the stream of this name, with the default prefix of subjects. The name
+    /// holds no brace.
     #[must_use]
     pub fn new(stream: &str) -> Self {
-        let subject_prefix = SUBJECT_PREFIX_DEFAULT.into();
-        Self { stream: stream.to_owned(), tag: format!("{{{stream}}}"), subject_prefix }
+        Self::of_partition(stream, PartitionNumber::first(1))
+    }
+
+    /// The keys of one partition of the streams of this name, with the default prefix of subjects.
+    #[must_use]
+    pub fn of_partition(name: &str, partition: PartitionNumber) -> Self {
+        let stream = partition.stream(name);
+        let tag = format!("{{{stream}}}");
+        Self { stream, tag, subject_prefix: SUBJECT_PREFIX_DEFAULT.into(), name: name.into(), partition }
+    }
+
+    /// The keys of another partition.
+    #[must_use]
+    pub fn of_sibling(&self, partition: PartitionNumber) -> Self {
+        let subject_prefix = Arc::clone(&self.subject_prefix);
+        Self { subject_prefix, ..Self::of_partition(&self.name, partition) }
     }
 
     /// The same keys with another prefix of subjects.
@@ -89,7 +111,19 @@ impl Keys {
     #[must_use]
     pub fn probe(&self, nonce: &str) -> Self {
         let tag = format!("{}.probe.{nonce}", self.tag);
-        Self { stream: format!("quota_probe:{tag}"), tag, subject_prefix: Arc::clone(&self.subject_prefix) }
+        Self { stream: format!("quota_probe:{tag}"), tag, ..self.clone() }
+    }
+
+    /// Which partition it is.
+    #[must_use]
+    pub const fn partition(&self) -> PartitionNumber {
+        self.partition
+    }
+
+    /// What the streams are called, without the number of a partition: `stream.key`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The usage stream.
@@ -322,6 +356,13 @@ mod tests {
         );
         assert_eq!(keys.probe("x").outbox(), "quota_outbox:{usage}.probe.x");
         assert_eq!(keys.subject(&alice), "quota_subject:alice");
+        let third = PartitionNumber::all(4).nth(3).expect("there are four");
+        let other = Keys::of_partition("usage", third).probe("x");
+        assert_eq!(
+            (other.stream(), other.outbox().as_str()),
+            ("quota_probe:{usage:3}.probe.x", "quota_outbox:{usage:3}.probe.x")
+        );
+        assert_eq!(keys.of_sibling(third).stream(), "usage:3");
         assert_eq!(keys.with_subject_prefix("eu:subject:").subject(&alice), "eu:subject:alice");
     }
 

@@ -1,6 +1,22 @@
 //! Names and help texts of the metrics that `/metrics` shows. One place, so that dashboards and alerts can rely on them.
 //!
-//! Counters count this process since its start; what all daemons did together stands in `quota_totals:{tag}`.
+//! A gauge of one partition bears its number as the label `partition` where there are several. Counters count this process since its start; what all daemons did together stands in `quota_totals:{tag}`.
+
+use metrics::{Gauge, Label, gauge};
+
+use super::PartitionNumber;
+
+/// A gauge of one partition.
+pub fn of_partition(name: &'static str, partition: PartitionNumber) -> Gauge {
+    gauge!(name, labels_of(partition))
+}
+
+/// The label of a partition. The only one has none, so that its series stay what they were.
+#[must_use]
+pub fn labels_of(partition: PartitionNumber) -> Vec<Label> {
+    let is_one_of_several = partition.count() > 1;
+    is_one_of_several.then(|| Label::new("partition", partition.to_string())).into_iter().collect()
+}
 
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +61,10 @@ meters! {
     COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, drift)";
     /// Counters that somebody else changed.
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
+    /// The plans in effect; label `fingerprint`.
+    PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect, 0 for those before a reload";
+    /// Reloads; label `outcome`.
+    RELOADS = Counter "quotabell_reloads_total" "Times that the plans were read again, by outcome (applied, refused)";
     /// Time of a commit.
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
     /// Alerts raised; label `threshold`.
@@ -84,7 +104,7 @@ meters! {
     /// Counting waits for an operator.
     STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
     /// Reading or standing by.
-    READING = Gauge "quotabell_reading" "1 while this daemon reads the usage stream, 0 while another does and this one stands by";
+    READING = Gauge "quotabell_reading" "1 while this daemon reads the partition, 0 while another does";
     /// Verifications of contacts; label `outcome`.
     VERIFICATIONS = Counter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
     /// Redis errors; label `operation`.

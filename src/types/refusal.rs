@@ -11,6 +11,8 @@ pub enum RefusalReason {
     MissingSubject,
     /// `subject` is empty, longer than 256 bytes, not UTF-8, or holds a control character.
     BadSubject,
+    /// The subject belongs to another partition.
+    WrongPartition,
     /// `units` is not decimal digits from 1 to 2^53 - 1.
     BadUnits,
     /// `credit` is not decimal digits from 1 to 2^53 - 1, or the entry has `units` too.
@@ -27,8 +29,6 @@ pub enum RefusalReason {
     TooFarAhead,
     /// The counter would pass 2^53 - 1.
     CounterOverflow,
-    /// The subject belongs to another partition.
-    WrongPartition,
 }
 
 impl RefusalReason {
@@ -36,6 +36,7 @@ impl RefusalReason {
     pub const ALL: [Self; 11] = [
         Self::MissingSubject,
         Self::BadSubject,
+        Self::WrongPartition,
         Self::BadUnits,
         Self::BadCredit,
         Self::BadMetric,
@@ -44,7 +45,6 @@ impl RefusalReason {
         Self::TooLate,
         Self::TooFarAhead,
         Self::CounterOverflow,
-        Self::WrongPartition,
     ];
 
     /// The reason as it is written everywhere.
@@ -53,6 +53,7 @@ impl RefusalReason {
         match self {
             Self::MissingSubject => "missing_subject",
             Self::BadSubject => "bad_subject",
+            Self::WrongPartition => "wrong_partition",
             Self::BadUnits => "bad_units",
             Self::BadCredit => "bad_credit",
             Self::BadMetric => "bad_metric",
@@ -61,7 +62,6 @@ impl RefusalReason {
             Self::TooLate => "too_late",
             Self::TooFarAhead => "too_far_ahead",
             Self::CounterOverflow => "counter_overflow",
-            Self::WrongPartition => "wrong_partition",
         }
     }
 }

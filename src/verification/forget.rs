@@ -5,20 +5,17 @@ use redis::RedisResult;
 
 use super::code;
 use crate::contacts::ContactArray;
-use crate::types::{Keys, Subject};
-use crate::wire::RedisClient;
+use crate::types::Subject;
+use crate::wire::{Partition, Partitions};
 
 /// Removes the codes of these contacts, with the guesses at them, and says how many codes there were. Repeatable.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn forget_codes(
-    client: &RedisClient,
-    keys: &Keys,
-    subject: &Subject,
-    contacts: &ContactArray,
-) -> RedisResult<u64> {
+pub async fn forget_codes(partitions: &Partitions, subject: &Subject, contacts: &ContactArray) -> RedisResult<u64> {
+    // Where the service keeps them.
+    let Partition { client, keys } = partitions.first();
     let mut removed = 0;
     for contact in contacts.contacts() {
         let key = keys.verify_code(&code::holder(subject, &contact.consent));

@@ -31,13 +31,13 @@ impl ConsentRequests for VerificationService {
             let code = code::draw();
             let holder = code::holder(&request.subject, &request.consent);
             let stored =
-                self.store(&self.keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code)).await;
+                self.store(&self.home().keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code)).await;
             stored.map_err(|error| failed("store the code", error))?;
             let mut link = None;
             if let Some(public_url) = &self.public_url {
                 let token = confirm_link::draw();
                 let request = serde_json::to_string(request).expect("strings and numbers are JSON");
-                let stored = self.store(&confirm_link::key(&self.keys, &token), &request).await;
+                let stored = self.store(&confirm_link::key(&self.home().keys, &token), &request).await;
                 stored.map_err(|error| failed("store the confirm link", error))?;
                 link = Some(Secret::new(confirm_link::url_of(public_url, &token)));
             }

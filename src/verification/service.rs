@@ -5,11 +5,9 @@
 //! edit may do.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
-use tokio::sync::Notify;
 use url::Url;
 
 use super::{VerificationConfig, VerificationEvent, code, confirm_link};
@@ -17,11 +15,11 @@ use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{Contact, ContactArray, ContactOrigin};
-use crate::outbox::{NewDelivery, OutboxError, enqueue};
+use crate::outbox::{NewDeliveries, NewDelivery, OutboxError, enqueue};
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::alert::digest_of;
-use crate::types::{ConsentId, ContactId, Keys, Notification, Subject, VerificationRequest, nonce};
-use crate::wire::{ErrorKind, RedisClient, error_kind};
+use crate::types::{ConsentId, ContactId, Notification, Subject, VerificationRequest, nonce};
+use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,16 +29,15 @@ const GUESSES_MAX: u32 = 5;
 /// Contacts that a subject's own side adds, and their verification.
 #[derive(Debug)]
 pub struct VerificationService {
-    /// Redis.
-    pub client: Arc<RedisClient>,
-    /// The partition.
-    pub keys: Keys,
+    /// Redis. Requests, codes and links are kept in the first partition: an address is counted for all subjects, and whoever opens a
+    /// link does not say whose it is.
+    pub partitions: Partitions,
     /// How often and how long.
     pub config: VerificationConfig,
     /// Where confirm links lead to; without it mails have none.
     pub public_url: Option<Url>,
     /// Notified of each delivery.
-    pub new_deliveries: Arc<Notify>,
+    pub new_deliveries: NewDeliveries,
 }
 
 /// Why something was not done, as the caller is told. Nothing was changed, unless the variant says otherwise.
@@ -162,7 +159,7 @@ impl VerificationService {
         within_timeout(async {
             let StoredContact { consent, .. } = self.unverified(subject, contact).await?;
             let holder = code::holder(subject, &consent);
-            let key = self.keys.verify_code(&holder);
+            let key = self.home().keys.verify_code(&holder);
             if !self.is_right(&key, &holder, guess).await? {
                 VerificationEvent::Rejected.record(subject, contact);
                 return Err(VerificationError::WrongCode);
@@ -184,7 +181,7 @@ impl VerificationService {
     /// [`VerificationError`]. The link stays valid.
     pub async fn confirm(&self, token: &str) -> Result<ConfirmOutcome, VerificationError> {
         within_timeout(async {
-            let key = confirm_link::key(&self.keys, token);
+            let key = confirm_link::key(&self.home().keys, token);
             let request = self.read(&key).await?.and_then(|stored| serde_json::from_str(&stored).ok());
             let Some(VerificationRequest { subject, contact, consent, .. }) = request else {
                 VerificationEvent::Rejected.count();
@@ -218,7 +215,12 @@ impl VerificationService {
     }
 
     pub(super) async fn contacts(&self, subject: &Subject) -> Result<ContactArray, VerificationError> {
-        Ok(read_contacts(&self.client, &self.keys, subject).await?)
+        let Partition { client, keys } = self.home();
+        Ok(read_contacts(client, keys, subject).await?)
+    }
+
+    pub(super) fn home(&self) -> &Partition {
+        self.partitions.first()
     }
 
     async fn edit<T>(
@@ -226,7 +228,8 @@ impl VerificationService {
         subject: &Subject,
         edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,
     ) -> Result<T, VerificationError> {
-        edit_contacts(&self.client, &self.keys, subject, edit).await
+        let Partition { client, keys } = self.home();
+        edit_contacts(client, keys, subject, edit).await
     }
 
     async fn unverified(&self, subject: &Subject, contact: &ContactId) -> Result<StoredContact, VerificationError> {
@@ -237,7 +240,8 @@ impl VerificationService {
     /// Makes the delivery that asks the contact's address.
     async fn enqueue(&self, subject: Subject, unverified: &StoredContact) -> Result<(), VerificationError> {
         let StoredContact { contact, consent, .. } = unverified;
-        let requested_at_ms = self.client.server_time().await?;
+        let partition = self.partitions.of(&subject);
+        let requested_at_ms = partition.client.server_time().await?;
         let lifetime_ms = i64::try_from(self.config.lifetime.as_millis()).unwrap_or(i64::MAX);
         let notification = Notification::Verification(VerificationRequest {
             id: format!("verification_{}", nonce()),
@@ -248,8 +252,8 @@ impl VerificationService {
             expires_at_ms: requested_at_ms.plus(lifetime_ms),
         });
         let delivery = NewDelivery { notification: &notification, channel: contact.channel(), contact: &contact.id };
-        enqueue(&self.client, &self.keys, delivery).await?;
-        self.new_deliveries.notify_one();
+        enqueue(&partition.client, &partition.keys, delivery).await?;
+        self.new_deliveries.of(partition.number()).notify_one();
         Ok(())
     }
 
@@ -258,7 +262,7 @@ impl VerificationService {
         let address = digest_of(&[contact.channel().as_str(), &contact.counted_address()]);
         let rate = self.config.requests;
         let requests_max = u32::try_from(rate.limit().get()).unwrap_or(u32::MAX);
-        match self.count(requests_max, &self.keys.verify_requests(&address), rate.window()).await? {
+        match self.count(requests_max, &self.home().keys.verify_requests(&address), rate.window()).await? {
             ExpiringSetDecision::Added { .. } => Ok(()),
             ExpiringSetDecision::Full { retry_after } => {
                 VerificationEvent::Throttled.count();
@@ -271,28 +275,28 @@ impl VerificationService {
     async fn is_right(&self, key: &str, holder: &str, guess: &str) -> RedisResult<bool> {
         let Some(stored) = self.read(key).await? else { return Ok(false) };
         let Some(nonce) = code::nonce_of(&stored) else { return Ok(false) };
-        let guesses = self.count(GUESSES_MAX, &self.keys.verify_guesses(nonce), self.config.lifetime).await?;
+        let guesses = self.count(GUESSES_MAX, &self.home().keys.verify_guesses(nonce), self.config.lifetime).await?;
         Ok(matches!(guesses, ExpiringSetDecision::Added { .. }) && code::matches(&stored, holder, guess))
     }
 
     async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
         let set = ExpiringSet::new(most).expect("the configuration allows no more than can be counted");
-        set.add(&self.client, key, &nonce(), window).await
+        set.add(&self.home().client, key, &nonce(), window).await
     }
 
     /// Stores what a message shows, or a digest of it, as long as the message is good. Replaces what is there.
     pub(super) async fn store(&self, key: &str, value: &str) -> RedisResult<()> {
         // PX takes at least 1.
         let lifetime_ms = u64::try_from(self.config.lifetime.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
+        self.home().client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
     }
 
     async fn read(&self, key: &str) -> RedisResult<Option<String>> {
-        self.client.query(redis::cmd("GET").arg(key)).await
+        self.home().client.query(redis::cmd("GET").arg(key)).await
     }
 
     async fn delete_used(&self, key: &str) {
-        if let Err(error) = self.client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
+        if let Err(error) = self.home().client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
             tracing::debug!(%error, "a code or confirm link that was used stays until it expires");
         }
     }

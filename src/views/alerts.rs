@@ -10,7 +10,7 @@ use super::Rfc3339;
 use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Period, Subject, UnixMs, Window};
-use crate::wire::RedisClient;
+use crate::wire::{Partition, Partitions, RedisClient};
 
 /// An alert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -111,12 +111,36 @@ pub async fn of_periods(
         None => query::alerts(client, keys, periods).await?,
     };
     let passed = alerts.into_iter().filter(|alert| filter.since.is_none_or(|since| since <= alert.raised_at_ms));
-    let mut listed: Vec<AlertView> = passed.map(AlertView::from).collect();
+    Ok(in_order(passed.map(AlertView::from).collect()))
+}
+
+/// As [`of_periods`], of every partition, or of the subject's where the filter names one.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn of_partitions(
+    partitions: &Partitions,
+    periods: &[Period],
+    filter: &AlertFilter,
+) -> RedisResult<Vec<AlertView>> {
+    if let Some(subject) = &filter.subject {
+        let Partition { client, keys } = partitions.of(subject);
+        return of_periods(client, keys, periods, filter).await;
+    }
+    let mut listed = Vec::new();
+    for Partition { client, keys } in partitions.iter() {
+        listed.extend(of_periods(client, keys, periods, filter).await?);
+    }
+    Ok(in_order(listed))
+}
+
+fn in_order(mut listed: Vec<AlertView>) -> Vec<AlertView> {
     listed.sort_by_cached_key(|alert| {
         let AlertView { raised_at_ms, subject, metric, threshold_percent, period, .. } = alert;
         (*raised_at_ms, subject.clone(), metric.clone(), *threshold_percent, *period, alert.id.clone())
     });
-    Ok(listed)
+    listed
 }
 
 /// Where a listing of alerts goes on: behind this one.

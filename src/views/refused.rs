@@ -1,7 +1,7 @@
 //! The events that could not be counted, and why.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 
 use redis::RedisResult;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Rfc3339;
 use crate::types::text::lossless;
 use crate::types::{Keys, StreamId, UnixMs};
-use crate::wire::RedisClient;
+use crate::wire::{Partition, Partitions, RedisClient};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 pub const REFUSED_READ_MAX: usize = 500;
@@ -19,6 +19,8 @@ pub const REFUSED_READ_MAX: usize = 500;
 pub struct RefusedEventView {
     /// The id of the usage event's entry in the stream.
     pub entry: String,
+    /// The stream.
+    pub stream: String,
     /// Which rule it broke.
     pub reason: String,
     /// What exactly was wrong.
@@ -96,12 +98,74 @@ pub async fn list(client: &RedisClient, keys: &Keys, from: &RefusedCursor) -> Re
         Some((last, _)) if entries.len() == REFUSED_READ_MAX => Some(RefusedCursor(format!("({last}"))),
         _ => None,
     };
-    Ok(RefusedSlice { events: entries.iter().map(RefusedEventView::of).collect(), next })
+    let of = |entry| RefusedEventView::of(keys.stream(), entry);
+    Ok(RefusedSlice { events: entries.iter().map(of).collect(), next })
+}
+
+/// The refused events of every partition in the order of time, read slice by slice.
+#[derive(Debug)]
+pub struct MergedRefusedEvents<'a> {
+    lists: Vec<PartitionRefusedEvents<'a>>,
+}
+
+#[derive(Debug)]
+struct PartitionRefusedEvents<'a> {
+    partition: &'a Partition,
+    /// Those that were read and not given yet.
+    events: VecDeque<RefusedEventView>,
+    next: Option<RefusedCursor>,
+}
+
+impl<'a> MergedRefusedEvents<'a> {
+    /// All of them.
+    #[must_use]
+    pub fn all(partitions: &'a Partitions) -> Self {
+        let list = |partition| PartitionRefusedEvents {
+            partition,
+            events: VecDeque::new(),
+            next: Some(RefusedCursor::oldest()),
+        };
+        Self { lists: partitions.iter().map(list).collect() }
+    }
+
+    /// The newest `count` of each partition, among which are the newest of all.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn newest(partitions: &'a Partitions, count: u64) -> RedisResult<Self> {
+        let mut newest = Self::all(partitions);
+        for list in &mut newest.lists {
+            let Partition { client, keys } = list.partition;
+            list.next = RefusedCursor::newest(client, keys, count).await?;
+        }
+        Ok(newest)
+    }
+
+    /// The next event; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn next(&mut self) -> RedisResult<Option<RefusedEventView>> {
+        for PartitionRefusedEvents { partition, events, next } in &mut self.lists {
+            while events.is_empty()
+                && let Some(from) = next.take()
+            {
+                let slice = list(&partition.client, &partition.keys, &from).await?;
+                events.extend(slice.events);
+                *next = slice.next;
+            }
+        }
+        let first = |list: &&mut PartitionRefusedEvents<'_>| list.events.front().map(|event| event.refused_at_ms);
+        let oldest = self.lists.iter_mut().filter(|list| !list.events.is_empty()).min_by_key(first);
+        Ok(oldest.and_then(|list| list.events.pop_front()))
+    }
 }
 
 impl RefusedEventView {
     /// Our three fields stand first; a field of the event itself may bear one of their names.
-    fn of((id, values): &RawEntry) -> Self {
+    fn of(stream: &str, (id, values): &RawEntry) -> Self {
         let mut pairs = values.chunks_exact(2).map(|pair| (lossless(&pair[0]), lossless(&pair[1])));
         let mut own = |_name| pairs.next().map(|(_, value)| value).unwrap_or_default();
         let (entry, reason, detail) = (own("entry"), own("reason"), own("detail"));
@@ -112,6 +176,7 @@ impl RefusedEventView {
             }
         }
         let refused_at = StreamId::parse(id.as_bytes()).and_then(|id| i64::try_from(id.ms).ok()).map(UnixMs);
-        Self { entry, reason, detail, fields, refused_at: refused_at.map(Rfc3339), refused_at_ms: refused_at }
+        let stream = stream.to_owned();
+        Self { entry, stream, reason, detail, fields, refused_at: refused_at.map(Rfc3339), refused_at_ms: refused_at }
     }
 }

@@ -17,8 +17,8 @@ use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::subjects::Plans;
 use crate::subjects::record::{PLAN, limit_field};
 use crate::types::alert::used_percent;
-use crate::types::{BillingDay, Keys, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
-use crate::wire::RedisClient;
+use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::wire::{Partition, Partitions};
 
 /// The most subjects of a ranking.
 pub const TOP_MAX: usize = 1000;
@@ -139,40 +139,30 @@ pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Re
     }
 }
 
-/// Ranks at most `limit` subjects. The work is that of reading every counter of the period, in slices.
+/// Ranks at most `limit` subjects of all partitions. The work is that of reading every counter of the period, in slices.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn read(
-    client: &RedisClient,
-    keys: &Keys,
-    plans: &Plans,
-    request: &TopRequest,
-    limit: usize,
-) -> RedisResult<TopView> {
+pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, limit: usize) -> RedisResult<TopView> {
     let TopRequest { of, by } = request;
-    let read_at_ms = client.server_time().await?;
+    // Settings of subjects belong to no partition.
+    let home = partitions.first();
+    let read_at_ms = home.client.server_time().await?;
     let mut ranking = Ranking::new(limit.min(TOP_MAX));
-    let mut scan = CounterScan::new(of.clone());
-    while let Some(counts) = scan.next(client, keys).await? {
-        match by {
-            RankingOrder::Used => counts.into_iter().for_each(|count| ranking.offer(count.used.into(), count)),
-            RankingOrder::Percent => {
-                for part in counts.chunks(SETTINGS_AT_ONCE) {
-                    for (count, standing) in part.iter().zip(standings(client, keys, plans, of, part).await?) {
-                        let Some(limit) = standing.limit else { continue };
-                        // No doubles: the order of two subjects must not depend on how they round.
-                        ranking.offer((u128::from(count.used) << 64) / u128::from(limit), count.clone());
-                    }
-                }
+    for Partition { client, keys } in partitions.iter() {
+        let mut scan = CounterScan::new(of.clone());
+        while let Some(counts) = scan.next(client, keys).await? {
+            match by {
+                RankingOrder::Used => counts.into_iter().for_each(|count| ranking.offer(count.used.into(), count)),
+                RankingOrder::Percent => ranking.offer_by_percent(home, plans, of, &counts).await?,
             }
         }
     }
     let ranked = ranking.into_counts();
     let mut subjects = Vec::with_capacity(ranked.len());
     for part in ranked.chunks(SETTINGS_AT_ONCE) {
-        let standings = standings(client, keys, plans, of, part).await?;
+        let standings = standings(home, plans, of, part).await?;
         subjects.extend(part.iter().zip(standings).map(|(count, standing)| {
             let SubjectCount { subject, used } = count.clone();
             let used_percent = standing.limit.map(|limit| used_percent(used, limit));
@@ -191,8 +181,7 @@ struct Standing {
 }
 
 async fn standings(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     plans: &Plans,
     of: &MetricPeriod,
     counts: &[SubjectCount],
@@ -246,6 +235,23 @@ impl Ranking {
         {
             self.counts.remove(&last);
         }
+    }
+
+    async fn offer_by_percent(
+        &mut self,
+        home: &Partition,
+        plans: &Plans,
+        of: &MetricPeriod,
+        counts: &[SubjectCount],
+    ) -> RedisResult<()> {
+        for part in counts.chunks(SETTINGS_AT_ONCE) {
+            for (count, standing) in part.iter().zip(standings(home, plans, of, part).await?) {
+                let Some(limit) = standing.limit else { continue };
+                // No doubles: the order of two subjects must not depend on how they round.
+                self.offer((u128::from(count.used) << 64) / u128::from(limit), count.clone());
+            }
+        }
+        Ok(())
     }
 
     fn into_counts(mut self) -> Vec<SubjectCount> {

@@ -56,6 +56,15 @@ impl RedisClient {
         Self { servers: Servers::One(connection) }
     }
 
+    /// A client on the same connections for another partition: what names no key goes to the server that serves `home`.
+    #[must_use]
+    pub fn at(&self, home: &str) -> Self {
+        match &self.servers {
+            Servers::One(connection) => Self::on(Arc::clone(connection)),
+            Servers::Routed(router) => Self::routed(router.at(home)),
+        }
+    }
+
     /// Runs one command.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Redis on the wire: connections, the embedded server, the in-place reader of streams, script calls, delays between tries.
 //!
-//! Owns every byte that is exchanged with Redis. Of the crate it imports `types` alone, for the ids of stream entries: keys reach it
-//! as text, replies leave it as values or spans, and what they mean is decided elsewhere. Read next: [`endpoint`], where Redis is,
-//! and [`client`], the shared connection.
+//! Owns every byte that is exchanged with Redis. Of the crate it imports `types` alone, for the ids of stream entries and for the keys
+//! of a [`Partition`]: elsewhere keys reach it as text, replies leave it as values or spans, and what they mean is decided elsewhere.
+//! Read next: [`endpoint`], where Redis is, and [`client`], the shared connection.
 
 pub mod backoff;
 pub mod client;
@@ -20,6 +20,7 @@ mod file_lock;
 pub mod index;
 mod launch;
 pub mod node;
+pub mod partition;
 mod prelude;
 pub mod raw;
 mod redirect;
@@ -44,6 +45,7 @@ pub use endpoint::{EndpointError, RedisEndpoint};
 pub use entries::{StreamField, XreadEntry};
 pub use error_kind::{ErrorKind, error_kind};
 pub use node::RedisNode;
+pub use partition::{Partition, Partitions};
 pub use raw::ReadError;
 pub use script::{Script, ScriptFunction};
 pub use server::{ServerInfo, inspect};

@@ -33,7 +33,7 @@ pub struct Router {
     topology: Arc<Topology>,
     /// Where commands without a key go.
     home: Slot,
-    connections: RwLock<HashMap<RedisAddress, Arc<NodeConnection>>>,
+    connections: Arc<RwLock<HashMap<RedisAddress, Arc<NodeConnection>>>>,
 }
 
 /// One call on its way.
@@ -73,7 +73,14 @@ impl Router {
     /// A router whose commands without a key go to the server that serves `home`.
     #[must_use]
     pub fn new(topology: Arc<Topology>, home: &str) -> Self {
-        Self { topology, home: Slot::of_key(home.as_bytes()), connections: RwLock::default() }
+        Self { topology, home: Slot::of_key(home.as_bytes()), connections: Arc::default() }
+    }
+
+    /// A router on the same connections with another home.
+    #[must_use]
+    pub fn at(&self, home: &str) -> Self {
+        let (topology, connections) = (Arc::clone(&self.topology), Arc::clone(&self.connections));
+        Self { topology, home: Slot::of_key(home.as_bytes()), connections }
     }
 
     /// A new connection to the server that commands without a key go to.

@@ -10,7 +10,7 @@ use crate::support::recorded_usage::RecordedUsage;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::outbox::totals;
-use quotabell::types::Day;
+use quotabell::types::{Day, PartitionNumber};
 use redis::Value as Reply;
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     }
     let setup = DaemonSetup::on(&usage.server.url())
         .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
-        .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"gcra","requests":"60/1m"}"#);
+        .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"fixed","requests":"60/1h"}"#);
     let (daemon, api) = with_token(setup).await;
     for subject in [GONE, OTHER] {
         emit(&usage, &["subject", subject, "units", "9", "id", "1"]).await;
@@ -256,5 +256,51 @@ async fn a_subject_is_erased_while_the_daemon_counts() {
     burst().await;
     eventually("all are counted", || async { (used("bob").await == (ROUNDS + 1) * EVENTS).then_some(()) }).await;
     assert!((EVENTS..=2 * EVENTS).contains(&used("alice").await));
+    daemon.drain().await;
+}
+
+/// With partitions, a ranking must have the subjects of all of them, and an erasure find the subject where it lies, and what it sent
+/// to the wrong place.
+#[tokio::test]
+async fn rankings_and_erasures_know_the_partitions() {
+    const COUNT: u32 = 3;
+    let usage = RecordedUsage::start();
+    let setup = DaemonSetup::on(&usage.server.url()).env("QUOTABELL__STREAM__PARTITIONS", &COUNT.to_string());
+    let (daemon, api) = with_token(setup).await;
+    let add = async |partition: u32, subject: &str, units: usize| {
+        let stream = format!("usage:{partition}");
+        let fields = ["subject", subject, "units", &units.to_string()].map(str::to_owned);
+        let added = usage.client.query::<String>(redis::cmd("XADD").arg(stream).arg("*").arg(&fields)).await;
+        added.expect("added");
+    };
+    let names: Vec<String> = (0..9).map(|n| format!("subject {n}")).collect();
+    let partitions: Vec<PartitionNumber> =
+        names.iter().map(|name| PartitionNumber::of_subject(name.as_bytes(), COUNT)).collect();
+    assert!((0..COUNT).all(|number| partitions.iter().any(|partition| partition.get() == number)));
+    for (units, (name, partition)) in names.iter().zip(&partitions).enumerate() {
+        add(partition.get(), name, 100 - units).await;
+    }
+    let wrong = (partitions[4].get() + 1) % COUNT;
+    add(wrong, &names[4], 7).await;
+    let ranked = || {
+        let run =
+            quotabell(["top", "--json"]).redis(&usage.server.url()).env("QUOTABELL__STREAM__PARTITIONS", "3").run();
+        let subjects = run.expect_json().swap_remove(0)["subjects"].as_array().expect("a list").clone();
+        subjects.iter().map(|ranked| ranked["subject"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    eventually("all are counted", || async { (ranked() == names).then_some(()) }).await;
+    eventually("the event in the wrong partition is refused", || async {
+        let refused = format!("quota_refused:{{usage:{wrong}}}");
+        (usage.client.query::<u64>(redis::cmd("XLEN").arg(refused)).await == Ok(1)).then_some(())
+    })
+    .await;
+    let shown = api.get("/v1/top?limit=9").await.json();
+    assert_eq!(shown["subjects"][8]["subject"], names[8].as_str());
+    let history = api.get("/v1/subjects/subject%204/history").await.json();
+    assert_eq!(history["metrics"][0]["days"][0]["used"], 96);
+    let erased = api.send("DELETE", "/v1/subjects/subject%204", &[], "").await.json();
+    assert_eq!((&erased["removed"]["counters"], &erased["removed"]["refused"]), (&json!(1), &json!(1)));
+    let left: Vec<String> = names.iter().filter(|name| *name != "subject 4").cloned().collect();
+    assert_eq!(ranked(), left);
     daemon.drain().await;
 }

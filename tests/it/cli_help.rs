@@ -6,11 +6,12 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 30] = [
+const VERBS: [&str; 31] = [
     "",
     "run",
     "demo",
     "check-config",
+    "reload",
     "emit",
     "subject",
     "subject set",

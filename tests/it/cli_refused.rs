@@ -25,7 +25,7 @@ fn every_field_is_shown_as_it_was_sent() {
     let (at, at_ms) = (&printed[0]["refused_at"], &printed[0]["refused_at_ms"]);
     assert_eq!(*at, json!(UnixMs(at_ms.as_i64().expect("milliseconds")).to_string()));
     let expected = json!({
-        "entry": "1-1", "reason": "bad_subject", "detail": "subject is not UTF-8", "fields": fields,
+        "entry": "1-1", "stream": "usage", "reason": "bad_subject", "detail": "subject is not UTF-8", "fields": fields,
         "refused_at": at, "refused_at_ms": at_ms,
     });
     assert_eq!(printed, [expected]);

@@ -119,8 +119,8 @@ wrong_files! {
     a_brace_in_the_stream_is_an_error: "[stream]\nkey = \"{usage}\"\n";
     /// It is the tag in every key.
     a_long_stream_key_is_an_error: "[stream]\nkey = \"sssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss\"\n";
-    /// Not yet.
-    two_partitions_are_an_error: "[stream]\npartitions = 2\n";
+    /// Each daemon asks each of them all the time.
+    more_partitions_than_there_may_be_are_an_error: "[stream]\npartitions = 257\n";
     /// A batch of nothing.
     a_batch_of_0_is_an_error: "[stream]\nbatch_entries = 0\n";
     /// A script of 100 ms.

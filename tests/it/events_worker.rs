@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::support::eventually::eventually;
 use crate::support::partition::{Pair, Partition, WorkerSettings};
-use quotabell::events::PartitionLease;
+use quotabell::events::{DaemonName, PartitionLease};
 use quotabell::types::{Day, UnixMs};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tokio::sync::watch;
 
 /// A hash of counts: subject to units.
 type Counts = BTreeMap<String, u64>;
@@ -361,7 +362,8 @@ async fn two_workers_of_the_same_home_do_not_take_the_lease_from_each_other() {
     let key = partition.keys.lease();
     let mut holders: Vec<String> = Vec::new();
     for _ in 0..2 {
-        let lease = PartitionLease::new(&partition.keys, "box", "0.0.0.0:9464".parse().expect("an address"));
+        let name = DaemonName::new("box", "0.0.0.0:9464".parse().expect("an address"));
+        let lease = PartitionLease::new(&partition.keys, &name, watch::Sender::new(true).subscribe());
         partition.start_worker_with(WorkerSettings { lease: Some(lease), ..WorkerSettings::default() }).await;
         let holder = eventually("the new one holds the lease", || async {
             let holder: Option<String> = partition.run(&["GET", &key]).await;

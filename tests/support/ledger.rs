@@ -1,9 +1,11 @@
 //! The ledger of one partition on a server of its own: batches put together by hand, committed and looked at.
 
 use quotabell::channels::Sample;
+use quotabell::config::Config;
 use quotabell::ledger::batch::{Group, MetricPeriod, NewAlert};
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::ledger::{Batch, CommitOutcome, Committer, RefusedEvent, Row};
+use quotabell::subjects::Plans;
 use quotabell::types::{
     Alert, AlertId, Day, Instance, Keys, Metric, Percent, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs, keys,
 };
@@ -30,8 +32,13 @@ pub struct Change<'a> {
     pub total: u64,
 }
 
+fn plans() -> Plans {
+    let config = Config::defaults().expect("the defaults");
+    Plans::new(&config.plans, &config.default_plan).expect("the plans of the defaults")
+}
+
 pub fn settings() -> CommitSettings {
-    CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: "test".into() }
+    CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans() }
 }
 
 pub fn instance() -> Instance {

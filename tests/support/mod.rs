@@ -22,6 +22,7 @@ pub mod redis_cluster;
 pub mod redis_server;
 pub mod redis_users;
 pub mod sentinel_service;
+pub mod streams;
 pub mod surviving;
 pub mod switch;
 pub mod table;

@@ -81,7 +81,7 @@ impl Partition {
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
         let plan = PlanConfig { limits: limits.into(), thresholds, rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, fingerprint: plans.fingerprint() };
+        let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone() };
         let changes = ChangeFeed::default();
         let watch = ChangeListener::new(target.clone(), &self.keys, vec![changes.clone()]);
         tokio::spawn(watch.run(stop.clone()));

@@ -88,6 +88,8 @@ const SLIDING_CAP: [&str; 7] = [
     "UNLINK KEY",
 ];
 const LEASE: [&str; 4] = ["GET KEY", "SET KEY x", "PTTL KEY", "DEL KEY"];
+const DAEMONS: [&str; 6] =
+    ["TYPE KEY", "ZADD KEY 0 x", "ZREM KEY x", "ZREMRANGEBYSCORE KEY 0 0", "ZRANGE KEY 0 0", "PEXPIRE KEY 1"];
 /// The windows of the check API, whichever limiter the plan names.
 const WINDOW: [&str; 11] = [
     "GET KEY",
@@ -204,7 +206,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 26] = [
+    let of_keys: [(String, &[&'static str]); 27] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -225,6 +227,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.dead(), &SCHEDULE),
         (keys.totals(), &TOTALS),
         (keys.lease(), &LEASE),
+        (keys::DAEMONS.to_owned(), &DAEMONS),
         // Also without a rate: one that is set later is to find the user ready.
         (keys.window("gcra", &metric, &subject), &WINDOW),
         (keys.verify_requests("check-config"), &VERIFY_SET),

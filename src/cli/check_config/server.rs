@@ -10,11 +10,10 @@ use crate::config::Config;
 use crate::ledger::commit_settings::TrimPolicy;
 use crate::ledger::probe;
 use crate::terminal::hint;
-use crate::types::Keys;
 use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
 use crate::wire::{
-    EmbeddedError, EmbeddedServer, ErrorKind, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect,
+    EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect,
 };
 
 /// Rights that are named; more would hide the rest of the report.
@@ -46,11 +45,10 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
              (`redis-cli config set appendonly yes`, and in its configuration file)",
         );
     }
-    let keys = config.keys();
-    findings.note("the books", books(&redis, &keys, config).await);
+    findings.note("the books", books(&redis).await);
     let target = redis.endpoint();
     let user = target.username().unwrap_or("default");
-    let rights = rights(target, &keys, config.stream.trim).await?;
+    let rights = rights(target, redis.partitions(), config.stream.trim).await?;
     match redis.judged("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` rehearses a commit at start"
@@ -81,22 +79,28 @@ async fn inspect_all(redis: &Redis) -> Result<Vec<ServerInfo>, InspectError> {
 }
 
 /// What the user may do on each server that holds keys: users belong to a server, not to a cluster.
-async fn rights(target: &RedisEndpoint, keys: &Keys, trim: TrimPolicy) -> anyhow::Result<RedisResult<Rights>> {
+async fn rights(
+    target: &RedisEndpoint,
+    partitions: &Partitions,
+    trim: TrimPolicy,
+) -> anyhow::Result<RedisResult<Rights>> {
     // Connections of their own: they are inside a transaction meanwhile.
-    let client = target.client(keys.stream())?;
-    Ok(rights_of_all(&client, target.deployment(), keys, trim).await)
+    let client = target.client(partitions.first().keys.stream())?;
+    Ok(rights_of_all(&client, target.deployment(), partitions, trim).await)
 }
 
 async fn rights_of_all(
     client: &RedisClient,
     deployment: Deployment,
-    keys: &Keys,
+    partitions: &Partitions,
     trim: TrimPolicy,
 ) -> RedisResult<Rights> {
     for server in client.primaries().await? {
-        match rights::check(&server, deployment, keys, trim).await? {
-            Rights::Enough => {}
-            other => return Ok(other),
+        for partition in partitions.iter() {
+            match rights::check(&server, deployment, &partition.keys, trim).await? {
+                Rights::Enough => {}
+                other => return Ok(other),
+            }
         }
     }
     Ok(Rights::Enough)
@@ -130,12 +134,19 @@ fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
     Ok(format!("Redis answers ({at}): {}", software.join(", ")))
 }
 
-async fn books(redis: &Redis, keys: &Keys, config: &Config) -> anyhow::Result<String> {
-    let stored = redis.judged(format_args!("read {}", keys.checkpoint()), probe::stored(redis.client(), keys).await)?;
-    compare(keys, &stored, config.stream.partitions)?;
-    Ok(match stored.format {
-        Some(_) => format!("the books of stream {} are of this version", keys.stream()),
-        None => format!("nothing has been counted of stream {} yet", keys.stream()),
+async fn books(redis: &Redis) -> anyhow::Result<String> {
+    let (keys, partitions) = (redis.keys(), redis.partitions());
+    let stored = probe::stored_partitions(partitions).await;
+    let stored = redis.judged(format_args!("read {}", keys.checkpoint()), stored)?;
+    compare(partitions, &stored)?;
+    let is_begun = stored.checkpoints.iter().any(|checkpoint| checkpoint.format.is_some());
+    let streams = match partitions.count() {
+        1 => format!("stream {}", keys.stream()),
+        count => format!("streams {0}:0 to {0}:{1}", keys.name(), count - 1),
+    };
+    Ok(match is_begun {
+        true => format!("the books of {streams} are of this version"),
+        false => format!("nothing has been counted of {streams} yet"),
     })
 }
 

@@ -1,11 +1,13 @@
 //! Deliveries: lists by creation, and one with its attempts. Read next: `read`, how they are found.
 
 mod contact;
+mod merged;
 mod read;
 
 use serde::Serialize;
 
 pub use contact::{DeliveryContactStatus, DeliveryContactView};
+pub use merged::{find_ids_in_partitions, list_partitions, partition_of};
 pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliverySlice, find_ids, list, list_all, show};
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};

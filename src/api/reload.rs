@@ -1,0 +1,23 @@
+//! `POST /v1/reload`: the daemon reads its plans again.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::plan_reload::ReloadError;
+use super::problem::Problem;
+use super::state::ApiState;
+use super::subjects::answer;
+
+/// `POST /v1/reload`
+pub(super) async fn reload(State(api): State<Arc<ApiState>>) -> Result<Response, Problem> {
+    let plans = Arc::clone(&api.plans);
+    let reloaded = tokio::task::spawn_blocking(move || plans.reload()).await;
+    let reloaded = reloaded.unwrap_or_else(|error| Err(ReloadError(error.to_string())));
+    match reloaded {
+        Ok(plans) => Ok(answer(&plans)),
+        Err(ReloadError(reason)) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, reason)),
+    }
+}

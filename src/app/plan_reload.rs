@@ -1,0 +1,110 @@
+//! Reading the plans again while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
+//!
+//! The configuration is judged whole, as at a start, and refused whole. Of a good one the plans come into effect with the next batch and
+//! the next check; everything else waits for the next start.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use metrics::{counter, gauge};
+use tokio::signal::unix::Signal;
+
+use crate::api::plan_reload::{PlanReload, ReloadError, ReloadedPlans};
+use crate::config::Config;
+use crate::subjects::Plans;
+use crate::subjects::watch::ChangeFeed;
+use crate::types::meters;
+
+/// Reads the configuration as it stands now.
+pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
+
+/// Reads the plans again.
+pub(super) struct PlanReloader {
+    read: ReadConfig,
+    plans: Plans,
+    /// The configuration that was read last.
+    config: Mutex<Config>,
+    /// Readers that hold settings of subjects, which the plans are part of.
+    holders: Mutex<Vec<ChangeFeed>>,
+}
+
+impl PlanReloader {
+    /// For a daemon that was started with `config`, of which these are the plans.
+    pub(super) fn new(read: ReadConfig, config: &Config, plans: Plans) -> Self {
+        show_in_effect(&plans.fingerprint());
+        Self { read, plans, config: Mutex::new(config.clone()), holders: Mutex::default() }
+    }
+
+    /// A reader of this feed is told of each reload.
+    pub(super) fn tell(&self, holder: ChangeFeed) {
+        lock(&self.holders).push(holder);
+    }
+
+    /// Reads the plans again whenever the signal comes.
+    pub(super) async fn on_signal(self: Arc<Self>, mut hangup: Signal) {
+        while hangup.recv().await.is_some() {
+            let reloader = Arc::clone(&self);
+            // Files are read. What became of it is in the log.
+            let _ = tokio::task::spawn_blocking(move || reloader.reload()).await;
+        }
+    }
+
+    fn take_over(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
+        let plans = Plans::new(&config.plans, &config.default_plan).map_err(|error| refused(&error.into()))?;
+        let mut last = lock(&self.config);
+        if !last.is_same_but_for_plans(&config) {
+            tracing::warn!("settings beside the plans have changed too: they take effect at the next start");
+        }
+        let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
+        self.plans.replace(&plans);
+        *last = config;
+        drop(last);
+        lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
+        if before != fingerprint {
+            hide(&before);
+            show_in_effect(&fingerprint);
+        }
+        Ok(ReloadedPlans { changed: before != fingerprint, fingerprint: fingerprint.to_string() })
+    }
+}
+
+impl std::fmt::Debug for PlanReloader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlanReloader").field("plans", &self.plans).finish_non_exhaustive()
+    }
+}
+
+impl PlanReload for PlanReloader {
+    fn reload(&self) -> Result<ReloadedPlans, ReloadError> {
+        let reloaded = (self.read)().map_err(|error| refused(&error)).and_then(|config| self.take_over(config));
+        match &reloaded {
+            Ok(ReloadedPlans { fingerprint, changed }) => {
+                tracing::info!(fingerprint, changed, "plans were read again and are in effect");
+                counter!(meters::RELOADS, "outcome" => "applied").increment(1);
+            }
+            Err(ReloadError(reason)) => {
+                tracing::error!(
+                    reason,
+                    "plans were not read again: the configuration is refused, those before stay in effect"
+                );
+                counter!(meters::RELOADS, "outcome" => "refused").increment(1);
+            }
+        }
+        reloaded
+    }
+}
+
+fn refused(error: &anyhow::Error) -> ReloadError {
+    ReloadError(format!("{error:#}"))
+}
+
+fn show_in_effect(fingerprint: &str) {
+    gauge!(meters::PLANS, "fingerprint" => fingerprint.to_owned()).set(1.0);
+}
+
+fn hide(fingerprint: &str) {
+    gauge!(meters::PLANS, "fingerprint" => fingerprint.to_owned()).set(0.0);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,100 @@
+//! `reload`: tells the daemon on this machine to read its plans again.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::Value;
+use url::Url;
+
+use super::context::CliContext;
+use crate::api::plan_reload::ReloadedPlans;
+use crate::config::Config;
+use crate::terminal::hint::failed;
+use crate::terminal::output::Output;
+
+/// The daemon reads some files.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Arguments of `reload`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Asks the daemon that listens at http.listen of this configuration (POST /v1/reload), with the token of http.token. It \
+    judges its whole configuration and refuses it whole: then the plans before stay in effect. New plans count from the next batch on; \
+    other settings wait for the next start. SIGHUP does the same, and the daemon's log tells how it ended.
+
+Exit codes: 0 the plans are in effect, 1 the daemon refused them or does not answer
+
+Examples:
+  quotabell reload
+  quotabell reload --url http://10.0.0.7:9464
+  systemctl reload quotabell"
+)]
+pub struct ReloadArgs {
+    /// Where the daemon listens [default: http.listen]
+    #[arg(long)]
+    pub url: Option<Url>,
+}
+
+/// Asks the daemon, and prints what it said.
+///
+/// # Errors
+///
+/// No token, no answer, or a refusal.
+pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
+    // The limits and files of the daemon may be others than those read here: it judges.
+    let config = context.config()?;
+    let token = config.token_text()?.ok_or_else(|| {
+        failed("a reload over HTTP needs a token", "set http.token or http.token_file, or send the daemon SIGHUP")
+    })?;
+    let base = match args.url {
+        Some(url) => url,
+        None => listening_at(&config)?,
+    };
+    let url = base.join("v1/reload").context("put the URL of the route together")?;
+    let client = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build().context("build an HTTP client")?;
+    let sent = client.post(url.clone()).bearer_auth(token.reveal()).send().await;
+    let answer = sent.map_err(|error| {
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        failed(format_args!("{url} does not answer: {cause}"), "is the daemon running? --url names another one")
+    })?;
+    let status = answer.status();
+    let body = answer.text().await.context("read the answer")?;
+    if !status.is_success() {
+        let problem: Value = serde_json::from_str(&body).unwrap_or_default();
+        let reason = problem["detail"].as_str().unwrap_or("no reason was given");
+        let hint = if status.as_u16() == 422 {
+            "the plans before stay in effect: mend the file and try again"
+        } else {
+            "is it the daemon of this configuration?"
+        };
+        return Err(failed(format_args!("the daemon answered {status}: {reason}"), hint));
+    }
+    let ReloadedPlans { fingerprint, changed } =
+        serde_json::from_str(&body).context("read the answer of the daemon")?;
+    let mut output = Output::stdout();
+    let told = if changed { "new plans are in effect" } else { "the plans are as before" };
+    output.line(format_args!("{told}, fingerprint {fingerprint}"))?;
+    output.finish()
+}
+
+/// The daemon's address, as it is reached from this machine.
+fn listening_at(config: &Config) -> anyhow::Result<Url> {
+    let listen = &config.http.listen;
+    let address = match listen.parse::<SocketAddr>() {
+        Ok(address) => match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => {
+                SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()).to_string()
+            }
+            IpAddr::V6(ip) if ip.is_unspecified() => {
+                SocketAddr::new(Ipv6Addr::LOCALHOST.into(), address.port()).to_string()
+            }
+            _ => address.to_string(),
+        },
+        // A name and a port.
+        Err(_) => listen.clone(),
+    };
+    Url::parse(&format!("http://{address}/"))
+        .with_context(|| format!("http.listen = {listen:?} is no address to connect to"))
+}

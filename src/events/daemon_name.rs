@@ -1,0 +1,44 @@
+//! The name of a daemon among those that read the partitions of one stream.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// `<host>/<address>/<random number>`: in the leases that it holds, and in the list of live daemons.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DaemonName {
+    name: String,
+}
+
+impl DaemonName {
+    /// A name for the daemon that listens on `address` of `host`; no two are equal.
+    #[must_use]
+    pub fn new(host: &str, address: SocketAddr) -> Self {
+        Self { name: format!("{host}/{address}/{:016x}", rand::random::<u64>()) }
+    }
+
+    /// The name as it was stored.
+    #[must_use]
+    pub fn from_stored(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// `<host>/<address>/`, with which the names of every daemon begin that ran there. No two processes can listen there at once, so
+    /// whoever else has a name that begins so is dead.
+    #[must_use]
+    pub fn home(&self) -> &str {
+        let end = self.name.rfind('/').map_or(self.name.len(), |slash| slash + 1);
+        &self.name[..end]
+    }
+}
+
+impl fmt::Display for DaemonName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}

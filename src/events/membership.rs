@@ -1,0 +1,139 @@
+//! The list of live daemons, from which each computes which partitions are its own: the wrapper of `membership.lua`.
+//!
+//! Owns the heartbeat. It decides nothing about counting: the lease of a partition lets one daemon read, and the checkpoint lets one
+//! commit. So a list that is wrong costs time and no event. Read next: [`super::assignment`], how partitions are shared.
+
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use metrics::counter;
+use redis::{RedisError, RedisResult};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, keys, meters};
+use crate::wire::script::ScriptCall;
+use crate::wire::{Partitions, RedisClient, Script, error_kind};
+
+use super::assignment::partitions_of;
+use super::daemon_name::DaemonName;
+use super::lease::LEASE_LASTS;
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("membership.lua")));
+
+/// How often a daemon says that it lives, and learns which others do.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
+/// How long an answer may take. A server that hangs is noticed before the list of live daemons is outdated.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a daemon counts as live after its last heartbeat. The others know that it is dead before its leases have run out.
+const DAEMON_LASTS: Duration = Duration::from_secs(3);
+
+const _: () = assert!(DAEMON_LASTS.as_millis() + HEARTBEAT_EVERY.as_millis() < LEASE_LASTS.as_millis());
+
+/// The heartbeat of one daemon.
+#[derive(Debug)]
+pub struct Membership {
+    client: Arc<RedisClient>,
+    name: DaemonName,
+    /// What the streams are called: one Redis may have several, each with daemons of its own.
+    stream: String,
+    /// Whether each partition is to be read by this daemon.
+    assigned: Vec<watch::Sender<bool>>,
+    /// Whether a heartbeat was answered: then whoever was here before has been removed from the list.
+    has_joined: bool,
+}
+
+impl Membership {
+    /// For the partitions of one stream. Says nothing yet. The only partition is always everybody's: its lease alone decides, so that
+    /// a daemon that comes later stands by and moves nothing.
+    #[must_use]
+    pub fn new(partitions: &Partitions, name: DaemonName) -> Self {
+        let first = partitions.first();
+        let is_only = partitions.count() == 1;
+        let assigned = partitions.iter().map(|_| watch::Sender::new(is_only)).collect();
+        let (client, stream) = (Arc::clone(&first.client), first.keys.name().to_owned());
+        Self { client, name, stream, assigned, has_joined: false }
+    }
+
+    /// Tells whether a partition is to be read by this daemon.
+    #[must_use]
+    pub fn assigned(&self, partition: PartitionNumber) -> watch::Receiver<bool> {
+        self.assigned[partition.get() as usize].subscribe()
+    }
+
+    /// Says until stopped that the daemon lives, and shares the partitions with the others; then leaves, so that they need not wait.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let logs = LogLimiter::new(LOG_INTERVAL);
+        let mut known = Instant::now();
+        loop {
+            match self.beat().await {
+                Ok(daemons) => {
+                    known = Instant::now();
+                    self.share(&daemons);
+                }
+                Err(error) => {
+                    counter!(meters::REDIS_ERRORS, "operation" => "membership").increment(1);
+                    // Where it is unknown who lives, the leases decide alone: better one daemon with everything than a partition without.
+                    if known.elapsed() >= DAEMON_LASTS {
+                        for assigned in &self.assigned {
+                            set(assigned, true);
+                        }
+                    }
+                    if logs.admit(error_kind(&error), Instant::now()).is_some() {
+                        tracing::warn!(%error, key = keys::DAEMONS, "the list of live daemons can't be kept: leases alone share the partitions");
+                    }
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(HEARTBEAT_EVERY) => {}
+            }
+        }
+        let left: RedisResult<Vec<String>> = self.within_timeout(self.call("leave").run(&self.client)).await;
+        if let Err(error) = left {
+            tracing::debug!(%error, "not removed from the list of live daemons: the entry expires");
+        }
+    }
+
+    /// Every live daemon of this stream.
+    async fn beat(&mut self) -> RedisResult<Vec<DaemonName>> {
+        let dead = if self.has_joined { "" } else { self.name.home() };
+        let call = self.call("alive").arg(DAEMON_LASTS.as_millis() as u64).arg(dead);
+        let members: Vec<String> = self.within_timeout(call.run(&self.client)).await?;
+        self.has_joined = true;
+        let daemons = members.iter().filter_map(|member| member.split_once(' '));
+        Ok(daemons
+            .filter(|(_, stream)| *stream == self.stream)
+            .map(|(name, _)| DaemonName::from_stored(name))
+            .collect())
+    }
+
+    fn call(&self, what: &'static str) -> ScriptCall<'_> {
+        SCRIPT.call().key(keys::DAEMONS).arg(what).arg(format!("{} {}", self.name, self.stream))
+    }
+
+    async fn within_timeout<T>(&self, call: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let late = |_| RedisError::from((redis::ErrorKind::Io, "no answer in time"));
+        tokio::time::timeout(HEARTBEAT_TIMEOUT, call).await.map_err(late)?
+    }
+
+    fn share(&self, daemons: &[DaemonName]) {
+        if let [_only] = &self.assigned[..] {
+            return;
+        }
+        let count = u32::try_from(self.assigned.len()).unwrap_or(u32::MAX);
+        let mine = partitions_of(&self.name, daemons, count);
+        let mut changed = false;
+        for (number, assigned) in (0..).zip(&self.assigned) {
+            changed |= set(assigned, mine.contains(&number));
+        }
+        if changed {
+            tracing::info!(partitions = ?mine, of = count, daemons = daemons.len(), "the partitions that this daemon is to read");
+        }
+    }
+}
+
+/// Whether that was news.
+fn set(assigned: &watch::Sender<bool>, value: bool) -> bool {
+    assigned.send_if_modified(|known| std::mem::replace(known, value) != value)
+}

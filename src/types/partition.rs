@@ -1,0 +1,97 @@
+//! Which partition a subject belongs to. Producers compute the same, in any language: CRC-32 of the subject modulo the number of partitions.
+
+use std::fmt;
+
+/// The most partitions. A start looks for the state of every other number, and each daemon asks each partition about once a second
+/// for what is due; this many are far more than one cluster needs.
+pub const PARTITIONS_MAX: u32 = 256;
+
+const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
+
+/// One of so many partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionNumber {
+    number: u32,
+    count: u32,
+}
+
+impl PartitionNumber {
+    /// The first of so many. A count of 0 is taken as 1, here and below.
+    #[must_use]
+    pub const fn first(count: u32) -> Self {
+        Self { number: 0, count: if count == 0 { 1 } else { count } }
+    }
+
+    /// The partition to which a subject belongs: CRC-32 (IEEE, as zlib and gzip compute it) of its bytes modulo `count`.
+    #[must_use]
+    pub fn of_subject(subject: &[u8], count: u32) -> Self {
+        let Self { count, .. } = Self::first(count);
+        Self { number: CRC.checksum(subject) % count, count }
+    }
+
+    /// Every partition, in their order.
+    pub fn all(count: u32) -> impl Iterator<Item = Self> {
+        let Self { count, .. } = Self::first(count);
+        (0..count).map(move |number| Self { number, count })
+    }
+
+    /// The number, from 0.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.number
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.count
+    }
+
+    /// The partition of another subject.
+    #[must_use]
+    pub fn of_sibling(self, subject: &[u8]) -> Self {
+        Self::of_subject(subject, self.count)
+    }
+
+    /// The name of its stream, where the streams are called `name`: the name itself where there is only one partition.
+    #[must_use]
+    pub fn stream(self, name: &str) -> String {
+        if self.count == 1 { name.to_owned() } else { format!("{name}:{}", self.number) }
+    }
+}
+
+/// The number alone, as metrics name it.
+impl fmt::Display for PartitionNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A producer that computes another number sends everything to the wrong stream. The documents show the same values.
+    #[test]
+    fn partitions_follow_the_published_checksums() {
+        for (subject, checksum) in [
+            ("123456789", 0xcbf4_3926_u32),
+            ("alice", 0x278e_bc47),
+            ("kunde-é-😀", 0x2a30_3b1e),
+            ("The quick brown fox jumps over the lazy dog", 0x414f_a339),
+        ] {
+            for count in [1, 2, 3, 4, 8, 256] {
+                let partition = PartitionNumber::of_subject(subject.as_bytes(), count);
+                assert_eq!((partition.get(), partition.count()), (checksum % count, count), "{subject}");
+            }
+        }
+    }
+
+    /// A stream that was begun with one partition keeps its name.
+    #[test]
+    fn streams_bear_their_number_where_there_are_several() {
+        let names = |count| PartitionNumber::all(count).map(|one| one.stream("usage")).collect::<Vec<_>>();
+        assert_eq!(names(1), ["usage"]);
+        assert_eq!(names(3), ["usage:0", "usage:1", "usage:2"]);
+    }
+}

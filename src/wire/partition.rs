@@ -1,0 +1,67 @@
+//! A partition as code gets it: its keys, with a client whose commands without a key go to the server that serves them.
+
+use std::sync::Arc;
+
+use crate::types::{Keys, PartitionNumber, Subject};
+
+use super::client::RedisClient;
+
+/// One usage stream with everything that belongs to it, all in one hash slot.
+#[derive(Debug, Clone)]
+pub struct Partition {
+    /// Redis.
+    pub client: Arc<RedisClient>,
+    /// Every key of the partition, and those of subjects.
+    pub keys: Keys,
+}
+
+/// Every partition of a stream, on shared connections. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Partitions {
+    /// In the order of their numbers; never empty.
+    all: Arc<[Partition]>,
+}
+
+impl Partition {
+    /// Which one it is.
+    #[must_use]
+    pub const fn number(&self) -> PartitionNumber {
+        self.keys.partition()
+    }
+}
+
+impl Partitions {
+    /// The partitions of `keys`, which are those of any of them, on the connections of `client`. Connects nowhere yet.
+    #[must_use]
+    pub fn new(client: &RedisClient, keys: &Keys) -> Self {
+        let partition = |number| {
+            let keys = keys.of_sibling(number);
+            Partition { client: Arc::new(client.at(keys.stream())), keys }
+        };
+        Self { all: PartitionNumber::all(keys.partition().count()).map(partition).collect() }
+    }
+
+    /// The one to which a subject belongs.
+    #[must_use]
+    pub fn of(&self, subject: &Subject) -> &Partition {
+        let number = self.first().number().of_sibling(subject.as_str().as_bytes());
+        &self.all[number.get() as usize]
+    }
+
+    /// The first one. What belongs to no subject is kept here: caps, codes and confirm links of verifications.
+    #[must_use]
+    pub fn first(&self) -> &Partition {
+        &self.all[0]
+    }
+
+    /// All of them, in the order of their numbers.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Partition> + Clone {
+        self.all.iter()
+    }
+
+    /// How many there are: at least one.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.first().number().count()
+    }
+}

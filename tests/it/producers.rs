@@ -1,0 +1,123 @@
+//! The functions with which producers choose a partition, as docs/sending.md shows them: each is run whose interpreter is here.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use quotabell::types::PartitionNumber;
+
+/// A subject of the documented table, with its checksum and its partitions.
+struct Row {
+    subject: String,
+    checksum: u32,
+    of_4: u32,
+    of_8: u32,
+}
+
+/// A language of the documents, and how one of its functions is run.
+struct Language {
+    fence: &'static str,
+    interpreter: &'static str,
+    file: &'static str,
+    /// What comes before and after the function: it prints the stream of each argument.
+    around: [&'static str; 2],
+}
+
+const LANGUAGES: [Language; 7] = [
+    Language { fence: "sh", interpreter: "sh", file: "f.sh", around: ["", "\nfor s; do stream \"$s\"; done\n"] },
+    Language {
+        fence: "python",
+        interpreter: "python3",
+        file: "f.py",
+        around: ["", "\nimport sys\nfor s in sys.argv[1:]: print(stream(s))\n"],
+    },
+    Language {
+        fence: "js",
+        interpreter: "node",
+        file: "f.mjs",
+        around: ["", "\nfor (const s of process.argv.slice(2)) console.log(stream(s));\n"],
+    },
+    Language {
+        fence: "java",
+        interpreter: "java",
+        file: "F.java",
+        around: [
+            "class F {\n",
+            "\npublic static void main(String[] a) { for (var s : a) System.out.println(stream(s)); }\n}\n",
+        ],
+    },
+    Language {
+        fence: "php",
+        interpreter: "php",
+        file: "f.php",
+        around: ["<?php\n", "\nforeach (array_slice($argv, 1) as $s) { echo stream($s), \"\\n\"; }\n"],
+    },
+    Language { fence: "ruby", interpreter: "ruby", file: "f.rb", around: ["", "\nARGV.each { |s| puts stream(s) }\n"] },
+    Language {
+        fence: "go",
+        interpreter: "go",
+        file: "f.go",
+        around: [
+            "package main\nimport (\"fmt\"; \"hash/crc32\"; \"os\")\n",
+            "\nfunc main() { for _, s := range os.Args[1:] { fmt.Println(stream(s)) } }\n",
+        ],
+    },
+];
+
+fn section() -> String {
+    let document =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sending.md")).expect("it is there");
+    let section = document.split("## Several partitions").nth(1).expect("the section is there");
+    section.split("\n## ").next().unwrap_or_default().to_owned()
+}
+
+fn table(section: &str) -> Vec<Row> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, subject, checksum, of_4, of_8, _] = cells[..] else { return None };
+        let subject = subject.strip_prefix('`')?.strip_suffix('`')?.to_owned();
+        let number = |text: &str| text.parse::<u32>().ok();
+        Some(Row { subject, checksum: number(checksum)?, of_4: number(of_4)?, of_8: number(of_8)? })
+    };
+    section.lines().filter_map(row).collect()
+}
+
+/// Whoever writes a producer compares it with this table.
+#[test]
+fn the_documented_partitions_are_those_of_the_daemon() {
+    let rows = table(&section());
+    assert!(rows.len() >= 5, "the table is found");
+    for Row { subject, checksum, of_4, of_8 } in rows {
+        for (count, of) in [(4, of_4), (8, of_8), (256, checksum % 256), (251, checksum % 251)] {
+            assert_eq!(PartitionNumber::of_subject(subject.as_bytes(), count).get(), of, "{subject} of {count}");
+        }
+    }
+}
+
+/// A snippet that is wrong is copied into every producer.
+#[test]
+fn the_documented_functions_choose_the_partition() {
+    let section = section();
+    let rows = table(&section);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tried = Vec::new();
+    for Language { fence, interpreter, file, around: [before, after] } in LANGUAGES {
+        let code = section.split(&format!("```{fence}\n")).nth(1).and_then(|rest| rest.split("```").next());
+        let code = code.unwrap_or_else(|| panic!("there is no function in {fence}"));
+        // The example that follows the function would need a server.
+        let code: Vec<&str> = code.lines().filter(|line| !line.starts_with("redis-cli")).collect();
+        let path = folder.path().join(file);
+        fs::write(&path, [before, &code.join("\n"), after].concat()).expect("it can be written");
+        let mut command = Command::new(interpreter);
+        command.args((interpreter == "go").then_some("run")).arg(&path);
+        // Java takes the bytes of its arguments as the locale says.
+        command.env("LC_ALL", "C.UTF-8").args(rows.iter().map(|row| &row.subject));
+        let Ok(output) = command.output() else { continue };
+        let printed = String::from_utf8(output.stdout).expect("text");
+        let expected: String = rows.iter().map(|row| format!("usage:{}\n", row.of_8)).collect();
+        assert_eq!(printed, expected, "{fence}: {}", String::from_utf8_lossy(&output.stderr));
+        tried.push(fence);
+    }
+    assert!(tried.contains(&"sh") && tried.contains(&"python"), "only {tried:?} could be run");
+    println!("run: {tried:?}");
+}

@@ -1,0 +1,116 @@
+//! The streams of several partitions, and the plain map that every count must agree with.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quotabell::outbox::totals;
+use quotabell::types::{Day, Keys, Metric, PartitionNumber, Subject, UnixMs, keys};
+use quotabell::wire::{Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint};
+
+use super::daemon::DaemonSetup;
+use super::eventually::eventually;
+
+/// What each subject may use a day, with thresholds at 80 and 100 percent.
+pub const LIMIT: u64 = 40;
+
+/// Partitions on one deployment, and what was sent to them.
+pub struct Streams {
+    pub partitions: Partitions,
+    url: String,
+    /// The time of every event, so that a midnight changes no count.
+    at: UnixMs,
+    sent: BTreeMap<Subject, u64>,
+}
+
+impl Streams {
+    /// So many partitions on the deployment of this URL.
+    pub async fn on(url: &str, count: u32) -> Self {
+        let config = RedisConfig {
+            url: url.to_owned(),
+            url_file: None,
+            data_dir: "unused".into(),
+            embedded_port: 1,
+            ca_file: None,
+        };
+        let endpoint = RedisEndpoint::from_config(&config).expect("a good URL");
+        let keys = Keys::of_partition("usage", PartitionNumber::first(count));
+        let client: RedisClient = endpoint.client(keys.stream()).expect("a client");
+        let partitions = Partitions::new(&client, &keys);
+        let at = partitions.first().client.server_time().await.expect("it tells the time");
+        Self { partitions, url: url.to_owned(), at, sent: BTreeMap::new() }
+    }
+
+    /// A daemon that reads them.
+    pub fn daemon(&self) -> DaemonSetup {
+        DaemonSetup::on(&self.url)
+            .env("QUOTABELL__STREAM__PARTITIONS", &self.partitions.count().to_string())
+            .env("QUOTABELL__PLANS__FREE__LIMITS", &format!(r#"{{"requests":{LIMIT}}}"#))
+    }
+
+    /// The day of every event.
+    pub fn day(&self) -> Day {
+        Day::in_utc(self.at).expect("a day")
+    }
+
+    /// Appends one event to the stream of each of these subjects, as a producer does, and enters it into the map.
+    pub async fn send(&mut self, subjects: impl Iterator<Item = String>) {
+        let mut pipeline = redis::pipe();
+        for subject in subjects {
+            let subject: Subject = subject.parse().expect("a legal subject");
+            let stream = self.partitions.of(&subject).keys.stream().to_owned();
+            pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(subject.as_str()).arg("ts").arg(self.at.0);
+            *self.sent.entry(subject).or_default() += 1;
+        }
+        let _: Vec<String> = self.partitions.first().client.pipe(&pipeline).await.expect("appended");
+    }
+
+    /// Waits until everything is counted, and looks whether every count is that of the map, and every alert was raised once.
+    pub async fn agree(&self) {
+        let sent: u64 = self.sent.values().sum();
+        let raised = |used: u64| [80, 100].iter().filter(|percent| used * 100 >= LIMIT * **percent).count() as u64;
+        let reached: u64 = self.sent.values().map(|used| raised(*used)).sum();
+        eventually("everything is counted, and every alert has its delivery", || async {
+            let (mut counted, mut alerts, mut made) = (0, 0, 0);
+            for Partition { client, keys } in self.partitions.iter() {
+                let totals = totals(client, keys).await.ok()?;
+                assert_eq!((totals.refused, totals.duplicates), (0, 0), "{}", keys.stream());
+                (counted, alerts, made) = (counted + totals.counted, alerts + totals.raised, made + totals.made);
+            }
+            assert!(counted <= sent && alerts <= reached && made <= reached, "{counted} {alerts} {made}");
+            ((counted, alerts, made) == (sent, reached, reached)).then_some(())
+        })
+        .await;
+        let day = self.day();
+        for (subject, used) in &self.sent {
+            let Partition { client, keys } = self.partitions.of(subject);
+            let key = keys.usage(&Metric::default(), day, keys::bucket(subject.as_str()));
+            let count: Option<u64> =
+                client.query(redis::cmd("HGET").arg(key).arg(subject.as_str())).await.expect("answered");
+            assert_eq!(count, Some(*used), "{subject}");
+        }
+    }
+
+    /// Who holds the lease of each partition; `None` where somebody does not.
+    pub async fn holders(&self) -> Option<Vec<String>> {
+        let mut holders = Vec::new();
+        for Partition { client, keys } in self.partitions.iter() {
+            let holder: Option<String> = client.query(redis::cmd("GET").arg(keys.lease())).await.ok()?;
+            holders.push(holder?);
+        }
+        Some(holders)
+    }
+
+    /// Waits until so many daemons read, each its equal share, and none of them is `gone`. Gives the readers.
+    pub async fn are_shared_by(&self, daemons: usize, gone: &BTreeSet<String>) -> BTreeSet<String> {
+        let count = self.partitions.count() as usize;
+        eventually("every daemon reads its share", || async {
+            let holders = self.holders().await?;
+            let readers: BTreeSet<String> = holders.iter().cloned().collect();
+            let share = |reader: &String| holders.iter().filter(|holder| *holder == reader).count();
+            let is_even =
+                readers.iter().all(|reader| [count / daemons, count.div_ceil(daemons)].contains(&share(reader)));
+            (readers.len() == daemons && is_even && readers.is_disjoint(gone)).then_some(readers)
+        })
+        .await
+    }
+}
