@@ -91,6 +91,9 @@ impl Start<'_> {
                 "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
             );
         }
+        if let Some(warning) = unread_streams(&stored) {
+            tracing::warn!("{warning}");
+        }
         let nonce = format!("{:016x}", rand::random::<u64>());
         for Partition { client, keys } in self.partitions.iter() {
             probe::rehearse(client, keys, settings, &nonce).await.map_err(|error| self.not_rehearsed(&error))?;
@@ -216,6 +219,18 @@ pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(),
         Some(OtherPartitions { checkpoint, count }) => Err(other_count(checkpoint, *count, partitions.count())),
         None => Ok(()),
     }
+}
+
+/// What is said about streams that bear the names of another number of partitions.
+#[must_use]
+pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
+    let StoredPartitions { unread, .. } = stored;
+    (!unread.is_empty()).then(|| {
+        format!(
+            "nobody reads {}: a producer has counted on another number of partitions (stream.partitions)",
+            unread.join(", ")
+        )
+    })
 }
 
 fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart> {
