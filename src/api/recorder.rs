@@ -52,6 +52,9 @@ fn describe() {
     for event in VerificationEvent::ALL {
         counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
     }
+    for outcome in ["applied", "refused"] {
+        counter!(meters::RELOADS, "outcome" => outcome).absolute(0);
+    }
     for reason in RefusalReason::ALL {
         counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
+use crate::migration;
 use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
@@ -89,6 +90,9 @@ impl Start<'_> {
             tracing::info!(
                 "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
             );
+        }
+        if let Some(warning) = unread_streams(&stored) {
+            tracing::warn!("{warning}");
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
         for Partition { client, keys } in self.partitions.iter() {
@@ -217,6 +221,18 @@ pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(),
     }
 }
 
+/// What is said about streams that bear the names of another number of partitions.
+#[must_use]
+pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
+    let StoredPartitions { unread, .. } = stored;
+    (!unread.is_empty()).then(|| {
+        format!(
+            "nobody reads {}: a producer has counted on another number of partitions (stream.partitions)",
+            unread.join(", ")
+        )
+    })
+}
+
 fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart> {
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
         return Err(CannotStart {
@@ -230,6 +246,21 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart
         return Err(CannotStart {
             problem: format!("{} was written in format {format}, this quotabell knows {FORMAT}", keys.checkpoint()),
             hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
+        });
+    }
+    if let Some(moved_to) = &stored.moved_to {
+        return Err(CannotStart {
+            problem: format!("{} says that everything was moved to {moved_to}", keys.checkpoint()),
+            hint: format!(
+                "start the daemon there. If that move was given up, HDEL {} moved_to lets it go on here, without what was counted there",
+                keys.checkpoint()
+            ),
+        });
+    }
+    if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {
+        return Err(CannotStart {
+            problem: format!("the migration to {} is not complete", keys.checkpoint()),
+            hint: "run quotabell migrate again: it goes on where it was".to_owned(),
         });
     }
     let count = keys.partition().count();

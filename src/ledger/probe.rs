@@ -188,6 +188,8 @@ pub struct StoredPartitions {
     pub checkpoints: Vec<StoredCheckpoint>,
     /// State of another number of partitions.
     pub others: Option<OtherPartitions>,
+    /// Streams of another number of partitions, of which nothing was counted: nobody reads them.
+    pub unread: Vec<String>,
 }
 
 /// A checkpoint of another number of partitions.
@@ -200,7 +202,7 @@ pub struct OtherPartitions {
 }
 
 /// Whether the stored layout is one that this daemon knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredCheckpoint {
     /// `format` of the checkpoint.
     pub format: Option<String>,
@@ -208,6 +210,10 @@ pub struct StoredCheckpoint {
     pub partitions: Option<u32>,
     /// `fingerprint` of the checkpoint.
     pub fingerprint: Option<String>,
+    /// `moved_to` of the checkpoint: where a migration has taken everything.
+    pub moved_to: Option<String>,
+    /// `migration` of the checkpoint: how far a migration to here is.
+    pub migration: Option<String>,
     /// The first of the partition's keys that holds something else.
     pub misplaced: Option<WrongKeyType>,
 }
@@ -233,23 +239,24 @@ pub async fn stored_partitions(partitions: &Partitions) -> RedisResult<StoredPar
     for Partition { client, keys } in partitions.iter() {
         checkpoints.push(stored(client, keys).await?);
     }
-    Ok(StoredPartitions { checkpoints, others: others(partitions).await? })
+    let (others, unread) = others(partitions).await?;
+    Ok(StoredPartitions { checkpoints, others, unread })
 }
 
 async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoint> {
     let misplaced = misplaced(client, keys).await?;
     if misplaced.is_some() {
-        return Ok(StoredCheckpoint { format: None, partitions: None, fingerprint: None, misplaced });
+        return Ok(StoredCheckpoint { misplaced, ..StoredCheckpoint::default() });
     }
     let mut command = redis::cmd("HMGET");
-    command.arg(keys.checkpoint()).arg("format").arg("partitions").arg("fingerprint");
-    let (format, partitions, fingerprint) = client.query(&command).await?;
-    Ok(StoredCheckpoint { format, partitions, fingerprint, misplaced })
+    command.arg(keys.checkpoint()).arg(&["format", "partitions", "fingerprint", "moved_to", "migration"]);
+    let (format, partitions, fingerprint, moved_to, migration) = client.query(&command).await?;
+    Ok(StoredCheckpoint { format, partitions, fingerprint, moved_to, migration, misplaced })
 }
 
-/// Looks for the checkpoints that another number of partitions would have left under other names. A checkpoint that counts one
-/// partition and bears a number belongs to another stream, which is called so.
-async fn others(partitions: &Partitions) -> RedisResult<Option<OtherPartitions>> {
+/// Looks for the checkpoints that another number of partitions would have left under other names, and for its streams. A checkpoint
+/// that counts one partition and bears a number belongs to another stream, which is called so.
+async fn others(partitions: &Partitions) -> RedisResult<(Option<OtherPartitions>, Vec<String>)> {
     let Partition { client, keys } = partitions.first();
     let several = PartitionNumber::all(PARTITIONS_MAX);
     let all = several.chain([PartitionNumber::first(1)]).map(|partition| keys.of_sibling(partition));
@@ -259,20 +266,29 @@ async fn others(partitions: &Partitions) -> RedisResult<Option<OtherPartitions>>
     pipeline.ignore_errors();
     for other in &others {
         pipeline.cmd("HGET").arg(other.checkpoint()).arg("partitions");
+        pipeline.cmd("EXISTS").arg(other.stream());
     }
-    let counts: Vec<RedisResult<Option<u32>>> = client.pipe(&pipeline).await?;
-    for (other, count) in others.iter().zip(counts) {
-        match count {
-            Ok(Some(count)) if (count == 1) == (other.partition().count() == 1) => {
-                return Ok(Some(OtherPartitions { checkpoint: other.checkpoint(), count }));
-            }
+    let replies: Vec<RedisResult<Option<u32>>> = client.pipe(&pipeline).await?;
+    let mut answers = Vec::new();
+    for reply in replies {
+        match reply {
+            Ok(answer) => answers.push(answer),
             // What is there is not ours, and a user who may not look has never written there.
-            Ok(_) => {}
-            Err(error) if matches!(error_kind(&error), ErrorKind::WrongType | ErrorKind::Denied) => {}
+            Err(error) if matches!(error_kind(&error), ErrorKind::WrongType | ErrorKind::Denied) => answers.push(None),
             Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    let mut unread = Vec::new();
+    for (other, answers) in others.iter().zip(answers.chunks_exact(2)) {
+        match answers {
+            [Some(count), _] if (*count == 1) == (other.partition().count() == 1) => {
+                return Ok((Some(OtherPartitions { checkpoint: other.checkpoint(), count: *count }), Vec::new()));
+            }
+            [None, Some(1)] => unread.push(other.stream().to_owned()),
+            _ => {}
+        }
+    }
+    Ok((None, unread))
 }
 
 async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<WrongKeyType>> {

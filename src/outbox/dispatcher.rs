@@ -165,11 +165,13 @@ impl<N: Notifier> DispatchLoop<N> {
     }
 }
 
-/// Waits for one free slot and takes those that are free beside it.
+/// Waits for one free slot and takes half of those that are free beside it. The other partitions' dispatchers of this process need
+/// some too: a server of a cluster that does not answer must not hold all of them.
 async fn free(slots: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
     let first = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
     let mut taken = vec![first];
-    while taken.len() < LEASE_MAX
+    let taken_max = (1 + slots.available_permits().div_ceil(2)).min(LEASE_MAX);
+    while taken.len() < taken_max
         && let Ok(slot) = Arc::clone(slots).try_acquire_owned()
     {
         taken.push(slot);

@@ -172,6 +172,17 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
         }
         streams.daemon().start().await.drain().await;
     }
+    // Nothing was counted yet, so nothing is refused; but a producer that was not told must not be missed in silence.
+    let server = RedisServer::start();
+    let streams = Streams::on(&server.url(), 4).await;
+    let mut add = redis::cmd("XADD");
+    let add = add.arg("usage").arg("*").arg("subject").arg("alice");
+    let _: String = streams.partitions.first().client.query(add).await.expect("appended");
+    let mut daemon = streams.daemon().start().await;
+    daemon.says("nobody reads usage: a producer has counted on another number of partitions").await;
+    let told = quotabell(["check-config"]).redis(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", "4").run().told();
+    assert!(told.contains("nobody reads usage: "), "{told}");
+    daemon.drain().await;
 }
 
 /// A route that asks another partition than the subject's answers "nothing used" for ever.

@@ -5,3 +5,4 @@ mod support;
 
 mod api_check_kill;
 mod kill;
+mod partitions_kill;

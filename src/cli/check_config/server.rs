@@ -4,7 +4,7 @@ use redis::RedisResult;
 
 use super::findings::Findings;
 use super::rights::{self, Rights};
-use crate::app::start::{compare, fit};
+use crate::app::start::{compare, fit, unread_streams};
 use crate::cli::connect::{self, Redis};
 use crate::config::Config;
 use crate::ledger::commit_settings::TrimPolicy;
@@ -45,7 +45,13 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
              (`redis-cli config set appendonly yes`, and in its configuration file)",
         );
     }
-    findings.note("the books", books(&redis).await);
+    match books(&redis).await {
+        Ok((said, warning)) => {
+            findings.note("the books", Ok(said));
+            warning.iter().for_each(|warning| findings.warn(warning));
+        }
+        Err(error) => findings.note("the books", Err(error)),
+    }
     let target = redis.endpoint();
     let user = target.username().unwrap_or("default");
     let rights = rights(target, redis.partitions(), config.stream.trim).await?;
@@ -134,7 +140,8 @@ fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
     Ok(format!("Redis answers ({at}): {}", software.join(", ")))
 }
 
-async fn books(redis: &Redis) -> anyhow::Result<String> {
+/// What is there, and what is unwise about it.
+async fn books(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
     let (keys, partitions) = (redis.keys(), redis.partitions());
     let stored = probe::stored_partitions(partitions).await;
     let stored = redis.judged(format_args!("read {}", keys.checkpoint()), stored)?;
@@ -144,10 +151,11 @@ async fn books(redis: &Redis) -> anyhow::Result<String> {
         1 => format!("stream {}", keys.stream()),
         count => format!("streams {0}:0 to {0}:{1}", keys.name(), count - 1),
     };
-    Ok(match is_begun {
+    let said = match is_begun {
         true => format!("the books of {streams} are of this version"),
         false => format!("nothing has been counted of {streams} yet"),
-    })
+    };
+    Ok((said, unread_streams(&stored)))
 }
 
 fn judge(user: &str, rights: Rights) -> anyhow::Result<String> {

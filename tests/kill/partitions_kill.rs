@@ -1,0 +1,51 @@
+//! Three real daemons that share eight partitions, killed with SIGKILL again and again under traffic. Each is started again at its
+//! address, so that partitions go from one to the other all the time. Afterwards every number must be what a plain map says.
+//! `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+
+use std::collections::BTreeSet;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::support::daemon::{Daemon, DaemonSetup, READY};
+use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::streams::Streams;
+
+/// How many daemons are killed.
+const KILLS: u32 = 40;
+/// So many that each partition has some.
+const SUBJECTS: u64 = 60;
+
+/// A partition that changes hands is where two daemons may count the same events, or nobody counts them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemons_that_share_partitions_and_are_killed_count_everything_once() {
+    let seed =
+        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    eprintln!("QUOTABELL_TEST_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let server = RedisServer::start();
+    let mut streams = Streams::on(&server.url(), 8).await;
+    let at = |()| streams.daemon().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
+    let setups: [DaemonSetup; 3] = [(); 3].map(at);
+    let mut daemons: Vec<Daemon> = setups.iter().map(DaemonSetup::spawn).collect();
+    for _ in 0..KILLS {
+        let events = random.random_range(1..400);
+        let subjects: Vec<String> = (0..events).map(|_| format!("s-{}", random.random_range(0..SUBJECTS))).collect();
+        streams.send(subjects.into_iter()).await;
+        // From the middle of a start to some heartbeats later.
+        for _ in 0..random.random_range(0..2500) {
+            let _: String = streams.partitions.first().client.query(&redis::cmd("PING")).await.expect("redis answers");
+        }
+        let which = random.random_range(0..daemons.len());
+        daemons.remove(which).kill().await;
+        daemons.insert(which, setups[which].spawn());
+    }
+    streams.agree().await;
+    for daemon in &mut daemons {
+        daemon.says(READY).await;
+    }
+    streams.are_shared_by(3, &BTreeSet::new()).await;
+    for daemon in daemons {
+        daemon.drain().await;
+    }
+}
