@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-peers
+.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-peers torture mutants
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -59,3 +59,15 @@ test-matrix: setup ## the tests that talk to Redis, on Valkey 8 and Redis 8 too
 
 test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of its own
 	@bash tools/test-openapi.sh
+
+# How long the scenarios may take together, the choices of a run, the streams that events are spread over, and which to play.
+MINUTES ?= 60
+SEED ?=
+PARTITIONS ?= 1
+SCENARIOS ?=
+
+torture: setup ## faults by the thousand, an hour of them: MINUTES=60 SEED= PARTITIONS=1 SCENARIOS="kills cluster"
+	$(CARGO) test --locked --test torture -- --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --partitions $(PARTITIONS) $(SCENARIOS)
+
+mutants: setup ## plant bugs one at a time and see which test catches each: MUTANTS="commit.lua" for some of them
+	@python3 tools/mutants.py $(MUTANTS)

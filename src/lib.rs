@@ -15,6 +15,7 @@ pub mod contacts;
 pub mod demo;
 pub mod events;
 pub mod ledger;
+pub mod migration;
 pub mod outbox;
 pub mod subjects;
 pub mod terminal;

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
+use crate::migration;
 use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
@@ -247,6 +248,21 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart
             hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
         });
     }
+    if let Some(moved_to) = &stored.moved_to {
+        return Err(CannotStart {
+            problem: format!("{} says that everything was moved to {moved_to}", keys.checkpoint()),
+            hint: format!(
+                "start the daemon there. If that move was given up, HDEL {} moved_to lets it go on here, without what was counted there",
+                keys.checkpoint()
+            ),
+        });
+    }
+    if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {
+        return Err(CannotStart {
+            problem: format!("the migration to {} is not complete", keys.checkpoint()),
+            hint: "run quotabell migrate again: it goes on where it was".to_owned(),
+        });
+    }
     let count = keys.partition().count();
     match stored.partitions.filter(|begun| *begun != count) {
         Some(begun) => Err(other_count(&keys.checkpoint(), begun, count)),
@@ -258,7 +274,7 @@ fn other_count(checkpoint: &str, begun: u32, count: u32) -> CannotStart {
     CannotStart {
         problem: format!("{checkpoint} counts {begun} partitions, stream.partitions is {count}"),
         hint: format!(
-            "set stream.partitions = {begun}, the number that the stream was begun with; docs/scaling.md says how to begin with another"
+            "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
         ),
     }
 }

@@ -21,6 +21,7 @@ pub mod deliveries;
 pub mod emit;
 pub mod listen;
 pub mod man;
+pub mod migrate;
 pub mod named_contacts;
 pub mod preview;
 pub mod refused;
@@ -85,6 +86,8 @@ pub enum Verb {
     Deliveries(deliveries::DeliveriesArgs),
     /// List the events that could not be counted
     Refused(refused::RefusedArgs),
+    /// Move everything that is stored to another Redis, or to other partitions
+    Migrate(migrate::MigrateArgs),
     /// Send one real message to one contact
     SendTest(send_test::SendTestArgs),
     /// Receive mails and webhooks on this machine and print them
@@ -137,6 +140,7 @@ impl Cli {
             Verb::Alerts(args) => alerts::run(args, &context).await,
             Verb::Deliveries(args) => deliveries::run(args, &context).await,
             Verb::Refused(args) => refused::run(args, &context).await,
+            Verb::Migrate(args) => migrate::run(args, &context).await,
             Verb::SendTest(args) => send_test::run(args, &context).await,
             Verb::Listen(args) => listen::run(args, &context).await,
             Verb::Preview(args) => preview::run(args, &context).await,

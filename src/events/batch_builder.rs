@@ -42,12 +42,21 @@ pub struct BatchBuilder {
     /// Number of the batch; tells whether a row is in it.
     number: u32,
     batch: Batch,
+    /// The batch that was closed last: it may be on its way to Redis.
+    closed: Option<ClosedBatch>,
     first_entry: StreamId,
     /// Server time of the newest reading.
     newest_read: UnixMs,
     changes: BatchChanges,
     rows: RowFinder,
     refused_bytes: usize,
+}
+
+/// Between which checkpoints a batch that was closed lies.
+#[derive(Debug, Clone, Copy)]
+struct ClosedBatch {
+    from: StreamId,
+    to: StreamId,
 }
 
 /// One entry as the reader has it.
@@ -80,12 +89,19 @@ impl BatchBuilder {
             // Batches are told apart from those before them, so that rows of none are older than both.
             number: 2,
             batch: Batch::new(Instance::from_stored(""), StreamId::ZERO),
+            closed: None,
             first_entry: StreamId::ZERO,
             newest_read: UnixMs(0),
             changes: BatchChanges::default(),
             rows: RowFinder::new(late_max),
             refused_bytes: 0,
         }
+    }
+
+    /// Begins the first batch of a session: of what was added or closed before, nothing is on its way.
+    pub fn begin_session(&mut self, instance: Instance, from: StreamId, bounds: BatchBounds) {
+        self.closed = None;
+        self.begin(instance, from, bounds);
     }
 
     /// Begins a batch that follows `from`, whatever was added before.
@@ -102,6 +118,17 @@ impl BatchBuilder {
     #[must_use]
     pub const fn live(&self) -> u32 {
         self.number - 1
+    }
+
+    /// Whether the batch may build on what was read while this checkpoint was stored: that of the batch itself, or of the one before
+    /// it, which may be on its way.
+    ///
+    /// Had somebody else committed by then, the batch would be stale, unless a failover takes that commit back: then its own would
+    /// count on units that are no more.
+    #[must_use]
+    pub fn follows(&self, checkpoint: StreamId) -> bool {
+        let is_of_closed = |closed: ClosedBatch| closed.to == self.batch.from && closed.from == checkpoint;
+        checkpoint == self.batch.from || self.closed.is_some_and(is_of_closed)
     }
 
     /// How many entries were added.
@@ -252,6 +279,7 @@ impl BatchBuilder {
     #[must_use]
     pub fn finish(&mut self, held: &mut HeldState, records: Vec<RaisedRecords>) -> Batch {
         let mut batch = std::mem::replace(&mut self.batch, Batch::new(Instance::from_stored(""), StreamId::ZERO));
+        self.closed = Some(ClosedBatch { from: batch.from, to: batch.to });
         let evidence = Evidence { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
         self.changes.close(held, &mut batch, evidence, records);
         batch

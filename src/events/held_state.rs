@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use redis::RedisResult;
 
-use crate::ledger::read_totals::{CounterQuery, RaisedRecords, RecordQuery, read_counters, read_records};
+use crate::ledger::read_totals::{CounterQuery, RaisedRecords, ReadAsOf, RecordQuery, read_counters, read_records};
 use crate::ledger::thresholds::{NEVER, PeriodState, Threshold, next_threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{HeldTotals, SeenWindows};
 use crate::subjects::{Profile, SettingsCache};
-use crate::types::{Keys, UnixMs};
+use crate::types::{Keys, StreamId, UnixMs};
 use crate::wire::RedisClient;
 
 /// The most counters of one event: one a window.
@@ -92,6 +92,14 @@ impl Missing {
     pub const fn is_empty(&self) -> bool {
         self.settings.is_empty() && self.counters.is_empty() && self.thresholds.is_empty()
     }
+
+    /// Puts counters of one hash beside one another, each once.
+    pub fn arrange(&mut self) {
+        self.counters.sort_unstable_by_key(|counter| (counter.key.counter, counter.key.slot));
+        self.counters.dedup_by_key(|counter| counter.key);
+        self.thresholds.sort_unstable();
+        self.thresholds.dedup();
+    }
 }
 
 impl HeldState {
@@ -122,6 +130,7 @@ impl HeldState {
     }
 
     /// Reads counters, and what was raised of those that have reached a threshold; `now` is server time, `live` the oldest batch in use.
+    /// Says which checkpoints were stored meanwhile.
     ///
     /// # Errors
     ///
@@ -133,19 +142,27 @@ impl HeldState {
         mut missing: Missing,
         now: UnixMs,
         live: u32,
-    ) -> RedisResult<()> {
-        missing.counters.sort_unstable_by_key(|counter| (counter.key.counter, counter.key.slot));
-        missing.counters.dedup_by_key(|counter| counter.key);
-        missing.thresholds.sort_unstable();
-        missing.thresholds.dedup();
-        let totals = {
-            let queries: Vec<CounterQuery<'_>> =
-                missing.counters.iter().map(|counter| self.query(counter.key)).collect();
-            if queries.is_empty() { Vec::new() } else { read_counters(client, keys, &queries).await? }
-        };
+    ) -> RedisResult<Vec<StreamId>> {
+        missing.arrange();
+        let totals = read_counters(client, keys, &self.counter_queries(&missing)).await?;
+        let reached = self.take_totals(missing, &totals.values, live);
+        let records = self.records(client, keys, reached.iter().map(|row| row.key)).await?;
+        self.take_records(reached, &records.values, now);
+        Ok([totals.checkpoint, records.checkpoint].into_iter().flatten().collect())
+    }
+
+    /// The counters that are missing, as they are to be read.
+    #[must_use]
+    pub fn counter_queries(&self, missing: &Missing) -> Vec<CounterQuery<'_>> {
+        missing.counters.iter().map(|counter| self.query(counter.key)).collect()
+    }
+
+    /// Takes what the counters hold, in the order of [`Self::counter_queries`]. Says which rows have reached a threshold: what was
+    /// raised of them is to be read.
+    pub fn take_totals(&mut self, missing: Missing, totals: &[u64], live: u32) -> Vec<ReachedRow> {
         let mut rows = missing.thresholds;
         for (counter, total) in missing.counters.iter().zip(totals) {
-            rows.push(self.totals.insert(counter.key, total, counter.end, live));
+            rows.push(self.totals.insert(counter.key, *total, counter.end, live));
         }
         let mut reached: Vec<ReachedRow> = Vec::new();
         for at in rows {
@@ -159,13 +176,16 @@ impl HeldState {
                 reached.push(ReachedRow { at, key, thresholds });
             }
         }
-        let records = self.records(client, keys, reached.iter().map(|row| row.key)).await?;
+        reached
+    }
+
+    /// Takes what was raised of the rows that have reached a threshold, and says when each is to be judged next.
+    pub fn take_records(&mut self, reached: Vec<ReachedRow>, records: &[RaisedRecords], now: UnixMs) {
         for (ReachedRow { at, thresholds, .. }, records) in reached.into_iter().zip(records) {
             let row = self.totals.row_mut(at);
             let period = if now < row.end { PeriodState::Open } else { PeriodState::Over };
             row.next = next_threshold(&thresholds, row.total, period, |percent| records.get(&percent));
         }
-        Ok(())
     }
 
     /// Reads what was raised of these rows.
@@ -178,13 +198,16 @@ impl HeldState {
         client: &RedisClient,
         keys: &Keys,
         rows: impl Iterator<Item = RowKey>,
-    ) -> RedisResult<Vec<RaisedRecords>> {
-        let query = |key: RowKey| {
-            let percents = self.cache.slot(key.slot).extra.profile.as_ref().map_or(&[][..], |p| p.thresholds());
-            RecordQuery { counter: self.query(key), percents }
-        };
-        let queries: Vec<RecordQuery<'_>> = rows.map(query).collect();
+    ) -> RedisResult<ReadAsOf<RaisedRecords>> {
+        let queries: Vec<RecordQuery<'_>> = rows.map(|key| self.record_query(key)).collect();
         read_records(client, keys, &queries).await
+    }
+
+    /// The records of a row, as they are to be read.
+    #[must_use]
+    pub fn record_query(&self, key: RowKey) -> RecordQuery<'_> {
+        let percents = self.cache.slot(key.slot).extra.profile.as_ref().map_or(&[][..], |p| p.thresholds());
+        RecordQuery { counter: self.query(key), percents }
     }
 
     fn query(&self, key: RowKey) -> CounterQuery<'_> {
@@ -196,8 +219,11 @@ impl HeldState {
     }
 }
 
-struct ReachedRow {
+/// A row that was read and has reached a threshold.
+#[derive(Debug)]
+pub struct ReachedRow {
     at: u32,
-    key: RowKey,
+    /// Which.
+    pub key: RowKey,
     thresholds: Vec<Threshold>,
 }

@@ -60,7 +60,7 @@ impl EventWorker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     pub(super) async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let start = self.start().await?;
-        self.builder.begin(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
+        self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
         let ended = self.read_and_commit(start, &mut in_flight, stop).await;
         if matches!(ended, Err(SessionError::Read(_))) {
@@ -252,10 +252,12 @@ impl EventWorker {
             }
             let found = std::mem::take(&mut missing);
             if found.settings.is_empty() {
-                self.held
+                let checkpoints = self
+                    .held
                     .read(&self.client, &self.keys, found, reading.server, self.builder.live())
                     .await
                     .map_err(|source| SessionError::Redis { operation: "read counters", source })?;
+                self.follow(&checkpoints)?;
             } else {
                 self.settings.read(&self.client, &mut self.held, &self.report, found.settings).await?;
             }
@@ -267,6 +269,14 @@ impl EventWorker {
         Err(SessionError::Again("settings changed while they were read"))
     }
 
+    /// What was read may be built on only where nobody else had committed by then.
+    fn follow(&self, checkpoints: &[StreamId]) -> Result<(), SessionError> {
+        match checkpoints.iter().all(|checkpoint| self.builder.follows(*checkpoint)) {
+            true => Ok(()),
+            false => Err(SessionError::Again("another worker committed while counters were read")),
+        }
+    }
+
     /// Closes the batch, and begins its commit.
     async fn commit(&mut self) -> Result<InFlightCommit, SessionError> {
         let reached = self.builder.reached(&self.held);
@@ -275,8 +285,9 @@ impl EventWorker {
             .records(&self.client, &self.keys, reached.into_iter())
             .await
             .map_err(|source| SessionError::Redis { operation: "read what was raised", source })?;
+        self.follow(records.checkpoint.as_slice())?;
         let cost = self.builder.cost();
-        let batch = self.builder.finish(&mut self.held, records);
+        let batch = self.builder.finish(&mut self.held, records.values);
         Ok(InFlightCommit::of(batch, cost, &self.committer, &self.client))
     }
 

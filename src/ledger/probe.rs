@@ -202,7 +202,7 @@ pub struct OtherPartitions {
 }
 
 /// Whether the stored layout is one that this daemon knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredCheckpoint {
     /// `format` of the checkpoint.
     pub format: Option<String>,
@@ -210,6 +210,10 @@ pub struct StoredCheckpoint {
     pub partitions: Option<u32>,
     /// `fingerprint` of the checkpoint.
     pub fingerprint: Option<String>,
+    /// `moved_to` of the checkpoint: where a migration has taken everything.
+    pub moved_to: Option<String>,
+    /// `migration` of the checkpoint: how far a migration to here is.
+    pub migration: Option<String>,
     /// The first of the partition's keys that holds something else.
     pub misplaced: Option<WrongKeyType>,
 }
@@ -242,12 +246,12 @@ pub async fn stored_partitions(partitions: &Partitions) -> RedisResult<StoredPar
 async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoint> {
     let misplaced = misplaced(client, keys).await?;
     if misplaced.is_some() {
-        return Ok(StoredCheckpoint { format: None, partitions: None, fingerprint: None, misplaced });
+        return Ok(StoredCheckpoint { misplaced, ..StoredCheckpoint::default() });
     }
     let mut command = redis::cmd("HMGET");
-    command.arg(keys.checkpoint()).arg("format").arg("partitions").arg("fingerprint");
-    let (format, partitions, fingerprint) = client.query(&command).await?;
-    Ok(StoredCheckpoint { format, partitions, fingerprint, misplaced })
+    command.arg(keys.checkpoint()).arg(&["format", "partitions", "fingerprint", "moved_to", "migration"]);
+    let (format, partitions, fingerprint, moved_to, migration) = client.query(&command).await?;
+    Ok(StoredCheckpoint { format, partitions, fingerprint, moved_to, migration, misplaced })
 }
 
 /// Looks for the checkpoints that another number of partitions would have left under other names, and for its streams. A checkpoint

@@ -82,7 +82,13 @@ impl SeenWindows {
             pipeline.cmd("LRANGE").arg(keys.seen(window)).arg(0).arg(-1);
         }
         let (newest, previous): (Vec<Vec<u8>>, Vec<Vec<u8>>) = client.pipe(&pipeline).await?;
-        Ok(Self { window, newest: ids_in(&newest), previous: ids_in(&previous) })
+        Ok(Self::of_lists(window, &newest, &previous))
+    }
+
+    /// The ids of a window and of the one before it, as commits have stored them.
+    #[must_use]
+    pub fn of_lists(window: u64, newest: &[Vec<u8>], previous: &[Vec<u8>]) -> Self {
+        Self { window, newest: ids_in(newest), previous: ids_in(previous) }
     }
 
     /// Whether an event with this id, which arrived in `window`, was counted before.

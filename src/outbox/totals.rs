@@ -68,6 +68,25 @@ impl Totals {
     }
 }
 
+impl Totals {
+    /// The counts that are stored, by their names.
+    #[must_use]
+    pub const fn counts(&self) -> [(&'static str, u64); 10] {
+        [
+            ("counted", self.counted),
+            ("refused", self.refused),
+            ("duplicates", self.duplicates),
+            ("raised", self.raised),
+            ("made", self.made),
+            ("delivered", self.delivered),
+            ("dead", self.dead),
+            ("muted", self.muted),
+            ("expired", self.expired),
+            ("cancelled", self.cancelled),
+        ]
+    }
+}
+
 /// The script's answer, in its order.
 type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>);
 

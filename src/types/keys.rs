@@ -6,7 +6,7 @@
 //! | key | type | content | TTL |
 //! |---|---|---|---|
 //! | `usage` | stream | usage events, written by producers | trimmed |
-//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows | none |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows; `moved_to`, `migration`, `copied:<stream>` of migrations | none |
 //! | `quota_usage:{tag}:<metric>:<period>:<bucket>` | hash | subject -> units used in that period | 14 d from the last write and 48 h after the period's end everywhere, then 48 h once it is over everywhere |
 //! | `quota_raised:{tag}:<metric>:<period>:<bucket>` | hash | `<percent>:<subject>` -> the newest alert of that percentage, JSON, with those before it in the period | as its counter |
 //! | `quota_metrics:{tag}:<period>` | set | metrics used in that period | as the counters |
@@ -38,6 +38,7 @@
 use std::sync::Arc;
 
 use super::alert::AlertKey;
+use super::text::glob_literal;
 use super::{Channel, ContactId, Metric, PartitionNumber, Percent, Period, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
@@ -73,6 +74,15 @@ pub struct Keys {
     /// What the stream is called without the number of the partition.
     name: Arc<str>,
     partition: PartitionNumber,
+}
+
+/// A key without its partition: `usage` and `:requests:2026-11-21:0a`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyFamily<'a> {
+    /// What stands before the tag.
+    pub name: &'a str,
+    /// What stands behind it, with its colon.
+    pub rest: &'a str,
 }
 
 impl Keys {
@@ -295,6 +305,32 @@ impl Keys {
     #[must_use]
     pub fn totals(&self) -> String {
         format!("quota_totals:{}", self.tag)
+    }
+
+    /// A pattern of SCAN that the key of every subject matches.
+    #[must_use]
+    pub fn subject_pattern(&self) -> String {
+        format!("{}*", glob_literal(&self.subject_prefix))
+    }
+
+    /// A pattern of SCAN that every key of the partition but its stream matches.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
+    }
+
+    /// Which family a key of this partition belongs to, and what stands behind the tag; `None` for a key of another partition.
+    #[must_use]
+    pub fn family_of<'a>(&self, key: &'a str) -> Option<KeyFamily<'a>> {
+        let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
+        let rest = rest.strip_prefix(&self.tag)?;
+        (rest.is_empty() || rest.starts_with(':')).then_some(KeyFamily { name, rest })
+    }
+
+    /// The key of this family in this partition.
+    #[must_use]
+    pub fn in_family(&self, KeyFamily { name, rest }: KeyFamily<'_>) -> String {
+        format!("{FAMILY_PREFIX}{name}:{}{rest}", self.tag)
     }
 }
 

@@ -15,7 +15,6 @@ use redis::RedisResult;
 use super::SubjectView;
 use super::subject::SubjectField;
 use crate::subjects::Plans;
-use crate::types::text::glob_literal;
 use crate::types::{Keys, Subject};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -87,7 +86,7 @@ pub async fn read(
         };
         let count = (limit - found.len()).clamp(SCAN_COUNT_MIN, SCAN_COUNT_MAX);
         let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(format!("{}*", glob_literal(prefix))).arg("COUNT").arg(count);
+        command.arg(cursor).arg("MATCH").arg(keys.subject_pattern()).arg("COUNT").arg(count);
         let (next, slice): (u64, Vec<Vec<u8>>) = server.query(&command).await?;
         found.extend(slice.iter().filter_map(|key| Subject::parse(key.get(prefix.len()..)?).ok()));
         scan = match next {

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 31] = [
+const VERBS: [&str; 32] = [
     "",
     "run",
     "demo",
@@ -33,6 +33,7 @@ const VERBS: [&str; 31] = [
     "deliveries show",
     "deliveries replay",
     "refused list",
+    "migrate",
     "send-test",
     "listen",
     "preview",

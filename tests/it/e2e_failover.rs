@@ -2,9 +2,9 @@
 
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
+use crate::support::proxy::Proxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::surviving::{agrees, all_counted, counted, length, run};
-use crate::support::switch::Switch;
 use quotabell::wire::RedisClient;
 
 const SUBJECTS: u64 = 7;
@@ -25,8 +25,8 @@ async fn add(client: &RedisClient, number: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
     let mut servers = [RedisServer::start_to_be_followed(), RedisServer::start_to_be_followed()];
-    let switch = Switch::to(servers[0].port()).await;
-    let mut daemon = DaemonSetup::on(&format!("redis://127.0.0.1:{}", switch.port()))
+    let proxy = Proxy::to(servers[0].port()).await;
+    let mut daemon = DaemonSetup::on(&proxy.url())
         .env("QUOTABELL__STREAM__TRIM", "never")
         .env("QUOTABELL__PLANS__FREE__LIMITS", &format!(r#"{{"requests":{LIMIT}}}"#))
         .env("QUOTABELL__STREAM__BATCH_ENTRIES", "4")
@@ -55,7 +55,7 @@ async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
             }
         }
         lost += length(&primary).await - sent;
-        switch.turn(servers[1].port());
+        proxy.turn(servers[1].port());
         for number in 0..20 {
             add(&replica, number * 5).await;
         }

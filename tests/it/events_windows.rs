@@ -124,6 +124,21 @@ async fn late_events_of_many_hours_in_one_reading_are_counted() {
     assert_eq!(partition.count("alice", "requests", period("2023-W46")).await, Some(300 * 301 / 2));
 }
 
+/// Lateness is each event's own: an event must not be counted because one of the same day was in time.
+#[tokio::test]
+async fn an_event_that_comes_too_late_is_refused_also_where_its_rows_are_held() {
+    let partition = Partition::without_worker();
+    for arrives in ["2023-11-15T04:59:00Z", "2023-11-15T05:01:00Z"] {
+        partition.add_at(arrives, &["subject", "alice", "ts", "2023-11-14T12:00:00Z"]).await;
+    }
+    partition.start_worker().await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", period("2023-11-14")).await, Some(1));
+    let refused = partition.refused().await;
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].1[3], b"too_late");
+}
+
 /// Who moves to another zone in the middle of a day must not be counted twice, and is told when the day ends where they are now.
 #[tokio::test]
 async fn a_zone_that_changes_in_mid_period_counts_each_event_once() {

@@ -40,3 +40,19 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     }
     ledger.committed(&batch).await;
 }
+
+/// Most commits write counters and nothing else: no other kind of key asks for their rights.
+#[tokio::test]
+async fn a_commit_of_counters_alone_without_one_right_writes_nothing() {
+    let ledger = Ledger::open();
+    let mut batch = ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await;
+    batch.metrics.clear();
+    let before = ledger.dump().await;
+    for right in ["-expire", "-hincrby", "-hset"] {
+        ledger.run::<String>(&["ACL", "SETUSER", "default", right]).await;
+        ledger.committer.commit(&ledger.client, &batch).await.expect_err(right);
+        ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all"]).await;
+        assert!(ledger.dump().await == before, "{right}: something was written");
+    }
+    ledger.committed(&batch).await;
+}

@@ -37,6 +37,42 @@ async fn the_group_shows_a_true_lag() {
     }
 }
 
+/// A group that is ahead of the checkpoint tells tools that are to start more daemons that nothing is left to do.
+#[tokio::test]
+async fn the_group_stands_at_the_checkpoint() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+    ledger.add("unread").await;
+    ledger.committed(&batch).await;
+    for _ in 0..2 {
+        assert_eq!(tidied(&ledger, &[]).await, []);
+        let groups: Vec<HashMap<String, redis::Value>> = ledger.run(&["XINFO", "GROUPS", "usage"]).await;
+        let at = redis::Value::BulkString(batch.to.to_string().into_bytes());
+        assert_eq!(groups[0]["last-delivered-id"], at);
+    }
+}
+
+/// Ids are numbers: as text, entry 10 of a millisecond comes before entry 9, and what another group needs would be trimmed.
+#[tokio::test]
+async fn trimming_knows_that_entry_9_comes_before_entry_10() {
+    for (needed, last) in [("1700000000000-9", "1700000000000-10"), ("999999999999-0", "1000000000000-0")] {
+        let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
+        let first = ledger.run::<String>(&["XADD", "usage", "1-1", "subject", "alice"]).await;
+        for id in [needed, last] {
+            ledger.run::<String>(&["XADD", "usage", id, "subject", "alice"]).await;
+        }
+        ledger.run::<String>(&["XGROUP", "CREATE", "usage", "billing", &first]).await;
+        ledger
+            .run::<redis::Value>(&["XREADGROUP", "GROUP", "billing", "c", "COUNT", "1", "STREAMS", "usage", ">"])
+            .await;
+        let to = last.parse().expect("an id");
+        ledger.committed(&ledger.batch_to(StreamId::ZERO, to, &[ALICE]).await).await;
+        assert_eq!(tidied(&ledger, &[]).await, [TidyWarning::TrimHeld("billing".into())]);
+        let left: Vec<(String, Vec<String>)> = ledger.run(&["XRANGE", "usage", "-", "+"]).await;
+        assert_eq!(left.iter().map(|entry| entry.0.as_str()).collect::<Vec<_>>(), [needed, last]);
+    }
+}
+
 /// Before anything was committed there is nothing to tidy; trimming then would lose what nobody has read.
 #[tokio::test]
 async fn nothing_is_tidied_before_the_first_commit() {

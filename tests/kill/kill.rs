@@ -11,19 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support;
+use crate::support::checker::compare;
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::mail_server::ParsedMail;
 use crate::support::outbox::Outbox;
 use crate::support::post_office::{Box, Manners, PostOffice};
 use crate::support::redis_server::{RedisServer, free_port};
-use crate::support::traffic::{Books, Customer, Event, FREE_LIMIT, Reached, Traffic};
+use crate::support::stream_model::{Customer, StreamModel};
+use crate::support::traffic::{Event, FREE_LIMIT, Traffic};
 use crate::support::webhook_receiver::secret;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
-use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, Instance};
+use quotabell::types::{Alert, ContactId, DeliveryId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use redis::streams::StreamRangeReply;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -48,16 +49,15 @@ async fn killed_anywhere_any_number_of_times_every_number_is_right() {
     let producer = scene.produce(&stop);
     let tally = scene.kill_again_and_again(seed).await;
     stop.cancel();
-    let books = producer.await.expect("the producer ends well");
+    let model = producer.await.expect("the producer ends well");
     let survivor = scene.setup_at(scene.home_of_the_dead().await).start().await;
     scene.drained().await;
     scene.tell_where_to_reach_the_silent().await;
     survivor.drain().await;
 
-    scene.compare_counts(&books).await;
-    let alerts = scene.compare_alerts(&books).await;
-    scene.look_for_keys_that_never_go().await;
-    scene.compare_deliveries(&alerts, &tally, &books).await;
+    let compared = compare(&scene.outbox.client, &scene.outbox.keys, &model).await;
+    compared.findings.expect_none();
+    scene.compare_deliveries(&compared.alerts, &tally, &model).await;
 }
 
 /// Everything but the daemons.
@@ -180,50 +180,38 @@ impl Scene {
     }
 
     async fn write(&self, customer: &Customer, contacts: &[Contact]) {
-        let thresholds: Vec<String> = customer.thresholds.iter().map(ToString::to_string).collect();
-        let mut words = vec![
-            subject_key(&customer.subject),
-            "timezone".into(),
-            customer.zone.name().into(),
-            "billing_day".into(),
-            customer.billing_day.to_string(),
-            "thresholds".into(),
-            thresholds.join(","),
-        ];
-        for (metric, limits) in &customer.limits {
-            let limits: Vec<String> = limits.iter().map(|limit| format!("{}/{}", limit.units, limit.window)).collect();
-            words.extend([format!("limit:{metric}"), limits.join(" ")]);
-        }
+        let mut words = vec![subject_key(&customer.subject)];
+        words.extend(customer.settings());
         if customer.contacts > 0 {
             words.extend(["contacts".into(), json_of(contacts)]);
         }
         let _: u64 = self.outbox.run("HSET", words).await;
     }
 
-    /// Adds events until told to stop, in pipelines of random length, and keeps the books by the ids that the stream gave.
-    fn produce(&self, stop: &CancellationToken) -> JoinHandle<Books> {
+    /// Adds events until told to stop, in pipelines of random length, and enters them into the model by the ids that the stream gave.
+    fn produce(&self, stop: &CancellationToken) -> JoinHandle<StreamModel> {
         let (client, keys, stop) = (Arc::clone(&self.outbox.client), self.outbox.keys.clone(), stop.clone());
         let mut traffic = Traffic::new(self.traffic.seed());
         let mut random = StdRng::seed_from_u64(self.traffic.seed() ^ 1);
         tokio::spawn(async move {
-            let mut books = Books::default();
+            let mut model = StreamModel::new(&traffic.customers, FREE_LIMIT);
             let mut paced = tokio::time::interval(Duration::from_millis(2));
             while !stop.is_cancelled() {
                 let mut look = redis::pipe();
                 look.cmd("TIME").cmd("HGET").arg(keys.checkpoint()).arg("entries_read");
                 let (time, read): ((i64, i64), Option<u64>) = client.pipe(&look).await.expect("redis answers");
-                if books.entries.saturating_sub(read.unwrap_or(0)) < BACKLOG_MAX {
+                if model.entries.saturating_sub(read.unwrap_or(0)) < BACKLOG_MAX {
                     let now_ms = time.0 * 1000 + time.1 / 1000;
                     let events: Vec<Event> = (0..random.random_range(1..80)).map(|_| traffic.event(now_ms)).collect();
                     let ids: Vec<String> =
                         client.pipe(&pipeline(keys.stream(), &events)).await.expect("they are added");
                     for (id, event) in ids.into_iter().zip(&events) {
-                        books.enter(&traffic.customers, id, event);
+                        event.enter(&mut model, &id);
                     }
                 }
                 paced.tick().await;
             }
-            books
+            model
         })
     }
 
@@ -356,96 +344,8 @@ impl Scene {
             .await;
     }
 
-    async fn hashes<V: redis::FromRedisValue>(&self, pattern: &str) -> BTreeMap<String, BTreeMap<String, V>> {
-        let names: Vec<String> = self.outbox.run("KEYS", pattern).await;
-        let mut hashes = BTreeMap::new();
-        for name in names {
-            let hash: BTreeMap<String, V> = self.outbox.run("HGETALL", &name).await;
-            hashes.insert(name, hash);
-        }
-        hashes
-    }
-
-    /// I1 and I2: counters, refusals, duplicates, and where the checkpoint stands.
-    async fn compare_counts(&self, books: &Books) {
-        let mut counts = BTreeMap::new();
-        for (key, hash) in self.hashes::<u64>("quota_usage:{usage}:*").await {
-            let parts: Vec<&str> = key.split(':').collect();
-            for (subject, units) in hash {
-                let counter =
-                    support::traffic::Counter { subject, metric: parts[2].to_owned(), period: parts[3].to_owned() };
-                assert_eq!(counts.insert(counter, units), None, "a subject has one bucket");
-            }
-        }
-        assert_eq!(differences(&counts, &books.counts), Vec::<String>::new());
-
-        let stream: StreamRangeReply = self.outbox.run("XRANGE", &[&self.outbox.keys.refused(), "-", "+"]).await;
-        let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).expect("text");
-        let refused: BTreeMap<String, String> =
-            stream.ids.iter().map(|entry| (text(&entry.map["entry"]), text(&entry.map["reason"]))).collect();
-        assert_eq!(refused.len(), stream.ids.len(), "each refusal is kept once");
-        let expected = books.refused.iter().map(|(entry, reason)| (entry.clone(), (*reason).to_owned())).collect();
-        assert_eq!(differences(&refused, &expected), Vec::<String>::new());
-
-        let totals = self.outbox.totals().await;
-        assert_eq!((totals.counted, totals.duplicates), (books.counted, books.duplicates));
-        assert_eq!(totals.refused, books.refused.len() as u64);
-        let read: u64 = self.outbox.run("HGET", &[&self.outbox.keys.checkpoint(), "entries_read"]).await;
-        assert_eq!(read, books.entries);
-    }
-
-    /// I3: records, flags and totals name exactly the thresholds that were reached.
-    async fn compare_alerts(&self, books: &Books) -> Vec<Alert> {
-        let mut alerts = Vec::new();
-        for (_, records) in self.hashes::<String>("quota_raised:{usage}:*").await {
-            for (field, json) in records {
-                let alert: Alert = serde_json::from_str(&json).expect("an alert");
-                assert_eq!(field, format!("{}:{}", alert.threshold_percent, alert.subject));
-                alerts.push(alert);
-            }
-        }
-        let limits = books.reached(&self.traffic.customers);
-        let raised: BTreeSet<Reached> = alerts.iter().map(reached_of).collect();
-        assert_eq!(alerts.len(), raised.len());
-        assert_eq!(raised, limits.keys().cloned().collect());
-        let mut flags = BTreeSet::new();
-        let instance: String = self.outbox.run("HGET", &[&self.outbox.keys.checkpoint(), "instance"]).await;
-        let instance = Instance::from_stored(&instance);
-        for alert in &alerts {
-            let reached = reached_of(alert);
-            let limit = limits[&reached];
-            assert_eq!(alert.limit, limit);
-            let least = (u128::from(limit) * u128::from(reached.percent)).div_ceil(100);
-            assert!(u128::from(alert.used) >= least && alert.used <= books.peak(&reached.counter), "{alert:?}");
-            assert_eq!(alert.id, AlertId::of(&instance, &alert.key()));
-            let flag = self.outbox.keys.flag(&alert.key());
-            let id: Option<String> = self.outbox.run("GET", &flag).await;
-            assert_eq!(id.as_deref(), Some(alert.id.as_str()));
-            flags.insert(flag);
-        }
-        let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_alert:{usage}:*").await;
-        assert_eq!(names, flags, "no flag without its alert");
-        assert_eq!(self.outbox.totals().await.raised, alerts.len() as u64);
-        alerts
-    }
-
-    /// Only the keys that the contract names live for ever; what a killed start has left behind goes by itself.
-    async fn look_for_keys_that_never_go(&self) {
-        let keys = &self.outbox.keys;
-        let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
-        let lasting =
-            [lasting.as_slice(), &[keys.due(), keys.pending(), keys.waiting(), keys.stream().to_owned()]].concat();
-        let names: Vec<String> = self.outbox.run("KEYS", "*").await;
-        for name in names {
-            let ttl_s: i64 = self.outbox.run("TTL", &name).await;
-            let may_last = lasting.contains(&name) || name.starts_with("quota_subject:");
-            // Below zero: no time to live, or gone since it was listed.
-            assert!(may_last || ttl_s != -1, "{name} has no time to live");
-        }
-    }
-
     /// I4 and I5: one delivery for each alert and contact, ended as its receiver wanted, having arrived at least once.
-    async fn compare_deliveries(self, alerts: &[Alert], tally: &ExpectedTotal, books: &Books) {
+    async fn compare_deliveries(self, alerts: &[Alert], tally: &ExpectedTotal, model: &StreamModel) {
         self.mails_end.cancel();
         let mails = self.mails.await.expect("the mail server ends well");
         let arrived = self.office.arrived();
@@ -513,28 +413,18 @@ impl Scene {
         );
         eprintln!(
             "{} events: {} counted, {} duplicates, {} refused; {} alerts, {letters} deliveries ({delivered} delivered, {dead} dead, {reopened} had waited for a contact)",
-            books.entries,
-            books.counted,
-            books.duplicates,
-            books.refused.len(),
+            model.entries,
+            model.counted,
+            model.duplicates,
+            model.refused.len(),
             alerts.len()
         );
         eprintln!(
             "{cut_off} attempts cut off by a kill, {resent} of them after the message had been taken: sent again with the same id"
         );
         assert!(tally.kills >= 200 && tally.with_backlog > 50 && tally.with_an_open_lease > 10, "{tally:?}");
-        assert!(alerts.len() > 100 && books.entries > 10_000, "too little happened");
+        assert!(alerts.len() > 100 && model.entries > 10_000, "too little happened");
     }
-}
-
-/// Where two maps differ: all of both would be pages.
-fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
-    found: &BTreeMap<K, V>,
-    expected: &BTreeMap<K, V>,
-) -> Vec<String> {
-    let keys: BTreeSet<&K> = found.keys().chain(expected.keys()).collect();
-    let differing = keys.into_iter().filter(|key| found.get(key) != expected.get(key));
-    differing.map(|key| format!("{key:?}: {:?}, expected {:?}", found.get(key), expected.get(key))).collect()
 }
 
 fn compare_body(body: &serde_json::Value, alert: &Alert) {
@@ -547,15 +437,6 @@ fn compare_body(body: &serde_json::Value, alert: &Alert) {
     assert_eq!(data["limit"], alert.limit);
     assert_eq!((&data["window"], &data["period"]), (&alert.window.as_str().into(), &alert.period.to_string().into()));
     assert_eq!(data["timezone"], alert.timezone);
-}
-
-fn reached_of(alert: &Alert) -> Reached {
-    let counter = support::traffic::Counter {
-        subject: alert.subject.to_string(),
-        metric: alert.metric.to_string(),
-        period: alert.period.to_string(),
-    };
-    Reached { counter, percent: alert.threshold_percent.get().into() }
 }
 
 fn pipeline(stream: &str, events: &[Event]) -> redis::Pipeline {

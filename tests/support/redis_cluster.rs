@@ -1,4 +1,4 @@
-//! A real cluster of three primaries and one replica: on free ports, in temporary folders, killed when dropped.
+//! A real cluster of three primaries, with one replica or three: on free ports, in temporary folders, killed when dropped.
 
 use quotabell::wire::RedisClient;
 use redis::FromRedisValue;
@@ -18,7 +18,16 @@ pub struct RedisCluster {
 impl RedisCluster {
     /// Waits until every node knows every other and all slots are served.
     pub async fn start() -> Self {
-        let ports: Vec<String> = (0..=PRIMARIES).map(|_| free_port().to_string()).collect();
+        Self::start_with(1).await
+    }
+
+    /// As [`Self::start`], with a replica for each primary.
+    pub async fn start_of_six() -> Self {
+        Self::start_with(PRIMARIES).await
+    }
+
+    async fn start_with(replicas: usize) -> Self {
+        let ports: Vec<String> = (0..PRIMARIES + replicas).map(|_| free_port().to_string()).collect();
         let options = |bus: &String| {
             RedisServer::start_with(&[
                 "--save",
@@ -50,17 +59,20 @@ impl RedisCluster {
                 cluster.tell(0, &["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await;
             }
         }
-        cluster.agrees(|info| info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:4")).await;
+        let known = format!("cluster_known_nodes:{}", cluster.nodes.len());
+        cluster.agrees(|info| info.contains("cluster_state:ok") && info.contains(&known)).await;
         let owner = cluster.primary_of("usage").await;
-        let id = cluster.id(owner).await;
-        eventually("the replica is told whom to follow", || async {
-            cluster.try_on::<()>(PRIMARIES, &["CLUSTER", "REPLICATE", &id]).await.ok()
-        })
-        .await;
+        for replica in 0..replicas {
+            let id = cluster.id((owner + replica) % PRIMARIES).await;
+            eventually("the replica is told whom to follow", || async {
+                cluster.try_on::<()>(PRIMARIES + replica, &["CLUSTER", "REPLICATE", &id]).await.ok()
+            })
+            .await;
+        }
         for node in 0..cluster.nodes.len() {
-            eventually("every node knows the replica", || async {
+            eventually("every node knows the replicas", || async {
                 let known: String = cluster.try_on(node, &["CLUSTER", "NODES"]).await.ok()?;
-                (known.contains("slave") && !known.contains("handshake")).then_some(())
+                (known.matches("slave").count() == replicas && !known.contains("handshake")).then_some(())
             })
             .await;
         }
@@ -117,7 +129,6 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until the replica has all that its primary has.
     /// Waits until the replica takes what its primary writes: the link is up before that, and for up to a second a primary that
     /// dies would take everything along.
     async fn replicates(&self, primary: usize) {
@@ -134,6 +145,47 @@ impl RedisCluster {
             (self.try_on::<u64>(PRIMARIES, &["DBSIZE"]).await.ok()? == 0).then_some(())
         })
         .await;
+    }
+
+    /// The nodes that serve slots, in the eyes of the first node that answers.
+    pub async fn primaries(&self) -> Vec<usize> {
+        let ports = |node: &RedisServer| format!("127.0.0.1:{}@", node.port());
+        let known: String = self.try_on(0, &["CLUSTER", "NODES"]).await.expect("it answers");
+        let is_primary =
+            |node: &RedisServer| known.lines().any(|line| line.contains(&ports(node)) && line.contains("master"));
+        (0..self.nodes.len()).filter(|at| is_primary(&self.nodes[*at])).collect()
+    }
+
+    /// Waits until another node serves the slots of one that was killed.
+    pub async fn is_replaced(&self, dead: usize) {
+        let address = format!("127.0.0.1:{}@", self.nodes[dead].port());
+        for node in (0..self.nodes.len()).filter(|node| *node != dead) {
+            eventually("another node serves its slots", || async {
+                let known: String = self.try_on(node, &["CLUSTER", "NODES"]).await.ok()?;
+                let info: String = self.try_on(node, &["CLUSTER", "INFO"]).await.ok()?;
+                let serves = |line: &str| line.contains(&address) && line.split(' ').count() > 8;
+                (info.contains("cluster_state:ok") && !known.lines().any(serves)).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Waits until every node is up, no slot is without a server, and every replica follows its primary.
+    pub async fn is_whole(&self) {
+        for node in 0..self.nodes.len() {
+            eventually("the cluster is whole", || async {
+                let known: String = self.try_on(node, &["CLUSTER", "NODES"]).await.ok()?;
+                let info: String = self.try_on(node, &["CLUSTER", "INFO"]).await.ok()?;
+                let role: String = self.try_on(node, &["INFO", "replication"]).await.ok()?;
+                let follows = role.contains("role:master") || role.contains("master_link_status:up");
+                let is_whole = follows
+                    && info.contains("cluster_state:ok")
+                    && !known.contains("fail")
+                    && known.matches(" master ").count() + known.matches("myself,master ").count() == PRIMARIES;
+                is_whole.then_some(())
+            })
+            .await;
+        }
     }
 
     /// Begins to move a key's slot: from now on the nodes send those away who ask for what is not there.

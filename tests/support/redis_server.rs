@@ -73,6 +73,11 @@ impl RedisServer {
         self.directory.path().join("redis.sock")
     }
 
+    /// Where it keeps its files.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// The process id, to stop it with a signal.
     pub fn pid(&self) -> u32 {
         self.child.id()

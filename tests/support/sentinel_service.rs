@@ -9,10 +9,14 @@ use quotabell::wire::RedisClient;
 use tempfile::TempDir;
 
 use super::eventually::eventually;
+use super::proxy::Proxy;
 use super::redis_server::{RedisServer, free_port, server_binary};
 
 /// The name under which the Sentinels watch the primary.
 pub const SERVICE: &str = "mymaster";
+/// Options of the servers.
+const OPTIONS: [&str; 8] =
+    ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
 /// Sentinels; two of them agree that the primary is down.
 const SENTINELS: usize = 3;
 
@@ -24,6 +28,8 @@ const PERIODS: [&str; 6] = ["PUBLISH-PERIOD", "200", "INFO-PERIOD", "1000", "TIL
 #[derive(Debug)]
 pub struct SentinelService {
     pub servers: Vec<RedisServer>,
+    /// Where there are any: what everybody reaches the servers through, one for each.
+    pub proxies: Vec<Proxy>,
     pub sentinels: Vec<Sentinel>,
     passwords: Passwords,
 }
@@ -53,16 +59,7 @@ impl SentinelService {
 
     /// As [`Self::start`], with logins.
     pub async fn start_with(passwords: Passwords) -> Self {
-        let mut options = vec![
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--repl-diskless-sync-delay",
-            "0",
-            "--repl-ping-replica-period",
-            "1",
-        ];
+        let mut options = OPTIONS.to_vec();
         let mut lines = String::new();
         if let Some(password) = passwords.of_servers {
             options.extend(["--requirepass", password, "--masterauth", password]);
@@ -74,10 +71,37 @@ impl SentinelService {
         let primary = RedisServer::start_with(&options);
         let port = primary.port().to_string();
         let replica = RedisServer::start_with(&[&options[..], &["--replicaof", "127.0.0.1", &port]].concat());
-        let mut service = Self { servers: vec![primary, replica], sentinels: Vec::new(), passwords };
-        service.replicates(0).await;
-        let watched = service.servers[0].port();
-        service.sentinels.extend((0..SENTINELS).map(|_| Sentinel::start(watched, &lines)));
+        let service = Self { servers: vec![primary, replica], proxies: Vec::new(), sentinels: Vec::new(), passwords };
+        service.watched(&lines).await
+    }
+
+    /// As [`Self::start`], with a proxy before each server, through which Sentinels, replicas and daemons reach it.
+    /// They wait longer before they take a server for dead: a test that goes on for hours decides itself when one is.
+    pub async fn start_behind_proxies() -> Self {
+        let (mut servers, mut proxies) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let announced = free_port();
+            let port = announced.to_string();
+            let mut options = [&OPTIONS[..], &["--replica-announce-port", &port]].concat();
+            let primary = proxies.first().map(|proxy: &Proxy| proxy.port().to_string());
+            if let Some(primary) = &primary {
+                options.extend(["--replicaof", "127.0.0.1", primary]);
+            }
+            let server = RedisServer::start_with(&options);
+            proxies.push(Proxy::at(announced, server.port()).await);
+            servers.push(server);
+        }
+        Self { servers, proxies, sentinels: Vec::new(), passwords: Passwords::default() }
+            .watched(&format!("sentinel down-after-milliseconds {SERVICE} 3000\n"))
+            .await
+    }
+
+    /// Starts the Sentinels, once there is a replica.
+    async fn watched(mut self, lines: &str) -> Self {
+        self.replicates(0).await;
+        let watched = self.known_port(0);
+        let service = &mut self;
+        service.sentinels.extend((0..SENTINELS).map(|_| Sentinel::start(watched, lines)));
         for sentinel in &service.sentinels {
             let mut debug = redis::cmd("SENTINEL");
             debug.arg("DEBUG").arg(&PERIODS);
@@ -86,7 +110,12 @@ impl SentinelService {
         for sentinel in &service.sentinels {
             sentinel.knows_all(&service.client_of(sentinel)).await;
         }
-        service
+        self
+    }
+
+    /// The port under which Sentinels know a server.
+    fn known_port(&self, server: usize) -> u16 {
+        self.proxies.get(server).map_or_else(|| self.servers[server].port(), Proxy::port)
     }
 
     /// A client of one of the servers.
@@ -126,9 +155,34 @@ impl SentinelService {
         }
     }
 
+    /// Waits until all Sentinels name the same server, and not this one. Which it is.
+    pub async fn primary_other_than(&self, former: usize) -> usize {
+        let port = |at: &usize| self.known_port(*at).to_string();
+        eventually("the Sentinels name another server", || async {
+            let mut named = Vec::new();
+            for sentinel in &self.sentinels {
+                let mut command = redis::cmd("SENTINEL");
+                command.arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE);
+                named.push(self.client_of(sentinel).query::<(String, String)>(&command).await.ok()?.1);
+            }
+            let primary = (0..self.servers.len()).find(|at| named.iter().all(|name| *name == port(at)))?;
+            (primary != former).then_some(primary)
+        })
+        .await
+    }
+
+    /// Has a Sentinel replace the primary, once it agrees: for some time after a failover it does not begin another.
+    pub async fn fail_over(&self) {
+        let client = self.client_of(&self.sentinels[0]);
+        eventually("the Sentinel begins a failover", || async {
+            client.query::<()>(redis::cmd("SENTINEL").arg("FAILOVER").arg(SERVICE)).await.ok()
+        })
+        .await;
+    }
+
     /// Waits until all Sentinels name this server as the primary, and it says so itself.
     pub async fn is_primary(&self, server: usize) {
-        let port = self.servers[server].port().to_string();
+        let port = self.known_port(server).to_string();
         for sentinel in &self.sentinels {
             let client = self.client_of(sentinel);
             eventually("the Sentinel names the other server", || async {

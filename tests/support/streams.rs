@@ -40,6 +40,11 @@ impl Streams {
         Self { partitions, url: url.to_owned(), at, sent: BTreeMap::new() }
     }
 
+    /// The same events, once they were moved to another deployment and number of partitions.
+    pub async fn moved_to(&self, url: &str, count: u32) -> Self {
+        Self { at: self.at, sent: self.sent.clone(), ..Self::on(url, count).await }
+    }
+
     /// A daemon that reads them.
     pub fn daemon(&self) -> DaemonSetup {
         DaemonSetup::on(&self.url)

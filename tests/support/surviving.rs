@@ -1,13 +1,12 @@
 //! Whether counts, records, flags and deliveries are those of the stream that survived.
 
-use std::collections::{BTreeMap, HashMap};
-
 use quotabell::types::Keys;
 use quotabell::wire::RedisClient;
-use redis::streams::StreamRangeReply;
-use redis::{FromRedisValue, Value};
+use redis::FromRedisValue;
 
+use super::checker::{compare, enter_stream};
 use super::eventually::eventually;
+use super::stream_model::StreamModel;
 
 /// Runs a command: all words at once.
 pub async fn run<T: FromRedisValue>(client: &RedisClient, words: &[&str]) -> T {
@@ -31,42 +30,19 @@ pub async fn all_counted(client: &RedisClient) {
         .await;
 }
 
-/// Counters, records, flags and deliveries of this server are those of its own stream, with thresholds of 80 and 100 percent of
-/// `limit`.
+/// Everything of this server agrees with its own stream, where `requests` of every subject are limited to `limit` a day.
 pub async fn agrees(client: &RedisClient, limit: u64) {
-    let entries: StreamRangeReply = run(client, &["XRANGE", "usage", "-", "+"]).await;
-    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
-    for entry in &entries.ids {
-        *expected.entry(entry.get("subject").expect("a subject")).or_default() += 1;
-    }
-    let names = Keys::new("usage");
-    let (mut counts, mut records, mut flags) = (BTreeMap::new(), Vec::new(), 0);
-    for key in run::<Vec<String>>(client, &["KEYS", "quota_*"]).await {
-        if key.starts_with("quota_usage:") {
-            counts.extend(run::<HashMap<String, u64>>(client, &["HGETALL", &key]).await);
-        } else if key.starts_with("quota_raised:") {
-            records.extend(run::<Vec<String>>(client, &["HKEYS", &key]).await);
-        } else if key.starts_with("quota_alert:") {
-            flags += 1;
-        }
-    }
-    assert_eq!(counts, expected);
-    let mut due: Vec<String> = Vec::new();
-    for (subject, used) in &expected {
-        due.extend([80, 100].iter().filter(|n| used * 100 >= limit * **n).map(|n| format!("{n}:{subject}")));
-    }
-    due.sort();
-    records.sort();
-    assert_eq!(records, due);
-    assert_eq!(flags, due.len(), "a flag for each record, on one day");
-    // Nobody has a contact: each alert becomes one delivery that waits.
-    eventually("every alert has its delivery, once", || async {
-        let totals: HashMap<String, Value> = run(client, &["HGETALL", &names.totals()]).await;
-        let total = |name: &str| totals.get(name).and_then(|value| u64::from_redis_value_ref(value).ok()).unwrap_or(0);
-        assert!(total("made") <= due.len() as u64);
-        (total("raised") == due.len() as u64 && total("made") == due.len() as u64).then_some(())
+    let keys = Keys::new("usage");
+    let mut model = StreamModel::new(&[], limit);
+    enter_stream(client, keys.stream(), &mut model).await;
+    all_fanned_out(client, &keys).await;
+    compare(client, &keys, &model).await.findings.expect_none();
+}
+
+/// Waits until nothing is in the outbox.
+pub async fn all_fanned_out(client: &RedisClient, keys: &Keys) {
+    eventually("every alert is fanned out", || async {
+        (run::<u64>(client, &["XLEN", &keys.outbox()]).await == 0).then_some(())
     })
     .await;
-    let deliveries: u64 = run(client, &["ZCARD", &names.deliveries()]).await;
-    assert_eq!(deliveries, due.len() as u64);
 }

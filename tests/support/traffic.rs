@@ -1,18 +1,14 @@
-//! Usage events as real producers send them, good and bad, and the plain books that they must lead to. The books know neither
-//! Redis nor batches: a map, filled in the order of the stream.
+//! Usage events as real producers send them, good and bad. What they must lead to is told by [`super::stream_model`].
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, TimeZone, Utc};
-use chrono_tz::Tz;
+use chrono::{DateTime, Utc};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The largest counter.
-const COUNT_MAX: u64 = (1 << 53) - 1;
-/// `stream.late_max` of the default configuration.
-const LATE_MAX_MS: i64 = 5 * 3_600_000;
+use super::stream_model::{COUNT_MAX, Customer, Limit, RawField, StreamModel};
+
 /// Hours back that an event's `ts` may lie; beyond some of them its day is over too long.
 const TS_HOURS_BACK: i64 = 40;
 /// How many ids are remembered to be sent again.
@@ -26,82 +22,18 @@ const ZONES: [&str; 6] =
 /// The subject whose counter runs full.
 const WHALE: &str = "whale";
 
-/// Who is metered.
-#[derive(Debug, Clone)]
-pub struct Customer {
-    pub subject: String,
-    pub zone: Tz,
-    /// Limits of its own by metric; `requests` has the plan's limit where none is here.
-    pub limits: BTreeMap<&'static str, Vec<Limit>>,
-    pub billing_day: u32,
-    pub thresholds: Vec<u64>,
-    /// How many contacts it has.
-    pub contacts: usize,
-    /// Whether Redis knows it.
-    pub known: bool,
-}
-
-/// Units a window.
-#[derive(Debug, Clone, Copy)]
-pub struct Limit {
-    pub window: &'static str,
-    pub units: u64,
-}
-
-impl Customer {
-    fn limits(&self, metric: &str) -> Vec<Limit> {
-        let of_plan = (metric == "requests").then_some(Limit { window: "day", units: FREE_LIMIT });
-        self.limits.get(metric).cloned().unwrap_or_else(|| of_plan.into_iter().collect())
-    }
-
-    /// The periods in which an event counts, by window: the day's always, others where a limit asks.
-    fn periods(&self, metric: &str, at: DateTime<Utc>) -> BTreeMap<&'static str, String> {
-        let limits = self.limits(metric);
-        let windows = limits.iter().map(|limit| limit.window).chain(["day"]);
-        windows.map(|window| (window, self.period(window, at))).collect()
-    }
-
-    fn period(&self, window: &str, at: DateTime<Utc>) -> String {
-        let date = at.with_timezone(&self.zone).date_naive();
-        match window {
-            "hour" => at.format("%Y-%m-%dT%HZ").to_string(),
-            "week" => date.format("%G-W%V").to_string(),
-            "month" => {
-                let first = self.month_of(date);
-                if first.day() == 1 { first.format("%Y-%m").to_string() } else { format!("{first}M") }
-            }
-            _ => date.to_string(),
-        }
-    }
-
-    /// The date on which the month of a date begins.
-    fn month_of(&self, date: NaiveDate) -> NaiveDate {
-        let begins_in = |month: NaiveDate| {
-            let last = month.with_day(1).expect("a first") + Months::new(1) - Days::new(1);
-            last.with_day(self.billing_day.min(last.day())).expect("a day of the month")
-        };
-        let this = begins_in(date);
-        if this <= date { this } else { begins_in(date - Months::new(1)) }
-    }
-}
-
-/// One event, ready for XADD, with what is expected of it.
+/// One event, ready for XADD.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub fields: Vec<Field>,
-    expected: Expected,
+    /// Why it is to be refused, where it breaks a rule.
+    refused: Option<&'static str>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Field {
     pub name: &'static str,
     pub value: Vec<u8>,
-}
-
-#[derive(Debug, Clone)]
-enum Expected {
-    Refused(&'static str),
-    Judged(Usage),
 }
 
 #[derive(Debug, Clone)]
@@ -125,39 +57,17 @@ pub struct Traffic {
     next_id: u64,
 }
 
-/// One counter.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Counter {
-    pub subject: String,
-    pub metric: String,
-    pub period: String,
-}
+impl Event {
+    /// Its fields as an entry holds them.
+    pub fn raw(&self) -> impl Iterator<Item = RawField<'_>> {
+        self.fields.iter().map(|field| (field.name.as_bytes(), field.value.as_slice()))
+    }
 
-/// A threshold that was reached.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reached {
-    pub counter: Counter,
-    pub percent: u64,
-}
-
-/// What everything must add up to.
-#[derive(Debug, Default)]
-pub struct Books {
-    pub counts: BTreeMap<Counter, u64>,
-    /// The most that each counter ever stood at, with its limit.
-    peaks: BTreeMap<Counter, Peak>,
-    /// Entry id to reason.
-    pub refused: BTreeMap<String, &'static str>,
-    pub counted: u64,
-    pub duplicates: u64,
-    pub entries: u64,
-    seen: HashSet<String>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Peak {
-    units: u64,
-    limit: Option<u64>,
+    /// Enters it into the model under the id that the stream gave it. The model must refuse what is made to break a rule.
+    pub fn enter(&self, model: &mut StreamModel, entry: &str) {
+        let refused = model.enter(entry, self.raw());
+        assert!(self.refused.is_none() || refused == self.refused, "{refused:?}: {self:?}");
+    }
 }
 
 impl Traffic {
@@ -166,13 +76,13 @@ impl Traffic {
         let mut customers: Vec<Customer> = (0..120).map(|number| customer(&mut random, number)).collect();
         customers.push(Customer {
             limits: [("bytes_out", vec![Limit { window: "day", units: COUNT_MAX }])].into(),
-            ..plain(WHALE)
+            ..Customer::plain(WHALE)
         });
         // Redis does not know these: default plan, and nobody to tell.
         customers.extend((0..6).map(|number| Customer {
             known: false,
             contacts: 0,
-            ..plain(&format!("stranger {number}"))
+            ..Customer::plain(&format!("stranger {number}"))
         }));
         Self { seed, random, customers, sent_ids: VecDeque::new(), next_id: 0 }
     }
@@ -259,7 +169,7 @@ impl Traffic {
         if self.random.random_bool(0.1) {
             fields.push(field("note", "of the producer's own"));
         }
-        Event { fields, expected: Expected::Judged(usage) }
+        Event { fields, refused: None }
     }
 
     fn bad(&mut self, now_ms: i64) -> Event {
@@ -298,98 +208,12 @@ impl Traffic {
         if !name.starts_with("subj") {
             fields.insert(0, field("subject", &subject));
         }
-        Event { fields, expected: Expected::Refused(reason) }
+        Event { fields, refused: Some(reason) }
     }
-}
-
-impl Books {
-    /// Enters an event under the id that the stream gave it.
-    pub fn enter(&mut self, customers: &[Customer], entry: String, event: &Event) {
-        self.entries += 1;
-        let reason = match &event.expected {
-            Expected::Refused(reason) => Some(*reason),
-            Expected::Judged(usage) => self.judge(customers, &entry, usage),
-        };
-        if let Some(reason) = reason {
-            self.refused.insert(entry, reason);
-        }
-    }
-
-    fn judge(&mut self, customers: &[Customer], entry: &str, usage: &Usage) -> Option<&'static str> {
-        let customer = &customers[usage.customer];
-        let arrival_ms: i64 = entry.split_once('-').expect("an entry id").0.parse().expect("milliseconds");
-        let at = DateTime::from_timestamp_millis(usage.ts.unwrap_or(arrival_ms)).expect("a time");
-        let day = at.with_timezone(&customer.zone).date_naive();
-        if arrival_ms > first_instant_after(customer.zone, day) + LATE_MAX_MS {
-            return Some("too_late");
-        }
-        let (subject, metric) = (&customer.subject, usage.metric);
-        let id = usage.id.as_ref().map(|id| format!("{subject}\n{metric}\n{id}"));
-        if id.as_ref().is_some_and(|id| self.seen.contains(id)) {
-            self.duplicates += 1;
-            return None;
-        }
-        let counter = |period| Counter { subject: subject.clone(), metric: metric.to_owned(), period };
-        let counters: BTreeMap<&str, Counter> =
-            customer.periods(metric, at).into_iter().map(|(window, period)| (window, counter(period))).collect();
-        let count = |counter| self.counts.get(counter).copied().unwrap_or(0);
-        if !usage.is_credit && counters.values().any(|counter| count(counter) + usage.units > COUNT_MAX) {
-            return Some("counter_overflow");
-        }
-        self.seen.extend(id);
-        for (window, counter) in counters {
-            let limit = customer.limits(metric).iter().find(|limit| limit.window == window).map(|limit| limit.units);
-            let count = self.counts.entry(counter.clone()).or_default();
-            *count = if usage.is_credit { count.saturating_sub(usage.units) } else { *count + usage.units };
-            let peak = self.peaks.entry(counter).or_insert(Peak { units: 0, limit });
-            peak.units = peak.units.max(*count);
-        }
-        self.counted += 1;
-        None
-    }
-
-    /// The most that a counter ever stood at.
-    pub fn peak(&self, counter: &Counter) -> u64 {
-        self.peaks[counter].units
-    }
-
-    /// Every threshold that was reached, if only for a moment, with its limit. Limits did not change.
-    pub fn reached(&self, customers: &[Customer]) -> BTreeMap<Reached, u64> {
-        let mut reached = BTreeMap::new();
-        for (counter, peak) in &self.peaks {
-            let customer = customers.iter().find(|customer| customer.subject == counter.subject).expect("known");
-            let Some(limit) = peak.limit else { continue };
-            for percent in &customer.thresholds {
-                if u128::from(peak.units) * 100 >= u128::from(limit) * u128::from(*percent) {
-                    reached.insert(Reached { counter: counter.clone(), percent: *percent }, limit);
-                }
-            }
-        }
-        reached
-    }
-}
-
-fn first_instant_after(zone: Tz, day: NaiveDate) -> i64 {
-    let midnight = (day + Days::new(1)).and_time(NaiveTime::MIN);
-    // None of our zones changes its clocks at midnight.
-    zone.from_local_datetime(&midnight).single().expect("one midnight").timestamp_millis()
 }
 
 fn field(name: &'static str, value: &str) -> Field {
     Field { name, value: value.as_bytes().to_vec() }
-}
-
-fn plain(subject: &str) -> Customer {
-    let thresholds = vec![80, 100];
-    Customer {
-        subject: subject.to_owned(),
-        zone: Tz::UTC,
-        limits: BTreeMap::new(),
-        billing_day: 1,
-        thresholds,
-        contacts: 1,
-        known: true,
-    }
 }
 
 fn customer(random: &mut StdRng, number: usize) -> Customer {
@@ -422,5 +246,5 @@ fn customer(random: &mut StdRng, number: usize) -> Customer {
     let thresholds = if random.random_bool(0.3) { vec![33, 50, 100, 150] } else { vec![80, 100] };
     let contacts = [0, 1, 1, 1, 2, 2][random.random_range(0..6)];
     let billing_day = random.random_range(1..=31);
-    Customer { limits, billing_day, zone, thresholds, contacts, ..plain(&subject) }
+    Customer { limits, billing_day, zone, thresholds, contacts, ..Customer::plain(&subject) }
 }

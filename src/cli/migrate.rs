@@ -1,0 +1,128 @@
+//! `migrate`: everything that is stored, to another deployment.
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::json;
+
+use super::context::CliContext;
+use crate::config::Config;
+use crate::migration::{Migrated, Migration, MigrationError};
+use crate::terminal::hint::{self, failed, usage};
+use crate::terminal::output::{Format, FormatArgs, Output, say};
+use crate::types::{PARTITIONS_MAX, PartitionNumber};
+use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint, error_kind};
+
+/// Arguments of `migrate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Stop the daemons at the source first; producers may go on, to either side. Counters, flags with their time to live, \
+    records, pending deliveries with their due times, subjects, and events that nobody has counted are copied and compared. Left out: \
+    what the limiters of the check API have let through, caps and cooldowns. The target must be empty; a run that was interrupted is \
+    run again. Then point producers and daemons to the target, and run it once more: events that reached the source meanwhile are \
+    copied. No daemon starts at the source any more, nor at a target that is half copied.
+
+Exit codes: 0 everything is at the target, and compared; 1 it is not, 2 the command line is wrong
+
+Examples:
+  quotabell migrate --to redis+cluster://node1:7000,node2:7000 --partitions 8
+  quotabell migrate --from redis://old:6379 --to redis://new:6379 --partitions 1 --json"
+)]
+pub struct MigrateArgs {
+    /// The URL of the source [default: redis.url of the configuration]
+    #[arg(long, value_name = "URL")]
+    pub from: Option<String>,
+    /// The URL of the target
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    /// The number of partitions at the target, its stream.partitions
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTITIONS_MAX)))]
+    pub partitions: u32,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Copies, compares, and prints what was copied.
+///
+/// # Errors
+///
+/// A URL that is none, Redis, or what keeps the migration from being done.
+pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> {
+    let MigrateArgs { from, to, partitions, format } = args;
+    let config = context.config()?;
+    let source = match from {
+        Some(url) => endpoint(&config, &url, "--from")?,
+        None => config.endpoint()?,
+    };
+    let target = endpoint(&config, &to, "--to")?;
+    if source.to_string() == target.to_string() {
+        return Err(usage(
+            format_args!("--from and --to are the same deployment, {target}"),
+            "name another one with --to: another server, another cluster, or another database",
+        ));
+    }
+    let first = config.keys().of_sibling(PartitionNumber::first(1));
+    let client = source.client(first.stream())?;
+    let count = stored_count(&Partition { client: client.into(), keys: first.clone() }).await;
+    let count = count.with_context(|| format!("look how many partitions are at {source}"))?;
+    let opened = |endpoint: &RedisEndpoint, count| -> anyhow::Result<Partitions> {
+        let keys = first.of_sibling(PartitionNumber::first(count));
+        Ok(Partitions::new(&endpoint.client(keys.stream())?, &keys))
+    };
+    let (from, to) = (opened(&source, count)?, opened(&target, partitions)?);
+    say(format_args!("from {source} with {count} partitions to {target} with {partitions}"));
+    let migration = Migration { from: &from, to: &to, to_shown: &target.to_string() };
+    let migrated = migration.run(|step| say(step)).await.map_err(explained)?;
+    let Migrated { elements, entries } = migrated;
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => output.json(&json!({"elements": elements, "entries": entries}))?,
+        Format::Table => output.pairs(&[
+            ("compared", format!("{elements} fields and members")),
+            ("appended", format!("{entries} entries of streams")),
+            ("next", format!("set redis.url and stream.partitions = {partitions}, and start the daemons")),
+        ])?,
+    }
+    output.finish()
+}
+
+fn endpoint(config: &Config, url: &str, option: &str) -> anyhow::Result<RedisEndpoint> {
+    let section = RedisConfig { url: url.to_owned(), url_file: None, ..config.redis.clone() };
+    RedisEndpoint::from_config(&section).map_err(|error| {
+        usage(
+            format_args!("{option}: {:#}", anyhow::Error::from(error)),
+            "docs/configuration.md lists the forms of a URL",
+        )
+    })
+}
+
+/// How many partitions the source was counted with: the only one's checkpoint says so, or that of the first of several.
+async fn stored_count(only: &Partition) -> redis::RedisResult<u32> {
+    for keys in [only.keys.clone(), only.keys.of_sibling(PartitionNumber::first(2))] {
+        let read = redis::cmd("HGET").arg(keys.checkpoint()).arg("partitions").to_owned();
+        if let Some(count) = only.client.query(&read).await? {
+            return Ok(count);
+        }
+    }
+    Ok(1)
+}
+
+fn explained(error: MigrationError) -> anyhow::Error {
+    let advice = match &error {
+        MigrationError::Redis { source, .. } => hint::of_error_kind(error_kind(source)),
+        MigrationError::Totals(_) => "docs/operations.md tells what the user needs",
+        MigrationError::NothingStored(_) => "is it the right server, and the right stream.key?",
+        MigrationError::Format { .. } => "run the version of quotabell that wrote it",
+        MigrationError::Daemon { .. } => "drain it (SIGTERM); the lease of one that was killed ends after 5 s",
+        MigrationError::NotEmpty(_) => "name an empty deployment, or another stream.key; nothing was written",
+        MigrationError::OldEntries { .. } => {
+            "the clock of the target is behind: delete these entries after you have sent them again"
+        }
+        MigrationError::UnknownKey(_) => {
+            "a newer version wrote it: run that one, or delete the key if it is not quotabell's"
+        }
+        MigrationError::NoSubject(_) => "delete it, it can't be delivered",
+        MigrationError::Differs { .. } => "somebody writes to one of the two: stop that, and run it again",
+    };
+    failed(format_args!("{:#}", anyhow::Error::from(error)), advice)
+}

@@ -1,0 +1,135 @@
+//! Streams: entries are appended in the order in which they were, each once.
+
+use std::sync::LazyLock;
+
+use redis::RedisResult;
+
+use crate::types::{Keys, PartitionNumber, StreamId};
+use crate::wire::{Partition, Partitions, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
+
+/// Entries that are read, and appended, at once.
+const ENTRIES_AT_ONCE: usize = 500;
+
+/// A stream of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopiedStream {
+    /// Usage events that nobody has counted yet.
+    Usage,
+    /// Alerts that are not fanned out yet.
+    Outbox,
+    /// Refused events.
+    Refused,
+}
+
+/// An entry as XRANGE answers it.
+type Entry = (String, Vec<Vec<u8>>);
+
+impl CopiedStream {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Usage, Self::Outbox, Self::Refused];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Outbox => "outbox",
+            Self::Refused => "refused",
+        }
+    }
+
+    pub(super) fn key(self, keys: &Keys) -> String {
+        match self {
+            Self::Usage => keys.stream().to_owned(),
+            Self::Outbox => keys.outbox(),
+            Self::Refused => keys.refused(),
+        }
+    }
+
+    /// Whose an entry is. One that names nobody goes to the first partition, which refuses it as any other would.
+    fn subject_of(self, values: &[Vec<u8>]) -> Vec<u8> {
+        let field = |name: &str| {
+            let mut pairs = values.chunks_exact(2);
+            pairs.find(|pair| pair[0] == name.as_bytes()).map(|pair| pair[1].clone()).unwrap_or_default()
+        };
+        match self {
+            Self::Usage | Self::Refused => field("subject"),
+            Self::Outbox => {
+                let alert: serde_json::Value = serde_json::from_slice(&field("alert")).unwrap_or_default();
+                alert["subject"].as_str().unwrap_or_default().into()
+            }
+        }
+    }
+
+    /// Copies the entries behind `after`. Says how many were appended.
+    pub(super) async fn copy(self, from: &Partition, after: StreamId, to: &Partitions) -> RedisResult<u64> {
+        let mut after = after.to_string();
+        let mut appended = 0;
+        loop {
+            let mut read = redis::cmd("XRANGE");
+            read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
+            let entries: Vec<Entry> = from.client.query(&read).await?;
+            let Some((last, _)) = entries.last() else { return Ok(appended) };
+            after.clone_from(last);
+            let mut parts: Vec<Vec<Entry>> = vec![Vec::new(); to.iter().len()];
+            for (id, mut values) in entries {
+                let subject = self.subject_of(&values);
+                if self == Self::Usage {
+                    add_arrival(&id, &mut values);
+                }
+                let number = PartitionNumber::of_subject(&subject, to.count()).get();
+                parts[number as usize].push((id, values));
+            }
+            for (target, entries) in to.iter().zip(parts) {
+                if !entries.is_empty() {
+                    appended += self.append(target, &from.keys, entries).await?;
+                }
+            }
+        }
+    }
+
+    async fn append(self, to: &Partition, source: &Keys, entries: Vec<Entry>) -> RedisResult<u64> {
+        let mut call = SCRIPT.call().key(self.key(&to.keys)).key(to.keys.checkpoint());
+        call = call.arg(format!("copied:{}:{}", self.name(), source.stream()));
+        for (id, values) in entries {
+            call = call.arg(id).arg(values.len()).arg(values);
+        }
+        call.run(&to.client).await
+    }
+}
+
+/// An event without a time of its own counts when it arrived, which was not now.
+fn add_arrival(id: &str, values: &mut Vec<Vec<u8>>) {
+    let has_time = values.chunks_exact(2).any(|pair| pair[0] == b"ts");
+    if let (false, Ok(StreamId { ms, .. })) = (has_time, id.parse()) {
+        values.extend([b"ts".to_vec(), ms.to_string().into_bytes()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[&str]) -> Vec<Vec<u8>> {
+        pairs.iter().map(|text| text.as_bytes().to_vec()).collect()
+    }
+
+    /// An event that was sent before midnight would count for the day on which it was copied.
+    #[test]
+    fn an_event_keeps_its_time() {
+        let mut plain = values(&["subject", "alice"]);
+        add_arrival("1795250000000-7", &mut plain);
+        assert_eq!(plain, values(&["subject", "alice", "ts", "1795250000000"]));
+        let mut own = values(&["subject", "alice", "ts", "x"]);
+        add_arrival("1795250000000-7", &mut own);
+        assert_eq!(own.len(), 4, "a broken one is refused as it would have been");
+    }
+
+    /// What lies in the wrong partition is never found.
+    #[test]
+    fn the_subject_is_found_in_each_stream() {
+        assert_eq!(CopiedStream::Usage.subject_of(&values(&["units", "2", "subject", "a"])), b"a");
+        assert_eq!(CopiedStream::Outbox.subject_of(&values(&["alert", r#"{"subject":"b"}"#])), b"b");
+        assert_eq!(CopiedStream::Refused.subject_of(&values(&["reason", "bad_units"])), b"");
+    }
+}

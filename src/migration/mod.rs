@@ -1,0 +1,312 @@
+//! Copies everything that is stored to another deployment, perhaps with another number of partitions, while no daemon runs.
+//!
+//! May be interrupted and run again: what was written is written again, and entries of streams are appended once. Both deployments
+//! are marked, so that no daemon starts on one that is half copied, or on one that everything has left. Read next: [`source`], how keys
+//! are divided among partitions; [`target`], how they are written and compared; [`append`], the streams.
+
+mod append;
+mod error;
+mod piece;
+mod source;
+mod target;
+
+use redis::{RedisError, RedisResult};
+
+use crate::ledger::commit_settings::FORMAT;
+use crate::outbox::{Totals, totals};
+use crate::types::{Instance, Keys, StreamId, keys};
+use crate::wire::{Partition, Partitions, RedisClient};
+
+pub use error::MigrationError;
+
+use append::CopiedStream;
+use source::Source;
+use target::{Purpose, Target};
+
+/// What the checkpoint's field `migration` begins with while a deployment is being copied to.
+pub const COPYING: &str = "copying";
+/// What it begins with afterwards.
+const DONE: &str = "done";
+
+/// From where to where.
+#[derive(Debug)]
+pub struct Migration<'a> {
+    /// What is copied.
+    pub from: &'a Partitions,
+    /// Where to.
+    pub to: &'a Partitions,
+    /// The same as people read it.
+    pub to_shown: &'a str,
+}
+
+/// What was copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Migrated {
+    /// Counters, flags, records, deliveries and whatever else lies in keys: fields and members, that were compared.
+    pub elements: u64,
+    /// Entries of streams that were appended by this run: events that nobody had counted, alerts on their way, refused events.
+    pub entries: u64,
+}
+
+/// What the checkpoints of the source say together.
+#[derive(Debug)]
+struct SourceState {
+    instance: String,
+    fingerprint: String,
+    /// Of each partition, up to where events are counted.
+    counted: Vec<StreamId>,
+}
+
+/// How far the target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TargetState {
+    /// Nothing is there, or a part of this source.
+    ToBeCopied,
+    /// Everything is there: only events that reached the source afterwards are not.
+    Done,
+}
+
+impl Migration<'_> {
+    /// Copies, compares, and puts the target into effect; `say` is told of each step. Where that was done before, only events are
+    /// copied that reached the source since: then a daemon may run at the target.
+    ///
+    /// # Errors
+    ///
+    /// [`MigrationError`]. The source is as it was but for a mark that keeps daemons from starting there.
+    pub async fn run(&self, mut say: impl FnMut(&str)) -> Result<Migrated, MigrationError> {
+        let state = self.source_state().await?;
+        no_daemon(self.from).await?;
+        let mut migrated = Migrated::default();
+        if self.target_state(&state).await? == TargetState::Done {
+            say("everything was copied before: copying events that came since");
+            migrated.entries = self.copy_stream(CopiedStream::Usage, &state).await?;
+            return Ok(migrated);
+        }
+        no_daemon(self.to).await?;
+        self.begin(&state).await?;
+        say("copying the settings of subjects, counters, flags, records and deliveries");
+        self.give(Purpose::Copy).await?;
+        say("copying entries of streams");
+        for stream in CopiedStream::ALL {
+            migrated.entries += self.copy_stream(stream, &state).await?;
+        }
+        say("comparing");
+        let compared = self.give(Purpose::Compare).await?;
+        migrated.elements = compared.elements;
+        if compared.differences > 0 {
+            let named = compared.differing.join(", ");
+            return Err(MigrationError::Differs { count: compared.differences, named });
+        }
+        self.compare_streams().await?;
+        self.complete(&state).await?;
+        Ok(migrated)
+    }
+
+    async fn source_state(&self) -> Result<SourceState, MigrationError> {
+        let mut state = SourceState { instance: String::new(), fingerprint: String::new(), counted: Vec::new() };
+        for Partition { client, keys } in self.from.iter() {
+            let checkpoint = keys.checkpoint();
+            let mut read = redis::cmd("HMGET");
+            read.arg(&checkpoint).arg(&["id", "format", "instance", "fingerprint"]);
+            type Stored = (Option<String>, Option<String>, Option<String>, Option<String>);
+            let (id, format, instance, fingerprint): Stored =
+                client.query(&read).await.map_err(|source| failed(format!("read {checkpoint}"), source))?;
+            if let Some(format) = format.filter(|format| format != FORMAT) {
+                return Err(MigrationError::Format { checkpoint, format });
+            }
+            state.instance = instance.unwrap_or(state.instance);
+            state.fingerprint = fingerprint.unwrap_or(state.fingerprint);
+            state.counted.push(id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO));
+        }
+        if state.instance.is_empty() {
+            return Err(MigrationError::NothingStored(self.from.first().keys.checkpoint()));
+        }
+        Ok(state)
+    }
+
+    async fn target_state(&self, source: &SourceState) -> Result<TargetState, MigrationError> {
+        let of_source = |state: &str| state.split_once(' ').is_some_and(|(_, instance)| instance == source.instance);
+        let mut is_done = true;
+        for Partition { client, keys } in self.to.iter() {
+            let checkpoint = keys.checkpoint();
+            let redis = |source| failed(format!("look whether {checkpoint} is at the target"), source);
+            let read = redis::cmd("HGET").arg(&checkpoint).arg("migration").to_owned();
+            let state: Option<String> = client.query(&read).await.map_err(redis)?;
+            match state {
+                Some(state) if of_source(&state) => is_done &= state.starts_with(DONE),
+                Some(_) => return Err(MigrationError::NotEmpty(checkpoint)),
+                None => {
+                    is_done = false;
+                    if let Some(key) = any_key(client, keys).await.map_err(redis)? {
+                        return Err(MigrationError::NotEmpty(key));
+                    }
+                }
+            }
+        }
+        Ok(if is_done { TargetState::Done } else { TargetState::ToBeCopied })
+    }
+
+    /// Marks both deployments, and lets the streams of the target begin behind what was counted.
+    async fn begin(&self, source: &SourceState) -> Result<(), MigrationError> {
+        for Partition { client, keys } in self.to.iter() {
+            let mark = format!("{COPYING} {}", source.instance);
+            let set = redis::cmd("HSET").arg(keys.checkpoint()).arg("migration").arg(mark).to_owned();
+            let () = client.query(&set).await.map_err(|source| failed("mark the target".to_owned(), source))?;
+        }
+        for Partition { client, keys } in self.from.iter() {
+            let set = redis::cmd("HSET").arg(keys.checkpoint()).arg("moved_to").arg(self.to_shown).to_owned();
+            let () = client.query(&set).await.map_err(|source| failed("mark the source".to_owned(), source))?;
+        }
+        let counted = source.last_counted();
+        if counted == StreamId::ZERO {
+            return Ok(());
+        }
+        for Partition { client, keys } in self.to.iter() {
+            let stream = keys.stream();
+            let redis = |source| failed(format!("begin {stream}"), source);
+            let mut create = redis::cmd("XGROUP");
+            create.arg("CREATE").arg(stream).arg(keys::GROUP).arg(counted.to_string()).arg("MKSTREAM");
+            match client.query::<()>(&create).await {
+                Err(error) if error.code() == Some("BUSYGROUP") => {}
+                created => created.map_err(redis)?,
+            }
+            let old = redis::cmd("XRANGE").arg(stream).arg("-").arg(counted.to_string()).arg("COUNT").arg(1).to_owned();
+            let old: Vec<redis::Value> = client.query(&old).await.map_err(redis)?;
+            if !old.is_empty() {
+                return Err(MigrationError::OldEntries { stream: stream.to_owned(), checkpoint: counted });
+            }
+            let length: u64 = client.query(redis::cmd("XLEN").arg(stream)).await.map_err(redis)?;
+            if length == 0 {
+                let set = redis::cmd("XSETID").arg(stream).arg(counted.to_string()).to_owned();
+                let () = client.query(&set).await.map_err(redis)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn give(&self, purpose: Purpose) -> Result<Target<'_>, MigrationError> {
+        let mut target = Target::new(self.to, purpose);
+        let Partition { client, keys } = self.from.first();
+        source::give_subjects(client, keys, &self.to.first().keys, &mut target).await?;
+        for partition in self.from.iter() {
+            Source::new(partition, self.to).give(&mut target).await?;
+        }
+        Ok(target)
+    }
+
+    async fn copy_stream(&self, stream: CopiedStream, source: &SourceState) -> Result<u64, MigrationError> {
+        let mut appended = 0;
+        for (partition, counted) in self.from.iter().zip(&source.counted) {
+            let after = if stream == CopiedStream::Usage { *counted } else { StreamId::ZERO };
+            let copied = stream.copy(partition, after, self.to).await;
+            appended +=
+                copied.map_err(|source| failed(format!("copy entries of {}", stream.key(&partition.keys)), source))?;
+        }
+        Ok(appended)
+    }
+
+    /// Whether as many alerts are on their way, and as many events kept as refused.
+    async fn compare_streams(&self) -> Result<(), MigrationError> {
+        for stream in [CopiedStream::Outbox, CopiedStream::Refused] {
+            let lengths = [length(self.from, stream).await?, length(self.to, stream).await?];
+            if lengths[0] != lengths[1] {
+                let named = format!("{} ({} and {} entries)", stream.name(), lengths[0], lengths[1]);
+                return Err(MigrationError::Differs { count: lengths[0].abs_diff(lengths[1]), named });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes totals and checkpoints, the marks last.
+    async fn complete(&self, source: &SourceState) -> Result<(), MigrationError> {
+        let mut whole = Totals::default();
+        for Partition { client, keys } in self.from.iter() {
+            whole.add(&totals(client, keys).await?);
+        }
+        // Each partition has those deliveries that may still end otherwise, by a replay too. Whose the others were is not known any
+        // more: the first partition has them, with all that was counted.
+        for Partition { client, keys } in self.to.iter().skip(1) {
+            let Totals { pending, dead_kept, .. } = totals(client, keys).await?;
+            let own = Totals { made: pending + dead_kept, dead: dead_kept, ..Totals::default() };
+            whole.made = whole.made.saturating_sub(own.made);
+            whole.dead = whole.dead.saturating_sub(own.dead);
+            write_totals(client, keys, &own).await?;
+        }
+        let Partition { client, keys } = self.to.first();
+        write_totals(client, keys, &whole).await?;
+        let counted = source.last_counted();
+        for Partition { client, keys } in self.to.iter() {
+            let mut set = redis::cmd("HSET");
+            set.arg(keys.checkpoint()).arg("format").arg(FORMAT).arg("partitions").arg(self.to.count());
+            set.arg("instance").arg(Instance::from_stored(&source.instance).as_str());
+            set.arg("fingerprint").arg(&source.fingerprint);
+            if counted != StreamId::ZERO {
+                set.arg("id").arg(counted.to_string()).arg("entries_read").arg(0);
+            }
+            set.arg("migration").arg(format!("{DONE} {}", source.instance));
+            let () = client.query(&set).await.map_err(|source| failed("write the checkpoint".to_owned(), source))?;
+        }
+        Ok(())
+    }
+}
+
+impl SourceState {
+    /// The newest entry that any partition has counted. Entries of the target are newer.
+    fn last_counted(&self) -> StreamId {
+        self.counted.iter().copied().max().unwrap_or(StreamId::ZERO)
+    }
+}
+
+async fn write_totals(client: &RedisClient, keys: &Keys, totals: &Totals) -> Result<(), MigrationError> {
+    let mut set = redis::cmd("HSET");
+    set.arg(keys.totals());
+    for (name, count) in totals.counts() {
+        set.arg(name).arg(count);
+    }
+    client.query(&set).await.map_err(|source| failed(format!("write {}", keys.totals()), source))
+}
+
+async fn length(partitions: &Partitions, stream: CopiedStream) -> Result<u64, MigrationError> {
+    let mut sum = 0;
+    for Partition { client, keys } in partitions.iter() {
+        let key = stream.key(keys);
+        let length: RedisResult<u64> = client.query(redis::cmd("XLEN").arg(&key)).await;
+        sum += length.map_err(|source| failed(format!("read {key}"), source))?;
+    }
+    Ok(sum)
+}
+
+/// A key of the partition that is there, but for the stream.
+async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String>> {
+    let server = client.primary().await?;
+    let mut cursor = 0_u64;
+    loop {
+        let scan = redis::cmd("SCAN").arg(cursor).arg("MATCH").arg(keys.pattern()).arg("COUNT").arg(1000).to_owned();
+        let (next, found): (u64, Vec<String>) = server.query(&scan).await?;
+        if let Some(key) = found.into_iter().find(|key| keys.family_of(key).is_some()) {
+            return Ok(Some(key));
+        }
+        cursor = next;
+        if cursor == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+async fn no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {
+    for Partition { client, keys } in partitions.iter() {
+        let lease = keys.lease();
+        let holder: Option<String> = client
+            .query(redis::cmd("GET").arg(&lease))
+            .await
+            .map_err(|source| failed(format!("look whether a daemon holds {lease}"), source))?;
+        if let Some(holder) = holder {
+            return Err(MigrationError::Daemon { lease, holder });
+        }
+    }
+    Ok(())
+}
+
+fn failed(what: String, source: RedisError) -> MigrationError {
+    MigrationError::Redis { what, source }
+}

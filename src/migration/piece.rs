@@ -1,0 +1,96 @@
+//! Pieces of what is stored: as they are read from one deployment, and written to or compared with another.
+
+use redis::{Pipeline, RedisResult, Value, from_redis_value};
+
+/// A part of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The key, as it is called at the target.
+    pub(super) key: String,
+    /// What belongs into it.
+    pub(super) content: Elements,
+    /// When the key expires, Unix ms; `None` for never.
+    pub(super) expires_at_ms: Option<i64>,
+}
+
+/// Elements of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Elements {
+    /// A string.
+    Text(Vec<u8>),
+    /// Fields and values of a hash.
+    Fields(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Scores and members of a sorted set.
+    Scores(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Members of a set.
+    Members(Vec<Vec<u8>>),
+    /// A list.
+    List(Vec<Vec<u8>>),
+}
+
+impl Piece {
+    /// Adds the commands that write it. Safe to run twice. Several pieces of one key keep the latest end of any.
+    pub(super) fn write(&self, pipeline: &mut Pipeline) {
+        let key = &self.key;
+        match &self.content {
+            Elements::Text(text) => pipeline.cmd("SET").arg(key).arg(text).ignore(),
+            Elements::Fields(fields) => pipeline.cmd("HSET").arg(key).arg(fields).ignore(),
+            Elements::Scores(scores) => pipeline.cmd("ZADD").arg(key).arg(scores).ignore(),
+            Elements::Members(members) => pipeline.cmd("SADD").arg(key).arg(members).ignore(),
+            Elements::List(values) => {
+                pipeline.cmd("DEL").arg(key).ignore();
+                pipeline.cmd("RPUSH").arg(key).arg(values).ignore()
+            }
+        };
+        if let Some(at) = self.expires_at_ms {
+            pipeline.cmd("PEXPIREAT").arg(key).arg(at).arg("NX").ignore();
+            pipeline.cmd("PEXPIREAT").arg(key).arg(at).arg("GT").ignore();
+        }
+    }
+
+    /// Adds the two commands that [`Self::is_as_read`] judges.
+    pub(super) fn read(&self, pipeline: &mut Pipeline) {
+        let key = &self.key;
+        let members_of =
+            |pairs: &[(Vec<u8>, Vec<u8>)]| pairs.iter().map(|(_, member)| member.clone()).collect::<Vec<_>>();
+        match &self.content {
+            Elements::Text(_) => pipeline.cmd("GET").arg(key),
+            Elements::Fields(fields) => {
+                pipeline.cmd("HMGET").arg(key).arg(fields.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>())
+            }
+            Elements::Scores(scores) => pipeline.cmd("ZMSCORE").arg(key).arg(members_of(scores)),
+            Elements::Members(members) => pipeline.cmd("SMISMEMBER").arg(key).arg(members),
+            Elements::List(_) => pipeline.cmd("LRANGE").arg(key).arg(0).arg(-1),
+        };
+        pipeline.cmd("PEXPIRETIME").arg(key);
+    }
+
+    /// Whether the target has it, and not for a shorter time.
+    pub(super) fn is_as_read(&self, content: Value, expires_at_ms: i64) -> RedisResult<bool> {
+        let is_kept = self.expires_at_ms.is_none_or(|at| expires_at_ms >= at);
+        let is_same = match &self.content {
+            Elements::Text(text) => from_redis_value::<Option<Vec<u8>>>(content)?.as_ref() == Some(text),
+            Elements::Fields(pairs) => {
+                let found: Vec<Option<Vec<u8>>> = from_redis_value(content)?;
+                found.into_iter().eq(pairs.iter().map(|(_, value)| Some(value.clone())))
+            }
+            Elements::Scores(pairs) => {
+                let found: Vec<Option<Vec<u8>>> = from_redis_value(content)?;
+                found.into_iter().eq(pairs.iter().map(|(score, _)| Some(score.clone())))
+            }
+            Elements::Members(_) => from_redis_value::<Vec<i64>>(content)?.iter().all(|is| *is == 1),
+            Elements::List(values) => from_redis_value::<Vec<Vec<u8>>>(content)? == *values,
+        };
+        Ok(is_kept && is_same)
+    }
+
+    /// How many elements it has.
+    pub(super) fn len(&self) -> u64 {
+        let elements = match &self.content {
+            Elements::Text(_) => 1,
+            Elements::Fields(pairs) | Elements::Scores(pairs) => pairs.len(),
+            Elements::Members(values) | Elements::List(values) => values.len(),
+        };
+        elements as u64
+    }
+}

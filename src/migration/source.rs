@@ -1,0 +1,307 @@
+//! Reads what a partition has stored, as pieces for the partitions that are to have it.
+
+use redis::{FromRedisValue, Pipeline, RedisResult, Value};
+
+use crate::types::keys::KeyFamily;
+use crate::types::{Keys, PartitionNumber};
+use crate::wire::{Partition, Partitions, RedisClient};
+
+use super::error::MigrationError;
+use super::piece::{Elements, Piece};
+use super::target::Target;
+
+/// Keys that one SCAN looks at, and elements that one HSCAN does.
+const SCAN_COUNT: usize = 1000;
+
+/// A field of a hash, and its value.
+type Field = (Vec<u8>, Vec<u8>);
+
+/// How the keys of a family are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Division {
+    /// A hash with a field for each subject.
+    FieldOfSubject,
+    /// A hash whose fields end with the subject, behind the first colon.
+    FieldEndsWithSubject,
+    /// A string of one subject, which the key names before its last four parts.
+    Flag,
+    /// A hash that names its subject, and its places in the sorted sets of deliveries.
+    Delivery,
+    /// Every partition gets all of it.
+    Shared,
+    /// The first partition gets it, for it belongs to no subject.
+    First,
+    /// Copied in another way, or in effect for moments only: leases, caps, cooldowns, what the limiters let through.
+    LeftOut,
+}
+
+/// By the name of a family; `None` for one that this version does not know.
+fn division_of(family: &str) -> Option<Division> {
+    Some(match family {
+        "usage" | "history" => Division::FieldOfSubject,
+        "raised" => Division::FieldEndsWithSubject,
+        "alert" => Division::Flag,
+        "delivery" => Division::Delivery,
+        "metrics" | "seen" => Division::Shared,
+        "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
+        "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
+        "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
+        "lease" | "cap" | "cooldown" | "window" | "probe" => Division::LeftOut,
+        _ => return None,
+    })
+}
+
+/// Reads one partition.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    from: &'a Partition,
+    to: &'a Partitions,
+}
+
+impl<'a> Source<'a> {
+    pub(super) const fn new(from: &'a Partition, to: &'a Partitions) -> Self {
+        Self { from, to }
+    }
+
+    /// Gives every piece to the target.
+    pub(super) async fn give(&self, target: &mut Target<'_>) -> Result<(), MigrationError> {
+        let keys = &self.from.keys;
+        let redis = |source| MigrationError::redis(format!("read what {} has stored", keys.stream()), source);
+        // What belongs to one server is asked of it: SCAN names no key.
+        let server = self.from.client.primary().await.map_err(redis)?;
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(keys.pattern()).arg("COUNT").arg(SCAN_COUNT);
+            let (next, found): (u64, Vec<String>) = server.query(&scan).await.map_err(redis)?;
+            for key in &found {
+                let Some(family) = keys.family_of(key) else { continue };
+                let division = division_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
+                if division != Division::LeftOut {
+                    let read = |source| MigrationError::redis(format!("read {key}"), source);
+                    let expires_at_ms = self.expires_at_ms(key).await.map_err(read)?;
+                    // -2: it is gone meanwhile.
+                    if expires_at_ms != -2 {
+                        let expires_at_ms = (expires_at_ms >= 0).then_some(expires_at_ms);
+                        self.give_key(StoredKey { key, family, division, expires_at_ms }, target).await?;
+                    }
+                }
+            }
+            cursor = next;
+            if cursor == 0 {
+                return target.flush().await;
+            }
+        }
+    }
+
+    async fn expires_at_ms(&self, key: &str) -> RedisResult<i64> {
+        self.from.client.query(redis::cmd("PEXPIRETIME").arg(key)).await
+    }
+
+    async fn give_key(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
+        let read = |source| MigrationError::redis(format!("read {}", stored.key), source);
+        match stored.division {
+            Division::FieldOfSubject | Division::FieldEndsWithSubject => self.give_fields(stored, target).await,
+            Division::Delivery => self.give_delivery(stored, target).await,
+            Division::Flag => {
+                let text: Vec<u8> = self.from.client.query(redis::cmd("GET").arg(stored.key)).await.map_err(read)?;
+                let number = self.number_of(stored.subject_of_flag());
+                target.take(number, stored.piece(self.keys_of(number), Elements::Text(text))).await
+            }
+            Division::Shared | Division::First => {
+                let content = self.content(stored.key).await.map_err(read)?;
+                let numbers = if stored.division == Division::First { 1 } else { self.to.count() };
+                for number in 0..numbers {
+                    target.take(number, stored.piece(self.keys_of(number), content.clone())).await?;
+                }
+                Ok(())
+            }
+            Division::LeftOut => Ok(()),
+        }
+    }
+
+    async fn give_fields(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
+        let read = |source| MigrationError::redis(format!("read {}", stored.key), source);
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("HSCAN");
+            scan.arg(stored.key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
+            let (next, fields): (u64, Vec<Field>) = self.from.client.query(&scan).await.map_err(read)?;
+            let mut parts = vec![Vec::new(); self.to.iter().len()];
+            for (field, value) in fields {
+                let subject = match stored.division {
+                    Division::FieldEndsWithSubject => field.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default(),
+                    _ => &field,
+                };
+                parts[self.number_of(subject) as usize].push((field, value));
+            }
+            for (number, fields) in (0..).zip(parts) {
+                if !fields.is_empty() {
+                    target.take(number, stored.piece(self.keys_of(number), Elements::Fields(fields))).await?;
+                }
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A delivery lies in several sorted sets, as far as it is pending, kept or dead.
+    async fn give_delivery(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
+        let read = |source| MigrationError::redis(format!("read {}", stored.key), source);
+        let client = &self.from.client;
+        let fields: Vec<Field> = client.query(redis::cmd("HGETALL").arg(stored.key)).await.map_err(read)?;
+        let named = fields.iter().find(|(name, _)| name == b"subject").map(|(_, subject)| subject.clone());
+        let subject = named.ok_or_else(|| MigrationError::NoSubject(stored.key.to_owned()))?;
+        let number = self.number_of(&subject);
+        let keys = self.keys_of(number);
+        let id = stored.family.rest.trim_start_matches(':').as_bytes().to_vec();
+        let waiting = [&subject[..], b"\0", &id].concat();
+        let (own, theirs) = (sorted_sets(&self.from.keys), sorted_sets(keys));
+        let members = [&id, &id, &id, &id, &waiting];
+        let mut pipeline = redis::pipe();
+        for (set, member) in own.iter().zip(members) {
+            pipeline.cmd("ZSCORE").arg(set).arg(member);
+        }
+        let scores: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await.map_err(read)?;
+        target.take(number, stored.piece(keys, Elements::Fields(fields))).await?;
+        for ((key, member), score) in theirs.into_iter().zip(members).zip(scores) {
+            if let Some(score) = score {
+                let content = Elements::Scores(vec![(score, member.clone())]);
+                target.take(number, Piece { key, content, expires_at_ms: None }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A whole key, of whatever type.
+    async fn content(&self, key: &str) -> RedisResult<Elements> {
+        let client = &self.from.client;
+        let kind: String = client.query(redis::cmd("TYPE").arg(key)).await?;
+        Ok(match kind.as_str() {
+            "string" => Elements::Text(client.query(redis::cmd("GET").arg(key)).await?),
+            "set" => Elements::Members(client.query(redis::cmd("SMEMBERS").arg(key)).await?),
+            "list" => Elements::List(client.query(redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await?),
+            "hash" => Elements::Fields(client.query(redis::cmd("HGETALL").arg(key)).await?),
+            _ => {
+                let members: Vec<(Vec<u8>, Vec<u8>)> =
+                    client.query(redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES")).await?;
+                Elements::Scores(members.into_iter().map(|(member, score)| (score, member)).collect())
+            }
+        })
+    }
+
+    fn number_of(&self, subject: &[u8]) -> u32 {
+        PartitionNumber::of_subject(subject, self.to.count()).get()
+    }
+
+    fn keys_of(&self, number: u32) -> &'a Keys {
+        &self.to.iter().nth(number as usize).unwrap_or_else(|| self.to.first()).keys
+    }
+}
+
+/// The sorted sets of deliveries; the last has subject and delivery as its members.
+fn sorted_sets(keys: &Keys) -> [String; 5] {
+    [keys.due(), keys.pending(), keys.deliveries(), keys.dead(), keys.waiting()]
+}
+
+/// A key at the source.
+#[derive(Debug, Clone, Copy)]
+struct StoredKey<'a> {
+    key: &'a str,
+    family: KeyFamily<'a>,
+    division: Division,
+    expires_at_ms: Option<i64>,
+}
+
+impl StoredKey<'_> {
+    fn piece(&self, keys: &Keys, content: Elements) -> Piece {
+        Piece { key: keys.in_family(self.family), content, expires_at_ms: self.expires_at_ms }
+    }
+
+    /// `:<subject>:<metric>:<percent>:<period>:<units>`, of which the subject alone may hold colons.
+    fn subject_of_flag(&self) -> &[u8] {
+        let rest = self.family.rest.strip_prefix(':').unwrap_or(self.family.rest);
+        rest.rsplitn(5, ':').nth(4).unwrap_or_default().as_bytes()
+    }
+}
+
+/// Gives the settings of every subject of the source, which belong to no partition.
+pub(super) async fn give_subjects(
+    source: &RedisClient,
+    keys: &Keys,
+    to: &Keys,
+    target: &mut Target<'_>,
+) -> Result<(), MigrationError> {
+    let prefix = keys.subject_prefix();
+    let redis = |source| MigrationError::redis("read the settings of subjects".to_owned(), source);
+    for server in source.primaries().await.map_err(redis)? {
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(keys.subject_pattern()).arg("COUNT").arg(SCAN_COUNT);
+            let (next, found): (u64, Vec<Vec<u8>>) = server.query(&scan).await.map_err(redis)?;
+            // A pipeline of nothing is an error.
+            let hashes: Vec<RedisResult<Value>> =
+                if found.is_empty() { Vec::new() } else { server.pipe(&hashes_of(&found)).await.map_err(redis)? };
+            for (key, hash) in found.iter().zip(hashes) {
+                // A key that holds no hash is no subject.
+                let Ok(fields) = hash.and_then(|hash| Ok(Vec::from_redis_value(hash)?)) else { continue };
+                let name = String::from_utf8_lossy(key.get(prefix.len()..).unwrap_or_default()).into_owned();
+                if !fields.is_empty() {
+                    let key = format!("{}{name}", to.subject_prefix());
+                    target.take(0, Piece { key, content: Elements::Fields(fields), expires_at_ms: None }).await?;
+                }
+            }
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    target.flush().await
+}
+
+fn hashes_of(keys: &[Vec<u8>]) -> Pipeline {
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for key in keys {
+        pipeline.cmd("HGETALL").arg(key);
+    }
+    pipeline
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::keys::FAMILY_PREFIX;
+    use crate::types::{AlertKey, Metric, Percent, Period};
+
+    /// A family that is added and forgotten here would stay behind.
+    #[test]
+    fn every_family_of_the_table_of_keys_is_known() {
+        let table = include_str!("../types/keys.rs");
+        let families: Vec<&str> = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("//! | `")?.strip_prefix(FAMILY_PREFIX)?.split_once(":{tag}"))
+            .map(|(family, _)| family)
+            .collect();
+        assert!(families.len() > 20);
+        let unknown: Vec<&&str> = families.iter().filter(|family| division_of(family).is_none()).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    /// A subject with colons would otherwise be looked for in another partition.
+    #[test]
+    fn a_flag_names_its_subject() {
+        let keys = Keys::new("usage");
+        let (subject, metric) = ("a:b:".parse().expect("legal"), Metric::default());
+        let (percent, period) = (Percent::new(80).expect("legal"), Period::parse("2026-11-21T14Z").expect("legal"));
+        let key = keys.flag(&AlertKey { subject: &subject, metric: &metric, percent, period, units: 480 });
+        let family = keys.family_of(&key).expect("a key of the partition");
+        let stored = StoredKey { key: &key, family, division: Division::Flag, expires_at_ms: None };
+        assert_eq!(stored.subject_of_flag(), b"a:b:");
+        assert_eq!(Keys::new("other").family_of(&key), None);
+    }
+}

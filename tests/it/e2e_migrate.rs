@@ -1,0 +1,172 @@
+//! Moving everything that is stored to another deployment, as a team does that has outgrown its Redis.
+
+use std::process::Stdio;
+
+use quotabell::outbox::totals;
+use quotabell::types::{AlertKey, Metric, Percent, Subject};
+use quotabell::wire::Partition;
+
+use crate::support::binary::{Finished, quotabell};
+use crate::support::eventually::eventually;
+use crate::support::outbox::Outbox;
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_server::RedisServer;
+use crate::support::streams::{LIMIT, Streams};
+
+const SUBJECTS: u64 = 60;
+
+fn events(count: u64) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("s:{}", number % SUBJECTS))
+}
+
+fn migrate(from: &str, to: &str, partitions: &str) -> Finished {
+    quotabell(["migrate", "--from", from, "--to", to, "--partitions", partitions, "--json"]).run()
+}
+
+/// Fails, with these words for the reader.
+fn refused(call: &Finished, code: i32, said: &[&str]) {
+    assert_eq!((call.code, call.stdout.as_str()), (code, ""), "{}", call.told());
+    assert!(said.iter().all(|said| call.stderr.contains(said)), "{}", call.told());
+}
+
+/// Deliveries of each partition are made, pending or ended, and none is counted in two of them.
+async fn is_balanced(streams: &Streams) {
+    for Partition { client, keys } in streams.partitions.iter() {
+        let now = totals(client, keys).await.expect("totals");
+        let ended = now.delivered + now.dead + now.muted + now.expired + now.cancelled;
+        assert_eq!(now.made, ended + now.pending, "{}: {now:?}", keys.stream());
+    }
+}
+
+/// The time that the flag of 80 % has left, ms.
+async fn flag_left(streams: &Streams, subject: &str) -> i64 {
+    let subject: Subject = subject.parse().expect("legal");
+    let (metric, percent) = (Metric::default(), Percent::new(80).expect("legal"));
+    let key =
+        AlertKey { subject: &subject, metric: &metric, period: streams.day().into(), percent, units: LIMIT * 4 / 5 };
+    let Partition { client, keys } = streams.partitions.of(&subject);
+    client.query(redis::cmd("PTTL").arg(keys.flag(&key))).await.expect("a time to live")
+}
+
+/// Counts, flags, pending deliveries and events that nobody has counted move in the middle of a day: nobody hears an alert twice, and
+/// nobody misses one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_moves_to_a_cluster_in_the_middle_of_a_day() {
+    let (old, new) = (RedisServer::start(), RedisCluster::start().await);
+    let mut source = Streams::on(&old.url(), 1).await;
+    let daemon = source.daemon().start().await;
+    source.send(events(SUBJECTS * LIMIT * 9 / 10)).await;
+    source.agree().await;
+    daemon.drain().await;
+    source.send(events(SUBJECTS)).await;
+    let settings: u64 = source
+        .partitions
+        .first()
+        .client
+        .query(redis::cmd("HSET").arg(&["quota_subject:s:1", "plan", "free"]))
+        .await
+        .expect("set");
+    assert_eq!(settings, 1);
+
+    let moved = migrate(&old.url(), &new.url(""), "4").expect_json();
+    assert_eq!(moved[0]["entries"], SUBJECTS, "{moved:?}");
+    let target = source.moved_to(&new.url(""), 4).await;
+    assert!((1..=30 * 3_600_000).contains(&flag_left(&target, "s:7").await));
+    is_balanced(&target).await;
+    refused_to_start(&source, "was moved to redis+cluster://").await;
+    let daemon = target.daemon().start().await;
+    target.agree().await;
+
+    // A producer that was not switched yet, and all that are.
+    source.send(events(SUBJECTS)).await;
+    let late = migrate(&old.url(), &new.url(""), "4").expect_json();
+    assert_eq!(late[0]["entries"], SUBJECTS, "{late:?}");
+    let mut target = source.moved_to(&new.url(""), 4).await;
+    target.send(events(SUBJECTS * LIMIT / 10)).await;
+    target.agree().await;
+    assert_eq!(migrate(&old.url(), &new.url(""), "4").expect_json()[0]["entries"], 0);
+    let plan: String = target
+        .partitions
+        .first()
+        .client
+        .query(redis::cmd("HGET").arg("quota_subject:s:1").arg("plan"))
+        .await
+        .expect("its plan");
+    assert_eq!(plan, "free");
+    daemon.drain().await;
+    is_balanced(&target).await;
+}
+
+async fn refused_to_start(streams: &Streams, why: &str) {
+    let ended = streams.daemon().run_to_its_end().await;
+    ended.expect_code(1, &[why]);
+}
+
+/// A terminal that is closed in the middle must not cost anything: the next run goes on, however often that happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_is_killed_is_run_again() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let mut source = Streams::on(&old.url(), 3).await;
+    let daemon = source.daemon().start().await;
+    source.send(events(SUBJECTS * LIMIT)).await;
+    source.agree().await;
+    daemon.drain().await;
+    source.send(events(1_000)).await;
+    let target = source.moved_to(&new.url(), 2).await;
+    for keys in [1, 20, 100, 300] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quotabell"))
+            .args(["migrate", "--from", &old.url(), "--to", &new.url(), "--partitions", "2"])
+            .env_clear()
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        eventually("it has written so much", || async {
+            let written: u64 = target.partitions.first().client.query(&redis::cmd("DBSIZE")).await.ok()?;
+            (written >= keys).then_some(())
+        })
+        .await;
+        let _ = child.kill();
+        let ended = child.wait().expect("it ends");
+        if !ended.success() {
+            refused_to_start(&target, "is not complete").await;
+        }
+    }
+    migrate(&old.url(), &new.url(), "2").expect_done();
+    is_balanced(&target).await;
+    let daemon = target.daemon().start().await;
+    target.agree().await;
+    daemon.drain().await;
+}
+
+/// A target that counts already, or a source that is still being counted, would end with numbers of both.
+#[tokio::test]
+async fn what_can_not_be_moved_is_refused() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let nothing = migrate(&old.url(), &new.url(), "2");
+    refused(&nothing, 1, &["nothing was counted", "stream.key"]);
+    refused(&migrate(&old.url(), &old.url(), "2"), 2, &["the same deployment"]);
+    refused(&migrate(&old.url(), &new.url(), "0"), 2, &["--partitions", "1..=256"]);
+    refused(&migrate(&old.url(), "http://h", "2"), 2, &["--to", "redis+cluster://"]);
+
+    let mut source = Streams::on(&old.url(), 1).await;
+    let daemon = source.daemon().start().await;
+    source.send(events(10)).await;
+    source.agree().await;
+    refused(&migrate(&old.url(), &new.url(), "2"), 1, &["a daemon is at work", "SIGTERM"]);
+    daemon.drain().await;
+
+    let other = Outbox::on(new);
+    let _: u64 = other.run("HSET", &["quota_usage:{usage:1}:requests:2026-11-21:00", "alice", "7"]).await;
+    let taken = migrate(&old.url(), &other.server.url(), "2");
+    refused(&taken, 1, &["the target is not empty", "quota_usage:{usage:1}:requests:2026-11-21:00"]);
+    let kept: u64 = other.run("DBSIZE", &[] as &[&str]).await;
+    assert_eq!(kept, 1, "nothing was written");
+    let daemon = source.daemon().start().await;
+    source.agree().await;
+    daemon.drain().await;
+    let odd = redis::cmd("SET").arg("quota_odd:{usage}").arg(1).to_owned();
+    let () = source.partitions.first().client.query(&odd).await.expect("set");
+    let _: u64 = other.run("DEL", &["quota_usage:{usage:1}:requests:2026-11-21:00"]).await;
+    refused(&migrate(&old.url(), &other.server.url(), "2"), 1, &["quota_odd:{usage}", "does not know"]);
+}

@@ -1,0 +1,328 @@
+//! Seeded histories of workers that read, add, commit and forget, over a model of the store in memory: answers are lost, commits
+//! arrive late or twice, batches grow old, a failover takes a tail, several workers believe that they read. The same
+//! seeds are played against a real server.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use quotabell::events::batch_builder::BatchBounds;
+use quotabell::ledger::{Batch, CommitOutcome};
+use quotabell::subjects::config::PlanConfig;
+use quotabell::subjects::rates::RateConfig;
+use quotabell::subjects::{Plans, Profile};
+use quotabell::types::{Keys, Metric, Percent, StreamId, Units};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::simulated_store::{Entry, MemoryStore, ServerStore, Store};
+use crate::simulated_worker::{Decision, SimulatedWorker};
+use crate::support::checker::Findings;
+use crate::support::stream_model::StreamModel;
+use crate::support::traffic::{FREE_LIMIT, Traffic};
+
+const WORKERS: usize = 3;
+/// Histories of one run, and steps of each; `QUOTABELL_TEST_HISTORIES=100` makes it a million.
+const HISTORIES: u64 = 6;
+const STEPS: u64 = 10_000;
+/// Older than a batch may be, ms.
+const PAUSE_MS: i64 = 6_000;
+
+/// What the histories met.
+#[derive(Debug, Default)]
+struct Met {
+    steps: u64,
+    committed: u64,
+    stale: u64,
+    lost: u64,
+    old: u64,
+    drift: u64,
+    arrived_late: u64,
+    alerts: u64,
+}
+
+/// One history.
+struct World<S> {
+    random: StdRng,
+    store: S,
+    workers: Vec<SimulatedWorker>,
+    /// Who reads, in the eyes of whoever gives the lease.
+    holder: usize,
+    traffic: Traffic,
+    /// Commits whose workers have given them up, and that may still arrive.
+    late: Vec<Batch>,
+    met: Met,
+}
+
+fn plans() -> Plans {
+    let limit: (Metric, _) = (Metric::default(), Units::new(FREE_LIMIT).expect("in range").into());
+    let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
+    let plan = PlanConfig { limits: [limit].into(), thresholds, rate: RateConfig::default() };
+    Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there")
+}
+
+impl<S: Store> World<S> {
+    fn new(seed: u64, store: S) -> Self {
+        let traffic = Traffic::new(seed);
+        let plans = plans();
+        let mut profiles: HashMap<String, Profile> = HashMap::new();
+        for customer in traffic.customers.iter().filter(|customer| customer.known) {
+            let words: Vec<Vec<u8>> = customer.settings().into_iter().map(String::into_bytes).collect();
+            let fields: Vec<_> = words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+            let (profile, unreadable) = Profile::read(&fields, &plans, None);
+            assert!(unreadable.is_empty(), "{unreadable:?}");
+            profiles.insert(customer.subject.clone(), profile);
+        }
+        let profiles = Rc::new(profiles);
+        let workers = (0..WORKERS).map(|_| SimulatedWorker::new(&plans, Rc::clone(&profiles))).collect();
+        let random = StdRng::seed_from_u64(seed ^ 9);
+        Self { random, store, workers, holder: 0, traffic, late: Vec::new(), met: Met::default() }
+    }
+
+    fn bounds(&mut self) -> BatchBounds {
+        BatchBounds { entries: self.random.random_range(1..60), cost: self.random.random_range(1..80) }
+    }
+
+    /// One thing happens.
+    async fn step(&mut self) {
+        self.met.steps += 1;
+        match self.random.random_range(0..200) {
+            // Now and then producers are quiet, and workers catch up.
+            0..40 if self.met.steps / 200 % 3 > 0 => {
+                let now = self.store.now().await.0;
+                let events: Vec<_> = (0..self.random.random_range(1..10)).map(|_| self.traffic.event(now)).collect();
+                self.store.append(&events).await;
+            }
+            40..60 => self.store.pass(self.random.random_range(0..30)),
+            60 => self.store.pass(self.random.random_range(0..400_000)),
+            61 => self.holder = self.random.random_range(0..WORKERS),
+            62 | 64 => self.store.replicate(),
+            63 if self.random.random_bool(0.6) => self.fail_over().await,
+            66 if self.random.random_bool(0.2) => self.store.drift_once(),
+            65 => {
+                let killed = self.random.random_range(0..WORKERS);
+                self.late.extend(self.workers[killed].end());
+            }
+            67..70 => self.arrive_late().await,
+            70..100 => self.deliver().await,
+            number => {
+                let anybody = (100..115).contains(&number);
+                let worker = if anybody { self.random.random_range(0..WORKERS) } else { self.holder };
+                self.decide(worker).await;
+            }
+        }
+    }
+
+    /// Another server takes over, with what it has. Connections to the one before it end, so no reading goes on across it; but each
+    /// worker commits what it has added, as after any reading that failed, and that may arrive at the new one.
+    async fn fail_over(&mut self) {
+        self.store.fail_over();
+        for worker in &mut self.workers {
+            let in_flight = worker.sent();
+            if worker.decisions().contains(&Decision::Commit) {
+                worker.commit(&mut self.store, BatchBounds { entries: 1, cost: 1 }).await;
+            }
+            self.late.extend(in_flight);
+            self.late.extend(worker.end());
+        }
+        // Some arrive before anybody reads there.
+        for _ in 0..self.random.random_range(0..=self.late.len()) {
+            self.arrive_late().await;
+        }
+    }
+
+    /// One worker does one of the things that it could do.
+    async fn decide(&mut self, worker: usize) {
+        let bounds = self.bounds();
+        let at = &mut self.workers[worker];
+        if !at.is_in_session() {
+            return at.begin(&mut self.store, bounds).await;
+        }
+        let decisions = at.decisions();
+        if decisions.is_empty() {
+            return;
+        }
+        match decisions[self.random.random_range(0..decisions.len())] {
+            Decision::Read => {
+                let now = self.store.now().await;
+                // One that is paused after it has read does not know.
+                let pause_ms = if self.random.random_range(0..60) == 0 { PAUSE_MS } else { 0 };
+                let customers = &self.traffic.customers;
+                let changed = self.random.random_bool(0.2);
+                let changed = changed.then(|| customers[self.random.random_range(0..customers.len())].subject.clone());
+                let count = self.random.random_range(1..40);
+                at.read(&mut self.store, count, now.plus(-pause_ms), changed.as_deref()).await;
+            }
+            Decision::Add => self.met.steps += at.add(&mut self.store).await as u64,
+            Decision::Commit => at.commit(&mut self.store, bounds).await,
+            Decision::Hear => drop(at.hear()),
+        }
+    }
+
+    /// The network brings somebody's commit to the store, and mostly its answer back.
+    async fn deliver(&mut self) {
+        let worker = self.random.random_range(0..WORKERS);
+        let Some(batch) = self.workers[worker].sent() else { return };
+        match self.random.random_range(0..40) {
+            // Never arrives.
+            0 => drop(self.workers[worker].end()),
+            // Arrives when its worker has begun anew.
+            1 => {
+                self.workers[worker].end();
+                self.late.push(batch);
+            }
+            // Arrives, and nobody is told.
+            2 => {
+                self.arrive(&batch).await;
+                self.workers[worker].end();
+            }
+            // Arrives twice, and the second answer is heard.
+            3 => {
+                self.arrive(&batch).await;
+                let outcome = self.arrive(&batch).await;
+                self.workers[worker].answered(outcome);
+            }
+            _ => {
+                let outcome = self.arrive(&batch).await;
+                self.workers[worker].answered(outcome);
+            }
+        }
+    }
+
+    async fn arrive_late(&mut self) {
+        if !self.late.is_empty() {
+            let batch = self.late.swap_remove(self.random.random_range(0..self.late.len()));
+            self.arrive(&batch).await;
+            self.met.arrived_late += 1;
+        }
+    }
+
+    async fn arrive(&mut self, batch: &Batch) -> CommitOutcome {
+        let outcome = self.store.commit(batch).await;
+        match &outcome {
+            CommitOutcome::Committed { .. } => self.met.committed += 1,
+            CommitOutcome::Stale(_) => self.met.stale += 1,
+            CommitOutcome::Lost => self.met.lost += 1,
+            CommitOutcome::Old => self.met.old += 1,
+            CommitOutcome::Drift(_) => self.met.drift += 1,
+            CommitOutcome::Recreated => panic!("nobody made the stream again"),
+        }
+        outcome
+    }
+
+    /// The faults end: one worker goes on until everything is counted. What is still on its way arrives before.
+    async fn drain(&mut self) {
+        while !self.late.is_empty() {
+            self.arrive_late().await;
+        }
+        let worker = &mut self.workers[0];
+        worker.end();
+        let bounds = BatchBounds { entries: 50, cost: 50 };
+        loop {
+            if !worker.is_in_session() {
+                worker.begin(&mut self.store, bounds).await;
+            }
+            let now = self.store.now().await;
+            let read = worker.read(&mut self.store, 100, now, None).await;
+            if read == 0 {
+                return;
+            }
+            let mut added = 0;
+            while added < read {
+                added += worker.add(&mut self.store).await;
+                worker.commit(&mut self.store, bounds).await;
+                if let Some(batch) = worker.sent() {
+                    let outcome = self.store.commit(&batch).await;
+                    worker.answered(outcome);
+                }
+                if !worker.hear() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Everything that is stored agrees with the stream that is left, up to the checkpoint.
+    async fn check(&mut self) -> Findings {
+        let checkpoint = self.store.start().await.checkpoint;
+        let entries: Vec<Entry> = self.store.read(StreamId::ZERO, usize::MAX >> 1).await;
+        let mut model = StreamModel::new(&self.traffic.customers, FREE_LIMIT);
+        for entry in entries.iter().filter(|entry| entry.id <= checkpoint) {
+            let fields = entry.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+            model.enter(&entry.id.to_string(), fields);
+        }
+        let stored = self.store.stored().await;
+        self.met.alerts = stored.records.len() as u64;
+        let mut findings = Findings::default();
+        findings.judge(&Keys::new("usage"), &stored, &model);
+        findings.other.extend(self.store.faults().iter().cloned());
+        findings
+    }
+}
+
+/// Plays a history of so many steps, looking at what is stored now and then.
+async fn play(seed: u64, steps: u64, store: impl Store) -> Met {
+    let mut world = World::new(seed, store);
+    let mut looks = 0;
+    while world.met.steps < steps {
+        world.step().await;
+        if world.met.steps > looks * steps / 4 {
+            looks += 1;
+            expect_none(seed, "midway", &world.check().await);
+        }
+    }
+    world.drain().await;
+    expect_none(seed, "at the end", &world.check().await);
+    world.met
+}
+
+fn expect_none(seed: u64, when: &str, findings: &Findings) {
+    let shown: Vec<&String> = findings.all().take(10).collect();
+    assert!(findings.is_clean(), "QUOTABELL_TEST_SEED={seed}, {when}:\n{shown:#?}");
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn first_seed() -> u64 {
+    number_from("QUOTABELL_TEST_SEED").unwrap_or_else(rand::random)
+}
+
+impl Met {
+    fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.committed += other.committed;
+        self.stale += other.stale;
+        self.lost += other.lost;
+        self.old += other.old;
+        self.drift += other.drift;
+        self.arrived_late += other.arrived_late;
+        self.alerts += other.alerts;
+    }
+}
+
+/// What a worker keeps, forgets and raises must be right after any order of events, also in orders that no real run ever meets.
+#[tokio::test]
+async fn any_order_of_decisions_counts_and_raises_what_the_stream_says() {
+    let histories = number_from("QUOTABELL_TEST_HISTORIES").unwrap_or(HISTORIES);
+    let (first, mut met) = (first_seed(), Met::default());
+    for history in 0..histories {
+        met.add(&play(first.wrapping_add(history), STEPS, MemoryStore::new()).await);
+    }
+    println!("seeds from {first}: {met:?}");
+    // A failover seldom comes between a reading and its commit: batches that are lost can not be counted on in a short run.
+    let each = [met.stale, met.old, met.drift, met.arrived_late];
+    assert!(met.committed > met.steps / 200 && met.alerts > 10 * histories, "{met:?}");
+    assert!(each.iter().all(|count| *count > 0), "{met:?}");
+}
+
+/// A model of the store proves nothing unless the store does the same.
+#[tokio::test]
+async fn the_same_histories_are_right_on_a_real_server() {
+    let (first, mut met) = (first_seed(), Met::default());
+    for history in 0..5 {
+        met.add(&play(first.wrapping_add(history), 4_000, ServerStore::start()).await);
+    }
+    println!("seeds from {first}: {met:?}");
+    assert!(met.stale > 0 && met.old > 0 && met.alerts > 20, "{met:?}");
+}

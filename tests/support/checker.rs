@@ -1,0 +1,384 @@
+//! Compares everything that Redis holds of a partition with the plain model of its stream: counters of every window, refused events,
+//! totals, records, flags, the outbox and the deliveries. Everything must have been counted and fanned out, and limits must not have
+//! changed.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt::{Debug, Display};
+use std::future::Future;
+
+use quotabell::outbox::totals;
+use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, Instance, Keys, RaisedRecord};
+use quotabell::wire::RedisClient;
+use redis::{FromRedisValue, RedisResult};
+
+use super::stream_model::{Counter, Reached, StreamModel};
+
+/// So many keys or entries are asked for at once.
+const KEYS_AT_ONCE: usize = 1_000;
+/// How often a question is asked again.
+const TRIES_MAX: u32 = 10;
+
+/// What differs, in words; empty where all is well.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Events that are in the stream and not in the counts, or neither counted nor refused.
+    pub lost: Vec<String>,
+    /// Events that are in the counts more than once, or both counted and refused.
+    pub doubled: Vec<String>,
+    pub raised_twice: Vec<String>,
+    /// Thresholds that were reached without an alert, and alerts that nobody is told of.
+    pub never_raised: Vec<String>,
+    pub other: Vec<String>,
+}
+
+impl Findings {
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        [&self.lost, &self.doubled, &self.raised_twice, &self.never_raised, &self.other].into_iter().flatten()
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// Fails with what differs.
+    pub fn expect_none(&self) {
+        assert!(self.is_clean(), "{}", self.all().map(String::as_str).collect::<Vec<_>>().join("\n"));
+    }
+
+    fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.other.push(what());
+        }
+    }
+
+    fn expect_equal<T: PartialEq + Debug>(&mut self, what: impl Display, found: T, expected: T) {
+        self.expect(found == expected, || format!("{what}: {found:?}, expected {expected:?}"));
+    }
+
+    /// Compares what commits have written with the model of the stream that was read.
+    pub fn judge(&mut self, keys: &Keys, stored: &Stored, model: &StreamModel) {
+        self.judge_counts(stored, model);
+        self.judge_refused(stored, model);
+        let found = (stored.counted, stored.duplicates, stored.refused_total);
+        let expected = (model.counted, model.duplicates, model.refused.len() as u64);
+        self.expect_equal("counted, duplicates, refused", found, expected);
+        self.expect_equal("entries read", stored.entries_read, model.entries);
+        self.judge_alerts(stored, model);
+        self.judge_flags(keys, stored);
+    }
+
+    /// I1: the counters.
+    fn judge_counts(&mut self, stored: &Stored, model: &StreamModel) {
+        let mut counts: BTreeMap<&Counter, u64> = BTreeMap::new();
+        for (counter, units) in &stored.counts {
+            let other = counts.insert(counter, *units);
+            self.expect(other.is_none(), || format!("{counter:?} lies in two buckets"));
+        }
+        for counter in counts.keys().copied().chain(model.counts.keys()).collect::<BTreeSet<_>>() {
+            // A credit leaves a counter of zero, and so does what was never counted.
+            let found = counts.get(counter).copied().unwrap_or(0);
+            let expected = model.counts.get(counter).copied().unwrap_or(0);
+            let told = format!("{counter:?}: {found} units, expected {expected}");
+            match found.cmp(&expected) {
+                Ordering::Less => self.lost.push(told),
+                Ordering::Greater => self.doubled.push(told),
+                Ordering::Equal => {}
+            }
+        }
+    }
+
+    /// I1, I8: what was refused, with its reason, once.
+    fn judge_refused(&mut self, stored: &Stored, model: &StreamModel) {
+        let mut refused = BTreeSet::new();
+        for (id, reason) in &stored.refused {
+            let expected = model.refused.get(id).copied();
+            if !refused.insert(id) {
+                self.doubled.push(format!("{id} is refused twice"));
+            } else if expected.is_none() {
+                self.doubled.push(format!("{id} is refused as {reason}, and it is good"));
+            } else {
+                self.expect_equal(format!("the reason of {id}"), Some(reason.as_str()), expected);
+            }
+        }
+        let missing = model.refused.iter().filter(|(id, _)| !refused.contains(id));
+        self.lost.extend(missing.map(|(id, reason)| format!("{id} is not refused as {reason}")));
+    }
+
+    /// I3: records name exactly the thresholds that were reached.
+    fn judge_alerts(&mut self, stored: &Stored, model: &StreamModel) {
+        let instance = Instance::from_stored(&stored.instance);
+        let limits = model.reached();
+        let mut raised = BTreeSet::new();
+        for (field, RaisedRecord { alert, earlier }) in &stored.records {
+            let expected = format!("{}:{}", alert.threshold_percent, alert.subject);
+            self.expect_equal("a record's field", field, &expected);
+            let reached = reached_of(alert);
+            if !earlier.is_empty() || !raised.insert(reached.clone()) {
+                self.raised_twice.push(format!("{alert:?} after {earlier:?}"));
+            }
+            match limits.get(&reached) {
+                None => self.other.push(format!("{reached:?} is raised and was not reached")),
+                Some(limit) => {
+                    let least = (u128::from(*limit) * u128::from(reached.percent)).div_ceil(100);
+                    let is_right = alert.limit == *limit
+                        && u128::from(alert.used) >= least
+                        && alert.used <= model.peak(&reached.counter)
+                        && alert.id == AlertId::of(&instance, &alert.key());
+                    self.expect(is_right, || format!("{alert:?}: the limit is {limit}, of which {least} are reached"));
+                }
+            }
+        }
+        let missing = limits.keys().filter(|reached| !raised.contains(*reached));
+        self.never_raised.extend(missing.map(|reached| format!("{reached:?} is not raised")));
+        let records = stored.records.len() as u64;
+        match stored.raised.cmp(&records) {
+            Ordering::Less => self.never_raised.push(format!("{} alerts of {records}", stored.raised)),
+            Ordering::Greater => self.raised_twice.push(format!("{} alerts, and records of {records}", stored.raised)),
+            Ordering::Equal => {}
+        }
+    }
+
+    /// I2: no flag without its alert, and no alert without its flag.
+    fn judge_flags(&mut self, keys: &Keys, stored: &Stored) {
+        let mut expected = BTreeSet::new();
+        for (_, RaisedRecord { alert, .. }) in &stored.records {
+            let flag = keys.flag(&alert.key());
+            let id = stored.flags.get(&flag).map(String::as_str);
+            self.expect_equal("the flag's alert", id, Some(alert.id.as_str()));
+            expected.insert(flag);
+        }
+        let lonely = stored.flags.keys().filter(|flag| !expected.contains(*flag));
+        self.never_raised.extend(lonely.map(|flag| format!("{flag} is claimed, and there is no alert")));
+    }
+
+    /// Takes those of another partition.
+    pub fn extend(&mut self, other: Self) {
+        self.lost.extend(other.lost);
+        self.doubled.extend(other.doubled);
+        self.raised_twice.extend(other.raised_twice);
+        self.never_raised.extend(other.never_raised);
+        self.other.extend(other.other);
+    }
+}
+
+/// What a comparison found, and the alerts that were raised.
+#[derive(Debug, Default)]
+pub struct Compared {
+    pub findings: Findings,
+    pub alerts: Vec<Alert>,
+}
+
+/// Enters the stream as it is, of which nothing was trimmed, and gives the ids of its entries.
+pub async fn enter_stream(client: &RedisClient, stream: &str, model: &mut StreamModel) -> HashSet<String> {
+    let mut ids = HashSet::new();
+    let mut after = "-".to_owned();
+    loop {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(stream).arg(&after).arg("+").arg("COUNT").arg(KEYS_AT_ONCE);
+        let entries: Vec<(String, Vec<Vec<u8>>)> = answered("XRANGE", || client.query(&command)).await;
+        for (id, words) in &entries {
+            model.enter(id, words.chunks_exact(2).map(|pair| (pair[0].as_slice(), pair[1].as_slice())));
+        }
+        match entries.last() {
+            Some((id, _)) => after = format!("({id}"),
+            None => return ids,
+        }
+        ids.extend(entries.into_iter().map(|(id, _)| id));
+    }
+}
+
+/// Compares a partition with the model of its stream. Nothing may be uncounted or in the outbox, and nobody may write meanwhile.
+pub async fn compare(client: &RedisClient, keys: &Keys, model: &StreamModel) -> Compared {
+    let mut checker = Checker { client, keys, findings: Findings::default() };
+    let stored = checker.stored().await;
+    checker.findings.judge(keys, &stored, model);
+    let alerts: Vec<Alert> = stored.records.into_iter().map(|(_, record)| record.alert).collect();
+    checker.totals().await;
+    let pending = checker.deliveries(&alerts).await;
+    checker.lives(&pending).await;
+    Compared { findings: checker.findings, alerts }
+}
+
+/// Everything that commits have written to a partition.
+pub async fn stored_of(client: &RedisClient, keys: &Keys) -> Stored {
+    Checker { client, keys, findings: Findings::default() }.stored().await
+}
+
+/// What is stored of a partition as far as commits write it, wherever it is stored.
+#[derive(Debug, Default)]
+pub struct Stored {
+    pub instance: String,
+    pub entries_read: u64,
+    pub counts: Vec<(Counter, u64)>,
+    /// Entry and reason.
+    pub refused: Vec<(String, String)>,
+    /// Field and record.
+    pub records: Vec<(String, RaisedRecord)>,
+    /// Key and alert.
+    pub flags: HashMap<String, String>,
+    pub counted: u64,
+    pub duplicates: u64,
+    pub refused_total: u64,
+    pub raised: u64,
+}
+
+/// Asks again where a machine that is busy with other things is too slow to answer.
+async fn answered<T, F: Future<Output = RedisResult<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let mut tries = 0;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) if tries == TRIES_MAX => panic!("{what}: {error}"),
+            Err(_) => tries += 1,
+        }
+    }
+}
+
+struct Checker<'a> {
+    client: &'a RedisClient,
+    keys: &'a Keys,
+    findings: Findings,
+}
+
+impl Checker<'_> {
+    async fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        answered(words[0], || self.client.query(&command)).await
+    }
+
+    /// The names of the partition's keys of one kind, as `quota_usage`.
+    async fn names(&self, kind: &str) -> Vec<String> {
+        let prefix = format!("{kind}:{{{}}}:", self.keys.stream());
+        // Brackets in a pattern stand for themselves only in brackets; the stream of a test has none.
+        self.run(&["KEYS", &format!("{prefix}*")]).await
+    }
+
+    /// The answers to one command a key.
+    async fn of_each<T: FromRedisValue>(&self, name: &str, keys: &[String], arguments: &[&str]) -> Vec<T> {
+        let mut answers = Vec::with_capacity(keys.len());
+        for some in keys.chunks(KEYS_AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for key in some {
+                pipeline.cmd(name).arg(key).arg(arguments);
+            }
+            answers.extend(answered(name, || self.client.pipe::<Vec<T>>(&pipeline)).await);
+        }
+        answers
+    }
+
+    /// Everything that commits have written.
+    async fn stored(&self) -> Stored {
+        let mut counts = Vec::new();
+        let names = self.names("quota_usage").await;
+        let hashes: Vec<HashMap<String, u64>> = self.of_each("HGETALL", &names, &[]).await;
+        for (key, hash) in names.iter().zip(hashes) {
+            // The stream may have a colon in its name; what follows it has none.
+            let parts: Vec<&str> = key.rsplitn(4, ':').collect();
+            let counter = |subject| Counter { subject, metric: parts[2].to_owned(), period: parts[1].to_owned() };
+            counts.extend(hash.into_iter().map(|(subject, units)| (counter(subject), units)));
+        }
+        let stream: Vec<(String, Vec<Vec<u8>>)> = self.run(&["XRANGE", &self.keys.refused(), "-", "+"]).await;
+        let refused = stream.iter().map(|(_, words)| {
+            // Ours come first; the entry's own fields, which may bear any name and hold any bytes, follow.
+            let text = |at: usize| String::from_utf8(words[at].clone()).expect("ours is text");
+            assert_eq!((text(0), text(2)), ("entry".to_owned(), "reason".to_owned()));
+            (text(1), text(3))
+        });
+        let names = self.names("quota_raised").await;
+        let hashes: Vec<HashMap<String, String>> = self.of_each("HGETALL", &names, &[]).await;
+        let record = |(field, json): (String, String)| (field, serde_json::from_str(&json).expect("a record"));
+        let flags = self.names("quota_alert").await;
+        let ids: Vec<String> = self.of_each("GET", &flags, &[]).await;
+        let totals = totals(self.client, self.keys).await.expect("the totals are read");
+        let (instance, entries_read): (Option<String>, Option<u64>) =
+            self.run(&["HMGET", &self.keys.checkpoint(), "instance", "entries_read"]).await;
+        Stored {
+            instance: instance.unwrap_or_default(),
+            entries_read: entries_read.unwrap_or(0),
+            counts,
+            refused: refused.collect(),
+            records: hashes.into_iter().flatten().map(record).collect(),
+            flags: flags.into_iter().zip(ids).collect(),
+            counted: totals.counted,
+            duplicates: totals.duplicates,
+            refused_total: totals.refused,
+            raised: totals.raised,
+        }
+    }
+
+    /// I4: the sums of deliveries.
+    async fn totals(&mut self) {
+        let found = totals(self.client, self.keys).await.expect("the totals are read");
+        let ended = found.delivered + found.dead + found.muted + found.expired + found.cancelled;
+        self.findings.expect_equal("deliveries made", found.made, ended + found.pending);
+        self.findings.expect_equal("alerts that are not fanned out", found.outbox, 0);
+    }
+
+    /// I4: every alert has a delivery, each delivery has its alert, and what is pending is in the schedule.
+    /// Gives the keys of those that are pending.
+    async fn deliveries(&mut self, alerts: &[Alert]) -> BTreeSet<String> {
+        let names = self.names("quota_delivery").await;
+        let fields = ["type", "alert_id", "contact_id", "state", "channel"];
+        let hashes: Vec<[Option<String>; 5]> = self.of_each("HMGET", &names, &fields).await;
+        let mut open: BTreeSet<&str> = alerts.iter().map(|alert| alert.id.as_str()).collect();
+        let known = open.clone();
+        let (mut made, mut waiting, mut pending, mut pending_keys) = (0, 0, BTreeSet::new(), BTreeSet::new());
+        for (name, hash) in names.iter().zip(&hashes) {
+            let [kind, alert, contact, state, channel] =
+                hash.each_ref().map(|field| field.as_deref().unwrap_or_default());
+            made += 1;
+            if state == "pending" {
+                pending.insert(name.rsplit_once(':').expect("an id").1.to_owned());
+                pending_keys.insert(name.clone());
+                waiting += u64::from(channel == "none");
+            }
+            if kind != "alert" {
+                continue;
+            }
+            open.remove(alert);
+            if !known.contains(alert) {
+                self.findings.raised_twice.push(format!("{name} is of {alert}, of which there is no record"));
+            }
+            let id = DeliveryId::of(&AlertId::from_stored(alert), &ContactId::from_stored(contact));
+            self.findings.expect_equal("a delivery's key", name.as_str(), self.keys.delivery(&id).as_str());
+        }
+        self.findings.never_raised.extend(open.into_iter().map(|alert| format!("{alert} has no delivery")));
+        let all = self.run::<u64>(&["ZCARD", &self.keys.deliveries()]).await;
+        self.findings.expect_equal("deliveries by creation", all, made);
+        let indexed = self.run::<u64>(&["ZCARD", &self.keys.waiting()]).await;
+        self.findings.expect_equal("deliveries that wait for a contact", indexed, waiting);
+        for schedule in [self.keys.due(), self.keys.pending()] {
+            let ids: BTreeSet<String> = self.run(&["ZRANGE", &schedule, "0", "-1"]).await;
+            let odd: Vec<&String> = ids.symmetric_difference(&pending).collect();
+            self.findings.expect(odd.is_empty(), || format!("{schedule} or the deliveries lack {odd:?}"));
+        }
+        pending_keys
+    }
+
+    /// Only the keys that docs/redis-keys.md names live for ever; what a killed start has left behind goes by itself.
+    async fn lives(&mut self, pending: &BTreeSet<String>) {
+        let keys = self.keys;
+        let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
+        let lasting = [lasting.as_slice(), &[keys.due(), keys.pending(), keys.waiting()]].concat();
+        let names: Vec<String> = self.run(&["KEYS", &format!("quota_*{{{}}}*", keys.stream())]).await;
+        let lives: Vec<i64> = self.of_each("TTL", &names, &[]).await;
+        for (name, ttl_s) in names.iter().zip(lives) {
+            let may_last = lasting.contains(name) || pending.contains(name) || name.starts_with(keys.subject_prefix());
+            // Below zero: no time to live, or gone since it was listed.
+            self.findings.expect(may_last || ttl_s != -1, || format!("{name} has no time to live"));
+        }
+    }
+}
+
+/// Which threshold an alert is of.
+pub fn reached_of(alert: &Alert) -> Reached {
+    let counter = Counter {
+        subject: alert.subject.to_string(),
+        metric: alert.metric.to_string(),
+        period: alert.period.to_string(),
+    };
+    Reached { counter, percent: alert.threshold_percent.get().into() }
+}

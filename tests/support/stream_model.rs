@@ -1,0 +1,315 @@
+//! What a stream of usage events must lead to: plain maps, filled entry by entry in the order of the stream.
+//!
+//! Knows neither Redis nor batches, and nothing of the code under test: it reads the raw fields by the rules of docs/sending.md. So it
+//! judges any entry, also one that a test has made of random bytes, and any stream, also what is left of one after a failover.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, TimeZone, Utc};
+use chrono_tz::Tz;
+
+/// The largest counter.
+pub const COUNT_MAX: u64 = (1 << 53) - 1;
+/// `stream.late_max` of the default configuration.
+const LATE_MAX_MS: i64 = 5 * 3_600_000;
+/// No event is counted that is older at its arrival: the longest day, and `late_max`.
+const AGE_MAX_MS: i64 = 32 * 3_600_000;
+/// How far ahead of its arrival an event may be.
+const AHEAD_MAX_MS: i64 = 5 * 60_000;
+/// An id counts as seen in the window of its arrival and in the one behind it.
+const ID_WINDOW_MS: i64 = 600_000;
+
+/// A field and its value, as an entry holds them.
+pub type RawField<'a> = (&'a [u8], &'a [u8]);
+
+/// Who is metered.
+#[derive(Debug, Clone)]
+pub struct Customer {
+    pub subject: String,
+    pub zone: Tz,
+    /// Limits of its own by metric; `requests` has the plan's limit where none is here.
+    pub limits: BTreeMap<&'static str, Vec<Limit>>,
+    pub billing_day: u32,
+    pub thresholds: Vec<u64>,
+    /// How many contacts it has.
+    pub contacts: usize,
+    /// Whether Redis knows it.
+    pub known: bool,
+}
+
+/// Units a window.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    pub window: &'static str,
+    pub units: u64,
+}
+
+/// One counter.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Counter {
+    pub subject: String,
+    pub metric: String,
+    pub period: String,
+}
+
+/// A threshold that was reached.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reached {
+    pub counter: Counter,
+    pub percent: u64,
+}
+
+/// What everything must add up to.
+#[derive(Debug, Default)]
+pub struct StreamModel {
+    customers: HashMap<String, Customer>,
+    /// `requests` a day of whoever has no other limit.
+    plan_limit: u64,
+    pub counts: BTreeMap<Counter, u64>,
+    /// The most that each counter ever stood at, with its limit.
+    peaks: BTreeMap<Counter, Peak>,
+    /// Entry id to reason.
+    pub refused: BTreeMap<String, &'static str>,
+    pub counted: u64,
+    pub duplicates: u64,
+    pub entries: u64,
+    seen: SeenIds,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Peak {
+    units: u64,
+    limit: Option<u64>,
+}
+
+/// Event ids of the newest window and of the one before it.
+#[derive(Debug, Default)]
+struct SeenIds {
+    window: i64,
+    newest: HashSet<EventId>,
+    previous: HashSet<EventId>,
+}
+
+/// Subject, metric and id.
+type EventId = (String, String, Vec<u8>);
+
+/// What an event says beside its subject.
+struct Usage<'a> {
+    metric: &'a str,
+    units: u64,
+    is_credit: bool,
+    at_ms: i64,
+    id: Option<&'a [u8]>,
+}
+
+impl Customer {
+    /// One without settings of its own.
+    pub fn plain(subject: &str) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            zone: Tz::UTC,
+            limits: BTreeMap::new(),
+            billing_day: 1,
+            thresholds: vec![80, 100],
+            contacts: 1,
+            known: true,
+        }
+    }
+
+    /// Its settings as fields and values of its hash, contacts left out.
+    pub fn settings(&self) -> Vec<String> {
+        let thresholds: Vec<String> = self.thresholds.iter().map(ToString::to_string).collect();
+        let billing_day = self.billing_day.to_string();
+        let mut words = vec!["timezone", self.zone.name(), "billing_day", &billing_day, "thresholds"];
+        let thresholds = thresholds.join(",");
+        words.push(&thresholds);
+        let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        for (metric, limits) in &self.limits {
+            let limits: Vec<String> = limits.iter().map(|limit| format!("{}/{}", limit.units, limit.window)).collect();
+            words.extend([format!("limit:{metric}"), limits.join(" ")]);
+        }
+        words
+    }
+
+    fn limits(&self, metric: &str, plan_limit: u64) -> Vec<Limit> {
+        let of_plan = (metric == "requests").then_some(Limit { window: "day", units: plan_limit });
+        self.limits.get(metric).cloned().unwrap_or_else(|| of_plan.into_iter().collect())
+    }
+
+    fn period(&self, window: &str, at: DateTime<Utc>) -> String {
+        let date = at.with_timezone(&self.zone).date_naive();
+        match window {
+            "hour" => at.format("%Y-%m-%dT%HZ").to_string(),
+            "week" => date.format("%G-W%V").to_string(),
+            "month" => {
+                let first = self.month_of(date);
+                if first.day() == 1 { first.format("%Y-%m").to_string() } else { format!("{first}M") }
+            }
+            _ => date.to_string(),
+        }
+    }
+
+    /// The date on which the month of a date begins.
+    fn month_of(&self, date: NaiveDate) -> NaiveDate {
+        let begins_in = |month: NaiveDate| {
+            let last = month.with_day(1).expect("a first") + Months::new(1) - Days::new(1);
+            last.with_day(self.billing_day.min(last.day())).expect("a day of the month")
+        };
+        let this = begins_in(date);
+        if this <= date { this } else { begins_in(date - Months::new(1)) }
+    }
+}
+
+impl StreamModel {
+    /// Nothing has been entered. `plan_limit` is what the plan allows of `requests` a day.
+    pub fn new(customers: &[Customer], plan_limit: u64) -> Self {
+        let customers = customers.iter().map(|customer| (customer.subject.clone(), customer.clone())).collect();
+        Self { customers, plan_limit, ..Self::default() }
+    }
+
+    /// Enters an entry under the id that the stream gave it; the reason, where it is refused.
+    pub fn enter<'a>(&mut self, entry: &str, fields: impl Iterator<Item = RawField<'a>>) -> Option<&'static str> {
+        self.entries += 1;
+        let mut first: HashMap<&[u8], &[u8]> = HashMap::new();
+        for (name, value) in fields {
+            first.entry(name).or_insert(value);
+        }
+        let arrival_ms: i64 = entry.split_once('-').expect("an entry id").0.parse().expect("milliseconds");
+        let reason = self.judge(&first, arrival_ms).err();
+        if let Some(reason) = reason {
+            self.refused.insert(entry.to_owned(), reason);
+        }
+        reason
+    }
+
+    fn judge(&mut self, fields: &HashMap<&[u8], &[u8]>, arrival_ms: i64) -> Result<(), &'static str> {
+        let subject = subject_of(fields)?;
+        let usage = usage_of(fields, arrival_ms)?;
+        let customer = self.customers.entry(subject.to_owned()).or_insert_with(|| Customer::plain(subject)).clone();
+        if arrival_ms - usage.at_ms > AGE_MAX_MS {
+            return Err("too_late");
+        }
+        let at = DateTime::from_timestamp_millis(usage.at_ms).expect("judged before");
+        let day = at.with_timezone(&customer.zone).date_naive();
+        if arrival_ms > first_instant_after(customer.zone, day) + LATE_MAX_MS {
+            return Err("too_late");
+        }
+        let id = usage.id.map(|id| (subject.to_owned(), usage.metric.to_owned(), id.to_vec()));
+        if id.as_ref().is_some_and(|id| self.seen.contains(arrival_ms, id)) {
+            self.duplicates += 1;
+            return Ok(());
+        }
+        let limits = customer.limits(usage.metric, self.plan_limit);
+        let windows: BTreeMap<&str, Option<u64>> = std::iter::once(("day", None))
+            .chain(limits.iter().map(|limit| (limit.window, Some(limit.units))))
+            .collect();
+        let counter = |window: &str| {
+            let (subject, metric) = (subject.to_owned(), usage.metric.to_owned());
+            Counter { subject, metric, period: customer.period(window, at) }
+        };
+        let counters: Vec<(Counter, Option<u64>)> =
+            windows.into_iter().map(|(window, limit)| (counter(window), limit)).collect();
+        let count = |counter| self.counts.get(counter).copied().unwrap_or(0);
+        if !usage.is_credit && counters.iter().any(|(counter, _)| count(counter) + usage.units > COUNT_MAX) {
+            return Err("counter_overflow");
+        }
+        self.seen.newest.extend(id);
+        for (counter, limit) in counters {
+            let count = self.counts.entry(counter.clone()).or_default();
+            *count = if usage.is_credit { count.saturating_sub(usage.units) } else { *count + usage.units };
+            let peak = self.peaks.entry(counter).or_insert(Peak { units: 0, limit });
+            peak.units = peak.units.max(*count);
+        }
+        self.counted += 1;
+        Ok(())
+    }
+
+    /// The most that a counter ever stood at.
+    pub fn peak(&self, counter: &Counter) -> u64 {
+        self.peaks.get(counter).map_or(0, |peak| peak.units)
+    }
+
+    /// Every threshold that was reached, if only for a moment, with its limit. Limits did not change.
+    pub fn reached(&self) -> BTreeMap<Reached, u64> {
+        let mut reached = BTreeMap::new();
+        for (counter, peak) in &self.peaks {
+            let Some(limit) = peak.limit else { continue };
+            for percent in &self.customers[&counter.subject].thresholds {
+                if u128::from(peak.units) * 100 >= u128::from(limit) * u128::from(*percent) {
+                    reached.insert(Reached { counter: counter.clone(), percent: *percent }, limit);
+                }
+            }
+        }
+        reached
+    }
+}
+
+impl SeenIds {
+    fn contains(&mut self, arrival_ms: i64, id: &EventId) -> bool {
+        let window = arrival_ms / ID_WINDOW_MS;
+        if window > self.window {
+            let newest = std::mem::take(&mut self.newest);
+            self.previous = if window == self.window + 1 { newest } else { HashSet::new() };
+            self.window = window;
+        }
+        self.newest.contains(id) || self.previous.contains(id)
+    }
+}
+
+fn subject_of<'a>(fields: &HashMap<&[u8], &'a [u8]>) -> Result<&'a str, &'static str> {
+    let bytes = *fields.get(&b"subject"[..]).ok_or("missing_subject")?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "bad_subject")?;
+    let is_legal = (1..=256).contains(&bytes.len()) && !text.chars().any(char::is_control);
+    if is_legal { Ok(text) } else { Err("bad_subject") }
+}
+
+fn usage_of<'a>(fields: &HashMap<&[u8], &'a [u8]>, arrival_ms: i64) -> Result<Usage<'a>, &'static str> {
+    let field = |name: &str| fields.get(name.as_bytes()).copied();
+    let (units, is_credit) = match (field("units"), field("credit")) {
+        (None, None) => (1, false),
+        (Some(units), None) => (number_of(units).ok_or("bad_units")?, false),
+        (None, Some(credit)) => (number_of(credit).ok_or("bad_credit")?, true),
+        (Some(_), Some(_)) => return Err("bad_credit"),
+    };
+    let metric = match field("metric") {
+        None => "requests",
+        Some(name) => {
+            let is_legal = |byte: &u8| b"abcdefghijklmnopqrstuvwxyz0123456789_.-".contains(byte);
+            let legal = (1..=64).contains(&name.len()) && name.iter().all(is_legal);
+            std::str::from_utf8(name).ok().filter(|_| legal).ok_or("bad_metric")?
+        }
+    };
+    let at_ms = field("ts").map_or(Some(arrival_ms), time_of).ok_or("bad_ts")?;
+    let id = field("id");
+    if id.is_some_and(|id| !(1..=128).contains(&id.len())) {
+        return Err("bad_id");
+    }
+    if at_ms > arrival_ms + AHEAD_MAX_MS {
+        return Err("too_far_ahead");
+    }
+    Ok(Usage { metric, units, is_credit, at_ms, id })
+}
+
+/// Decimal digits, 1 to 2^53 - 1.
+fn number_of(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let text = text.trim_start_matches('0');
+    text.parse().ok().filter(|units| *units <= COUNT_MAX)
+}
+
+/// Unix milliseconds, or RFC 3339 with an offset.
+fn time_of(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let ms: i64 = if text.len() > 20 { None } else { text.parse().ok() }?;
+        return DateTime::from_timestamp_millis(ms).map(|_| ms);
+    }
+    DateTime::parse_from_rfc3339(text).ok().map(|at| at.timestamp_millis())
+}
+
+fn first_instant_after(zone: Tz, day: NaiveDate) -> i64 {
+    let midnight = (day + Days::new(1)).and_time(NaiveTime::MIN);
+    // None of the tests' zones changes its clocks at midnight.
+    zone.from_local_datetime(&midnight).single().expect("one midnight").timestamp_millis()
+}

@@ -1,0 +1,61 @@
+//! Daemons whose clocks are a day off, beside one whose clock is right: only the server's clock may count.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::redis_server::RedisServer;
+
+use crate::load::LoadKind;
+use crate::trial::{Deployment, Told, Trial};
+
+/// Debian's package libfaketime keeps it where the machine's other libraries are.
+const LIBRARIES: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+/// What the daemons' clocks are off by.
+const OFF: [&str; 3] = ["+1d", "-1d", "+0"];
+/// How many entries each reads before another one takes over.
+const ENTRIES: u64 = 300;
+
+/// Whether daemons can be given another clock on this machine.
+pub fn is_possible() -> bool {
+    library().is_some()
+}
+
+fn library() -> Option<String> {
+    let files = LIBRARIES.iter().map(|folder| format!("{folder}/faketime/libfaketime.so.1"));
+    files.into_iter().find(|file| Path::new(file).exists())
+}
+
+/// Plays it: a round is a daemon that takes over.
+pub async fn run(trial: Trial) -> Told {
+    let Some(library) = library() else {
+        let mut told = Told { tried: "0 daemons".to_owned(), ..Told::default() };
+        told.findings.other.push("libfaketime is not installed: apt-get install libfaketime".to_owned());
+        return told;
+    };
+    let server = RedisServer::start();
+    let deployment = Deployment::open(&server.url(), trial).await;
+    let setups = OFF.map(|off| {
+        deployment
+            .daemon(&server.url())
+            .env("LD_PRELOAD", &library)
+            .env("FAKETIME", off)
+            // Time that passes is not at stake.
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+    });
+    let load = deployment.produce(LoadKind::Traffic);
+    let mut daemon: Daemon = setups[0].start().await;
+    let mut rounds = 0;
+    while trial.goes_on(rounds) {
+        deployment.reads_on(ENTRIES, Duration::from_secs(30)).await;
+        let setup: &DaemonSetup = &setups[usize::try_from(rounds + 1).expect("few rounds") % OFF.len()];
+        let next = setup.start().await;
+        // One that drains hands over at once.
+        std::mem::replace(&mut daemon, next).drain().await;
+        rounds += 1;
+    }
+    deployment.reads_on(ENTRIES, Duration::from_secs(30)).await;
+    let told = deployment.compare(load).await;
+    daemon.drain().await;
+    Told { tried: format!("{} daemons with clocks a day off", rounds + 1), ..told }
+}

@@ -1,0 +1,72 @@
+//! Three daemons, of which one after the other is killed or paused at random moments: in starts, readings, commits and fan-outs.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::support::daemon::{Daemon, DaemonSetup, READY};
+use crate::support::redis_server::{RedisServer, free_port};
+
+use crate::load::LoadKind;
+use crate::trial::{Deployment, Told, Trial};
+
+const DAEMONS: usize = 3;
+/// The longest wait for a daemon to read before it is killed: another one may be the one that reads.
+const READS_WITHIN: Duration = Duration::from_millis(200);
+
+/// Plays it: a round is a kill.
+pub async fn run(trial: Trial) -> Told {
+    let server = RedisServer::start();
+    let deployment = Deployment::open(&server.url(), trial).await;
+    let mut random = StdRng::seed_from_u64(trial.seed ^ 2);
+    let homes: Vec<String> = (0..DAEMONS).map(|_| format!("127.0.0.1:{}", free_port())).collect();
+    let setup: Vec<DaemonSetup> =
+        homes.iter().map(|home| deployment.daemon(&server.url()).env("QUOTABELL__HTTP__LISTEN", home)).collect();
+    let mut daemons: Vec<Daemon> = setup.iter().map(DaemonSetup::spawn).collect();
+    let load = deployment.produce(LoadKind::Traffic);
+    let (mut kills, mut pauses) = (0, 0);
+    while trial.goes_on(kills) {
+        let victim = match random.random_bool(0.5) {
+            true => random.random_range(0..DAEMONS),
+            false => reader(&deployment, &homes).await.unwrap_or(0),
+        };
+        match random.random_range(0..10) {
+            0 => deployment.round_trips(random.random_range(0..200)).await,
+            1..6 => {
+                daemons[victim].says(READY).await;
+                deployment.round_trips(random.random_range(0..300)).await;
+            }
+            _ => {
+                daemons[victim].says(READY).await;
+                deployment.reads_on(1, READS_WITHIN).await;
+                deployment.round_trips(random.random_range(0..20)).await;
+            }
+        }
+        if random.random_range(0..60) == 0 {
+            // Its lease may run out meanwhile, and its batch grow old.
+            daemons[victim].signal(Signal::SIGSTOP);
+            let pause = Duration::from_millis(random.random_range(100..7_000));
+            let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+            daemons[victim].signal(Signal::SIGCONT);
+            pauses += 1;
+            continue;
+        }
+        let daemon = std::mem::replace(&mut daemons[victim], setup[victim].spawn());
+        daemon.kill().await;
+        kills += 1;
+    }
+    let told = deployment.compare(load).await;
+    for mut daemon in daemons {
+        daemon.says(READY).await;
+        daemon.drain().await;
+    }
+    Told { tried: format!("{kills} kills and {pauses} pauses of {DAEMONS} daemons"), ..told }
+}
+
+/// Which of the daemons reads a partition.
+async fn reader(deployment: &Deployment, homes: &[String]) -> Option<usize> {
+    let holders = deployment.holders().await;
+    homes.iter().position(|home| holders.iter().any(|holder| holder.contains(&format!("/{home}/"))))
+}

@@ -1,0 +1,64 @@
+//! Failovers by Sentinels: a primary that is killed, hangs or is told to step down, sometimes with a tail that its replica never got.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::support::proxy::Fault;
+use crate::support::sentinel_service::SentinelService;
+
+use crate::load::LoadKind;
+use crate::trial::{Deployment, Told, Trial};
+
+/// Entries that are read before a failover, and of a tail that is lost with it.
+const ENTRIES: u64 = 100;
+const READS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Plays it: a round is a failover. Every fifth one loses a tail, the first one among them.
+pub async fn run(trial: Trial) -> Told {
+    let mut service = SentinelService::start_behind_proxies().await;
+    let url = service.url("");
+    let deployment = Deployment::open(&url, trial).await;
+    let mut random = StdRng::seed_from_u64(trial.seed ^ 6);
+    let daemons = [deployment.daemon(&url).start().await, deployment.daemon(&url).start().await];
+    let load = deployment.produce(LoadKind::Traffic);
+    let (mut failovers, mut tails, mut primary) = (0, 0, 0);
+    while trial.goes_on(failovers) {
+        deployment.reads_on(random.random_range(1..ENTRIES), READS_WITHIN).await;
+        let loses_a_tail = failovers % 5 == 0;
+        if loses_a_tail {
+            service.proxies[primary].set(Fault::BlackHoleReplication);
+            deployment.reads_on(ENTRIES, READS_WITHIN).await;
+            tails += 1;
+        }
+        let successor = if loses_a_tail || random.random_bool(0.5) {
+            service.servers[primary].kill();
+            // What the link still held is gone with the primary.
+            service.proxies[primary].cut();
+            service.proxies[primary].set(Fault::None);
+            let successor = service.primary_other_than(primary).await;
+            service.servers[primary].restart();
+            successor
+        } else if random.random_bool(0.5) {
+            let pid = Pid::from_raw(i32::try_from(service.servers[primary].pid()).expect("a process id"));
+            kill(pid, Signal::SIGSTOP).expect("it runs");
+            let successor = service.primary_other_than(primary).await;
+            kill(pid, Signal::SIGCONT).expect("it is stopped");
+            successor
+        } else {
+            service.fail_over().await;
+            service.primary_other_than(primary).await
+        };
+        service.replicates(successor).await;
+        primary = successor;
+        failovers += 1;
+    }
+    let told = deployment.compare(load).await;
+    for daemon in daemons {
+        daemon.drain().await;
+    }
+    Told { tried: format!("{failovers} failovers by Sentinels, {tails} of which lost a tail"), ..told }
+}

@@ -1,0 +1,229 @@
+//! What every scenario is given, what it tells, and the deployment that it plays on: customers, a producer, the comparison at the end.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use quotabell::types::{Keys, PartitionNumber};
+use quotabell::wire::config::RedisConfig;
+use quotabell::wire::{RedisClient, RedisEndpoint};
+use redis::FromRedisValue;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::checker::{Findings, compare, enter_stream};
+use crate::support::daemon::DaemonSetup;
+use crate::support::stream_model::{Customer, StreamModel};
+use crate::support::traffic::{FREE_LIMIT, Traffic};
+
+use crate::load::{Load, LoadKind};
+
+/// How long a backlog may take after the last fault.
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+
+/// What a scenario is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Trial {
+    pub seed: u64,
+    pub partitions: u32,
+    /// How often it does what it does, unless the time is over before.
+    pub rounds: u64,
+    pub deadline: Instant,
+}
+
+impl Trial {
+    /// Half of the time that is left.
+    pub fn half_time(&self) -> Instant {
+        let now = Instant::now();
+        now + self.deadline.saturating_duration_since(now) / 2
+    }
+
+    /// Whether one more round fits.
+    pub fn goes_on(&self, done: u64) -> bool {
+        done < self.rounds && Instant::now() < self.deadline
+    }
+}
+
+/// What a scenario tells.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// What was done, as `40 kills`.
+    pub tried: String,
+    pub entries: u64,
+    /// Entries that producers were told were stored, and that the surviving stream does not hold.
+    pub absent: u64,
+    pub alerts: u64,
+    pub findings: Findings,
+}
+
+impl Told {
+    /// Takes the comparison of another stream.
+    pub fn extend(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.absent += other.absent;
+        self.alerts += other.alerts;
+        self.findings.extend(other.findings);
+    }
+}
+
+/// Customers and streams of one deployment.
+pub struct Deployment {
+    url: String,
+    trial: Trial,
+    customers: Vec<Customer>,
+    partitions: Vec<Partition>,
+}
+
+/// One stream.
+struct Partition {
+    keys: Keys,
+    client: RedisClient,
+}
+
+impl Deployment {
+    /// Writes the settings of the customers. Nobody has a contact, so each alert becomes one delivery that waits.
+    pub async fn open(url: &str, trial: Trial) -> Self {
+        let customers = Traffic::new(trial.seed).customers;
+        let partitions = PartitionNumber::all(trial.partitions).map(|number| {
+            let keys = Keys::of_partition("usage", number);
+            Partition { client: client(url, keys.stream()), keys }
+        });
+        let deployment = Self { url: url.to_owned(), trial, partitions: partitions.collect(), customers };
+        for customer in deployment.customers.iter().filter(|customer| customer.known) {
+            let subject = customer.subject.parse().expect("a legal subject");
+            let mut command = redis::cmd("HSET");
+            command.arg(deployment.partitions[0].keys.subject(&subject)).arg(customer.settings());
+            let () = deployment.partitions[0].client.query(&command).await.expect("the settings are written");
+        }
+        deployment
+    }
+
+    /// The daemons of this deployment, as they reach Redis.
+    pub fn daemon(&self, url: &str) -> DaemonSetup {
+        let setup = DaemonSetup::on(url)
+            .env("QUOTABELL__STREAM__TRIM", "never")
+            .env("QUOTABELL__PLANS__FREE__LIMITS", &format!("{{\"requests\":{FREE_LIMIT}}}"));
+        match self.trial.partitions {
+            1 => setup,
+            more => setup.env("QUOTABELL__STREAM__PARTITIONS", &more.to_string()),
+        }
+    }
+
+    /// Begins to append events.
+    pub fn produce(&self, kind: LoadKind) -> Load {
+        let streams = self.partitions.iter().map(|partition| {
+            let stream = partition.keys.stream();
+            (stream.to_owned(), client(&self.url, stream))
+        });
+        Load::start(streams.collect(), self.trial.seed, kind)
+    }
+
+    /// A command about a partition; `None` while Redis does not answer.
+    async fn ask<T: FromRedisValue>(partition: &Partition, words: &[&str]) -> Option<T> {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        partition.client.query_within(Duration::from_secs(1), &command).await.ok()
+    }
+
+    /// How many entries were read, of all partitions; `None` while Redis does not answer.
+    pub async fn read(&self) -> Option<u64> {
+        let mut entries = 0;
+        for partition in &self.partitions {
+            let read: Option<u64> =
+                Self::ask(partition, &["HGET", &partition.keys.checkpoint(), "entries_read"]).await?;
+            entries += read.unwrap_or(0);
+        }
+        Some(entries)
+    }
+
+    /// Waits until so many more entries are read, at most this long; whether they were.
+    pub async fn reads_on(&self, entries: u64, within: Duration) -> bool {
+        let reading = async {
+            let mut before = None;
+            loop {
+                let read = self.read().await;
+                before = before.or(read);
+                if read.zip(before).is_some_and(|(now, before)| now >= before + entries) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(within, reading).await.is_ok()
+    }
+
+    /// Who reads a partition, by the names in the leases.
+    pub async fn holders(&self) -> Vec<String> {
+        let mut holders = Vec::new();
+        for partition in &self.partitions {
+            let holder: Option<Option<String>> = Self::ask(partition, &["GET", &partition.keys.lease()]).await;
+            holders.extend(holder.flatten());
+        }
+        holders
+    }
+
+    /// So many round trips to Redis.
+    pub async fn round_trips(&self, count: u32) {
+        for _ in 0..count {
+            let _: Option<String> = Self::ask(&self.partitions[0], &["PING"]).await;
+        }
+    }
+
+    /// Waits until everything is counted and fanned out, and compares it with the model of the streams. `load` tells what should be
+    /// there. A daemon must run.
+    pub async fn compare(&self, load: Load) -> Told {
+        let produced = load.end().await;
+        let mut told = Told::default();
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let settled = tokio::time::timeout(SETTLES_WITHIN, async {
+                while Self::is_settled(partition).await != Some(true) {
+                    tokio::task::yield_now().await;
+                }
+            });
+            if settled.await.is_err() {
+                let what = format!("{}: not everything is counted within {SETTLES_WITHIN:?}", partition.keys.stream());
+                told.findings.lost.push(what);
+            }
+            let mut model = StreamModel::new(&self.customers, FREE_LIMIT);
+            let ids: HashSet<String> = enter_stream(&partition.client, partition.keys.stream(), &mut model).await;
+            let compared = compare(&partition.client, &partition.keys, &model).await;
+            let absent = produced.acknowledged[number].iter().filter(|id| !ids.contains(*id)).count();
+            told.extend(Told {
+                tried: String::new(),
+                entries: model.entries,
+                absent: absent as u64,
+                alerts: compared.alerts.len() as u64,
+                findings: compared.findings,
+            });
+        }
+        told
+    }
+
+    /// Whether a partition is read to its end and its outbox empty.
+    async fn is_settled(partition: &Partition) -> Option<bool> {
+        let keys = &partition.keys;
+        let length: u64 = Self::ask(partition, &["XLEN", keys.stream()]).await?;
+        let read: Option<u64> = Self::ask(partition, &["HGET", &keys.checkpoint(), "entries_read"]).await?;
+        let outbox: u64 = Self::ask(partition, &["XLEN", &keys.outbox()]).await?;
+        Some(read.unwrap_or(0) == length && outbox == 0)
+    }
+}
+
+/// A client as the daemon has one for this stream.
+pub fn client(url: &str, stream: &str) -> RedisClient {
+    let config =
+        RedisConfig { url: url.to_owned(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
+    RedisEndpoint::from_config(&config).expect("a good URL").client(stream).expect("a client")
+}
+
+/// A task that ends when it is told to.
+pub struct Background<T> {
+    pub stop: CancellationToken,
+    pub task: JoinHandle<T>,
+}
+
+impl<T> Background<T> {
+    pub async fn end(self) -> T {
+        self.stop.cancel();
+        self.task.await.expect("it ends well")
+    }
+}
