@@ -13,6 +13,7 @@ pub mod cli;
 pub mod config;
 pub mod contacts;
 pub mod demo;
+pub mod erasure;
 pub mod events;
 pub mod ledger;
 pub mod migration;

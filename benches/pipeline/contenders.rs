@@ -262,6 +262,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
         lease: None,
         keys: keys.clone(),
         config: stream,
+        history: config.history,
         committer: Committer::new(keys, settings),
         plans,
         cache_entries: config.subjects.cache_entries,

@@ -32,12 +32,20 @@ pub(super) struct ListRequest<C> {
     pub(super) limit: usize,
 }
 
+/// How many things are asked for.
 #[derive(Debug)]
-struct ListLimit(usize);
+pub(super) struct ListLimit(pub(super) usize);
 
+impl Default for ListLimit {
+    fn default() -> Self {
+        Self(LIMIT_DEFAULT)
+    }
+}
+
+/// The text is no such number.
 #[derive(Debug, thiserror::Error)]
 #[error("must be a whole number, 1 to {LIMIT_MAX}")]
-struct NotALimit;
+pub(super) struct NotALimit;
 
 impl FromStr for ListLimit {
     type Err = NotALimit;
@@ -58,6 +66,6 @@ pub(super) fn requested<C: FromStr<Err: Display>>(
 ) -> Result<ListRequest<C>, Problem> {
     let Query(ListQuery { after, limit }) = query.map_err(|rejection| path::broken_query(&rejection))?;
     let after = path::parameter("after", after.as_deref())?;
-    let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or(ListLimit(LIMIT_DEFAULT));
+    let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
     Ok(ListRequest { after, limit })
 }

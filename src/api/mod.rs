@@ -1,4 +1,4 @@
-//! HTTP: health, readiness, metrics, `/v1/check`, subjects with their usage and alerts, and contacts with their verification.
+//! HTTP: health, readiness, metrics, `/v1/check`, subjects with their usage, history and alerts, rankings, and contacts with their verification.
 //!
 //! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects`, `verification` and `views`.
 //! Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them; [`server`], the limits on connections;
@@ -31,9 +31,13 @@ mod reload;
 pub mod routes;
 pub mod server;
 pub mod state;
+mod subject_body;
+pub mod subject_service;
 mod subjects;
 pub mod timeouts;
 pub mod token;
+mod top;
+pub mod top_cache;
 
 pub use check_service::CheckService;
 pub use gauges::Gauges;
@@ -41,6 +45,7 @@ pub use problem::Problem;
 pub use read_service::ReadService;
 pub use ready::Readiness;
 pub use state::ApiState;
+pub use subject_service::SubjectService;
 pub use token::Token;
 
 use server::ServerLimits;

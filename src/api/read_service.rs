@@ -2,27 +2,35 @@
 //!
 //! Has a connection of its own, so that a long list never delays a delivery. Read next: [`crate::views`], the views.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
 use super::problem::Problem;
+use super::top_cache::TopCache;
+use crate::ledger::batch::MetricPeriod;
 use crate::subjects::Plans;
-use crate::types::{Day, Subject, UnixMs};
+use crate::types::{Day, Metric, Period, Subject, UnixMs, Window};
+use crate::views::history::{DayRange, HistoryRequest};
+use crate::views::top::{RankingOrder, TOP_MAX, TopPeriodError, TopRequest};
 use crate::views::usage::UsageRequest;
 use crate::views::{
-    AlertFilter, AlertView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, alerts, subject,
-    subject_list, usage,
+    AlertFilter, AlertView, HistoryView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, TopView, UsageView,
+    alerts, history, subject, subject_list, top, usage,
 };
 use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// A ranking of a million subjects by percent takes some seconds, and callers wait for one another.
+const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads for the API.
 #[derive(Debug)]
 pub struct ReadService {
     parts: ReadParts,
+    top: TopCache,
 }
 
 /// What the service needs.
@@ -34,6 +42,8 @@ pub struct ReadParts {
     pub plans: Plans,
     /// How long after its day an event may arrive.
     pub late_max: Duration,
+    /// How many days of history are kept.
+    pub history_days: u32,
 }
 
 /// Why there is no answer.
@@ -43,18 +53,21 @@ pub enum ReadServiceError {
     #[error(transparent)]
     Redis(#[from] RedisError),
     /// Redis does not answer.
-    #[error("no answer within {TIMEOUT:?}")]
+    #[error("no answer in time")]
     Timeout,
     /// No period holds the day that was asked for, or what the server's clock shows.
     #[error("no period holds that day, or the {0} that Redis' clock shows")]
     NoPeriod(UnixMs),
+    /// The period of a ranking.
+    #[error(transparent)]
+    TopPeriod(#[from] TopPeriodError),
 }
 
 impl ReadService {
     /// Creates the service. Connects nowhere yet.
     #[must_use]
-    pub const fn new(parts: ReadParts) -> Self {
-        Self { parts }
+    pub fn new(parts: ReadParts) -> Self {
+        Self { parts, top: TopCache::default() }
     }
 
     /// What a subject used, now or on a day.
@@ -63,7 +76,7 @@ impl ReadService {
     ///
     /// [`ReadServiceError`].
     pub async fn usage(&self, subject: Subject, day: Option<Day>) -> Result<UsageView, ReadServiceError> {
-        let ReadParts { partitions, plans, late_max } = &self.parts;
+        let ReadParts { partitions, plans, late_max, .. } = &self.parts;
         let Partition { client, keys } = partitions.of(&subject);
         let read = async {
             let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
@@ -73,6 +86,50 @@ impl ReadService {
         };
         let (usage, now) = within_timeout(read).await?;
         usage.ok_or(ReadServiceError::NoPeriod(now))
+    }
+
+    /// What a subject used on each day.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadServiceError`].
+    pub async fn history(
+        &self,
+        subject: Subject,
+        metric: Option<Metric>,
+        range: DayRange,
+    ) -> Result<HistoryView, ReadServiceError> {
+        let ReadParts { partitions, plans, late_max, history_days } = &self.parts;
+        let Partition { client, keys } = partitions.of(&subject);
+        let read = async {
+            let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
+            let now = client.server_time().await?;
+            let (late_max, days) = (*late_max, *history_days);
+            let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
+            Ok((history::read(client, keys, request).await?, now))
+        };
+        let (history, now) = within_timeout(read).await?;
+        history.ok_or(ReadServiceError::NoPeriod(now))
+    }
+
+    /// The subjects that used most of a metric in a period, or most of their limit; as read within the last seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadServiceError`].
+    pub async fn top(
+        &self,
+        metric: Metric,
+        window: Option<Window>,
+        period: Option<Period>,
+        by: RankingOrder,
+    ) -> Result<Arc<TopView>, ReadServiceError> {
+        let ReadParts { partitions, plans, .. } = &self.parts;
+        let now = within_timeout(partitions.first().client.server_time()).await?;
+        let request = TopRequest { of: MetricPeriod { metric, period: top::period(window, period, now)? }, by };
+        let read = top::read(partitions, plans, &request, TOP_MAX);
+        let ranked = tokio::time::timeout(TOP_TIMEOUT, self.top.get_or_read(&request, read));
+        Ok(ranked.await.map_err(|_| ReadServiceError::Timeout)??)
     }
 
     /// A page of the subjects for which something is set.
@@ -122,6 +179,7 @@ impl From<ReadServiceError> for Problem {
     fn from(error: ReadServiceError) -> Self {
         match error {
             ReadServiceError::NoPeriod(_) => Self::bad_request(format!("day: {error}")),
+            ReadServiceError::TopPeriod(_) => Self::bad_request(format!("period: {error}")),
             ReadServiceError::Timeout => Self::of_redis(ErrorKind::Unreachable),
             ReadServiceError::Redis(error) => {
                 tracing::warn!(%error, "a reading route: Redis failed");

@@ -9,13 +9,13 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
 use super::state::ApiState;
 use super::token::TokenCheck;
-use super::{check, confirm, contacts, openapi, probes, reload, subjects};
+use super::{check, confirm, contacts, openapi, probes, reload, subjects, top};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,27 @@ pub const ROUTES: &[Route] = &[
     Route { method: "GET", path: "/openapi.json", access: Access::Open, handler: || get(openapi::document) },
     Route { method: "POST", path: "/v1/check", access: Access::TokenIfSet, handler: || post(check::check) },
     Route { method: "POST", path: "/v1/reload", access: Access::RequiredToken, handler: || post(reload::reload) },
+    Route { method: "GET", path: "/v1/top", access: Access::RequiredToken, handler: || get(top::top) },
     Route { method: "GET", path: "/v1/subjects", access: Access::RequiredToken, handler: || get(subjects::list) },
     Route { method: "GET", path: "/v1/subjects/{id}", access: Access::RequiredToken, handler: || get(subjects::show) },
+    Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}",
+        access: Access::RequiredToken,
+        handler: || put(subjects::replace),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/subjects/{id}",
+        access: Access::RequiredToken,
+        handler: || delete(subjects::erase),
+    },
+    Route {
+        method: "GET",
+        path: "/v1/subjects/{id}/history",
+        access: Access::RequiredToken,
+        handler: || get(subjects::history),
+    },
     Route {
         method: "GET",
         path: "/v1/subjects/{id}/alerts",

@@ -7,7 +7,7 @@ use super::gauges::Gauges;
 use super::plan_reload::PlanReload;
 use super::read_service::ReadService;
 use super::ready::Readiness;
-
+use super::subject_service::SubjectService;
 use super::token::Token;
 use crate::verification::VerificationService;
 
@@ -28,6 +28,8 @@ pub struct ApiState {
     pub checks: Arc<CheckService>,
     /// Reads subjects and the books.
     pub reads: ReadService,
+    /// Replaces and erases subjects.
+    pub subjects: SubjectService,
     /// Contacts that a subject's own side adds, and their verification.
     pub verification: Arc<VerificationService>,
 }

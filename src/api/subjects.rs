@@ -1,6 +1,7 @@
-//! `/v1/subjects/...`, as far as it only reads: what is set for subjects, what they used, and their alerts.
+//! `/v1/subjects/...` but for contacts: what is set for subjects, what they used, now and before, and their alerts.
 //!
-//! Judges what was asked and writes the response; [`ReadService`](super::read_service::ReadService) reads.
+//! Judges what was asked and writes the response. [`ReadService`](super::read_service::ReadService) reads, and
+//! [`SubjectService`](super::subject_service::SubjectService) replaces and erases.
 
 use std::sync::Arc;
 
@@ -12,10 +13,13 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::body::Json;
 use super::list_query::{self, ListQuery, ListRequest};
 use super::path;
 use super::problem::Problem;
 use super::state::ApiState;
+use super::subject_body::SubjectBody;
+use crate::views::history::DayRange;
 use crate::views::{AlertCursor, SubjectCursor, SubjectSlice};
 
 /// `GET /v1/subjects`
@@ -39,6 +43,26 @@ pub(super) async fn show(
     Ok(answer(&shown.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, nothing()))?))
 }
 
+/// `PUT /v1/subjects/{id}`
+pub(super) async fn replace(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    Json(body): Json<SubjectBody>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    let record = body.judge(&api.subjects.plans)?;
+    Ok(answer(&api.subjects.replace(&subject, &record).await?))
+}
+
+/// `DELETE /v1/subjects/{id}`
+pub(super) async fn erase(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    Ok(answer(&api.subjects.erase(&subject).await?))
+}
+
 /// The query of `usage`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +80,29 @@ pub(super) async fn usage(
     let Query(UsageQuery { day }) = query.map_err(|rejection| path::broken_query(&rejection))?;
     let day = path::parameter("day", day.as_deref())?;
     Ok(answer(&api.reads.usage(subject, day).await?))
+}
+
+/// The query of `history`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    metric: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+/// `GET /v1/subjects/{id}/history`
+pub(super) async fn history(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let subject = path::subject(path)?;
+    let Query(HistoryQuery { metric, from, to }) = query.map_err(|rejection| path::broken_query(&rejection))?;
+    let metric = path::parameter("metric", metric.as_deref())?;
+    let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
+    let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
+    Ok(answer(&api.reads.history(subject, metric, range).await?))
 }
 
 /// `GET /v1/subjects/{id}/alerts`

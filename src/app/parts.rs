@@ -6,7 +6,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::read_service::ReadParts;
-use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, Token};
+use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, SubjectService, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::outbox::NewDeliveries;
@@ -77,6 +77,7 @@ impl<'a> Parts<'a> {
             partitions: connect()?,
             plans: plans.clone(),
             late_max: config.stream.late_max,
+            history_days: config.history.days,
         });
         let api = Arc::new(ApiState {
             readiness: Arc::new(Readiness::new(partitions.clone())),
@@ -86,6 +87,7 @@ impl<'a> Parts<'a> {
             plans: reloader.clone(),
             checks: Arc::new(checks),
             reads,
+            subjects: SubjectService { partitions: partitions.clone(), plans: plans.clone() },
             verification: Arc::clone(&verification),
         });
         Ok(Self {

@@ -95,6 +95,7 @@ impl Workers<'_> {
             lease: Some(lease),
             keys: keys.clone(),
             config: config.stream.clone(),
+            history: config.history,
             committer: Committer::new(keys.clone(), self.settings.clone()),
             plans: plans.clone(),
             // One daemon may have to read all of them.

@@ -19,6 +19,7 @@ pub mod contact;
 pub mod context;
 pub mod deliveries;
 pub mod emit;
+pub mod history;
 pub mod listen;
 pub mod man;
 pub mod migrate;
@@ -30,6 +31,7 @@ pub mod run;
 pub mod send_test;
 pub mod since;
 pub mod subject;
+pub mod top;
 pub mod usage;
 
 /// The whole command line.
@@ -78,6 +80,10 @@ pub enum Verb {
     Contact(contact::ContactArgs),
     /// Show a subject's counts of the day, its limits and alerts
     Usage(usage::UsageArgs),
+    /// Show what a subject used on each day
+    History(history::HistoryArgs),
+    /// Rank the subjects that used most, or most of their limit
+    Top(top::TopArgs),
     /// Ask whether a subject may use something now, as API nodes do
     Check(check::CheckArgs),
     /// List the alerts that were raised
@@ -136,6 +142,8 @@ impl Cli {
             Verb::Subject(args) => subject::run(args, &context).await,
             Verb::Contact(args) => contact::run(args, &context).await,
             Verb::Usage(args) => usage::run(args, &context).await,
+            Verb::History(args) => history::run(args, &context).await,
+            Verb::Top(args) => top::run(args, &context).await,
             Verb::Check(args) => check::run(args, &context).await,
             Verb::Alerts(args) => alerts::run(args, &context).await,
             Verb::Deliveries(args) => deliveries::run(args, &context).await,

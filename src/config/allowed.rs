@@ -17,6 +17,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "trim"], r#""consumed" or "never""#),
     (&["stream", "late_max"], r#"a duration up to 7d, as "5h""#),
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
+    (&["history", "days"], "a whole number of days, 0 to 1000; 0 for no history"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (
         &["subjects", "prefix"],

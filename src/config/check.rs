@@ -17,6 +17,8 @@ use crate::wire::redis_url::SCHEMES;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The most days of history: each value is rewritten whole every day.
+const HISTORY_DAYS_MAX: u32 = 1000;
 /// The longest stream key. It is the hash tag of all others and must stay whole where a limiter shortens a key.
 const STREAM_KEY_BYTES_MAX: usize = 128;
 /// The longest prefix of subjects' keys: it stands in each of them.
@@ -47,7 +49,7 @@ struct Violations(Vec<Violation>);
 /// Checks every relation. Those of keys that are wrong already are left out: a default stands in their place.
 pub(super) fn check(config: &Config, tree: &Node, mistakes: &mut Vec<Mistake>) {
     let mut violations = Violations::default();
-    for part in [redis, stream, subjects, plans, fallback, retry, channel_sections, verification, rest] {
+    for part in [redis, stream, history, subjects, plans, fallback, retry, channel_sections, verification, rest] {
         part(config, &mut violations);
     }
     let wrong: Vec<Vec<String>> = mistakes.iter().map(|mistake| mistake.path().to_vec()).collect();
@@ -116,6 +118,11 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.unless(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
     violations.unless((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
+}
+
+fn history(config: &Config, violations: &mut Violations) {
+    let many = format!("{} days are more than {HISTORY_DAYS_MAX}", config.history.days);
+    violations.unless(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
 }
 
 /// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no others.

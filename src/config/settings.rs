@@ -12,6 +12,7 @@ use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
 use crate::contacts::FallbackConfig;
 use crate::events::config::StreamConfig;
+use crate::ledger::history::HistoryConfig;
 use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
 use crate::subjects::config::{PlanConfig, SubjectsConfig};
 use crate::types::duration;
@@ -30,6 +31,8 @@ pub struct Config {
     pub redis: RedisConfig,
     /// `[stream]`.
     pub stream: StreamConfig,
+    /// `[history]`.
+    pub history: HistoryConfig,
     /// `[subjects]`.
     pub subjects: SubjectsConfig,
     /// `[plans.*]`.

@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 use redis::{Pipeline, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, NotAnArray};
+use crate::subjects::SubjectRecord;
+use crate::subjects::record::is_setting;
 use crate::types::{Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
@@ -100,6 +102,37 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
         }
     }
     Err(EditContactsError::Contended.into())
+}
+
+/// Replaces the settings of a subject beside its contacts: what the record does not have is removed. Fields that are not ours stay.
+///
+/// # Errors
+///
+/// [`EditContactsError`]
+pub async fn replace_settings(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    record: &SubjectRecord,
+) -> Result<(), EditContactsError> {
+    let set = record.to_fields();
+    for _ in 0..TRIES_MAX {
+        let mut command = redis::cmd("HGETALL");
+        let stored: Vec<(Vec<u8>, Vec<u8>)> = client.query(command.arg(keys.subject(subject))).await?;
+        let names = stored.iter().filter_map(|(name, _)| std::str::from_utf8(name).ok());
+        let cleared: Vec<&str> =
+            names.filter(|name| is_setting(name) && !set.iter().any(|(kept, _)| kept == name)).collect();
+        let read = stored.iter().find(|(name, _)| name == CONTACTS.as_bytes()).map_or(&[][..], |(_, value)| value);
+        let mut call = SCRIPT.call().key(keys.subject(subject)).arg(read).arg(set.len());
+        for (name, value) in &set {
+            call = call.arg(name).arg(value);
+        }
+        let answer: String = call.arg(cleared).run(client).await?;
+        if answer == "written" {
+            return Ok(());
+        }
+    }
+    Err(EditContactsError::Contended)
 }
 
 async fn read_field(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<u8>> {

@@ -41,6 +41,8 @@ pub struct BatchBuilder {
     bounds: BatchBounds,
     /// Number of the batch; tells whether a row is in it.
     number: u32,
+    /// How often counters had been removed when the session began.
+    generation: u64,
     batch: Batch,
     /// The batch that was closed last: it may be on its way to Redis.
     closed: Option<ClosedBatch>,
@@ -88,6 +90,7 @@ impl BatchBuilder {
             bounds,
             // Batches are told apart from those before them, so that rows of none are older than both.
             number: 2,
+            generation: 0,
             batch: Batch::new(Instance::from_stored(""), StreamId::ZERO),
             closed: None,
             first_entry: StreamId::ZERO,
@@ -104,11 +107,16 @@ impl BatchBuilder {
         self.begin(instance, from, bounds);
     }
 
+    /// What is held was read at this generation of the counters, or later.
+    pub const fn set_generation(&mut self, generation: u64) {
+        self.generation = generation;
+    }
+
     /// Begins a batch that follows `from`, whatever was added before.
     pub fn begin(&mut self, instance: Instance, from: StreamId, bounds: BatchBounds) {
         self.number = self.number.wrapping_add(1).max(2);
         self.bounds = bounds;
-        self.batch = Batch::new(instance, from);
+        self.batch = Batch { generation: self.generation, ..Batch::new(instance, from) };
         self.changes.begin(self.number);
         self.rows.clear();
         self.refused_bytes = 0;

@@ -1,4 +1,4 @@
-//! What is done between commits, now and then: the group's position, trimming, closing periods that are over.
+//! What is done between commits, now and then: the group's position, trimming, archiving and closing periods that are over.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::ledger::seen::{WINDOWS_HELD, window_of};
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, Tidier};
 use crate::types::{StreamId, UnixMs};
-use crate::wire::RedisClient;
+use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// How often the stream is tidied at most, unless a lot is committed.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
@@ -18,6 +18,10 @@ const TIDY_ENTRIES: u64 = 100_000;
 const WINDOWS_AT_ONCE: usize = 100;
 /// So many windows back a worker that was killed may have left lists of event ids.
 const WINDOWS_LEFT: u64 = 6;
+/// How often a slice of a day that is over is archived.
+const ARCHIVE_EVERY: Duration = Duration::from_millis(100);
+/// When it is tried again after an error.
+const ARCHIVE_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// How often periods that are over are looked for.
 const CLOSE_EVERY: Duration = Duration::from_secs(60);
 
@@ -33,6 +37,9 @@ pub(super) struct Janitor {
     committed: StreamId,
     now: UnixMs,
     close_due: Instant,
+    /// All that arrived until then is counted, server time.
+    reached: UnixMs,
+    archive_due: Instant,
     /// Windows of event ids whose lists may be there.
     windows: BTreeSet<u64>,
 }
@@ -49,6 +56,8 @@ impl Janitor {
             committed: StreamId::ZERO,
             now: UnixMs(0),
             close_due: now,
+            reached: UnixMs(0),
+            archive_due: now,
             windows: BTreeSet::new(),
         }
     }
@@ -64,10 +73,22 @@ impl Janitor {
         self.windows.extend(batch.seen.iter().map(|ids| ids.window));
         (self.committed, self.now) = (batch.to, batch.read_at);
         self.retention.written(batch.groups.iter().map(|group| group.of.period));
+        self.counted_until(super::parse::arrival_of(batch.to, batch.read_at));
     }
 
-    /// When the stream is due to be tidied; `None` while there is nothing to do.
+    /// All that arrived until this time, by the server's clock, is counted.
+    pub(super) fn counted_until(&mut self, arrival: UnixMs) {
+        self.reached = self.reached.max(arrival);
+    }
+
+    /// When something is due to be done; `None` while there is nothing to do.
     pub(super) fn tidy_due(&self) -> Option<Instant> {
+        let archive = self.retention.has_to_archive(self.reached).then_some(self.archive_due);
+        self.stream_due().into_iter().chain(archive).min()
+    }
+
+    /// When the stream is due to be tidied.
+    fn stream_due(&self) -> Option<Instant> {
         match self.untidied {
             0 => None,
             entries if entries >= TIDY_ENTRIES => Some(Instant::now()),
@@ -75,8 +96,14 @@ impl Janitor {
         }
     }
 
-    /// Tidies the stream. What fails is tried again, and never keeps events from being counted.
+    /// Tidies the stream, and archives a slice of a day. What fails is tried again, and never keeps events from being counted.
     pub(super) async fn tidy(&mut self, client: &RedisClient) -> Vec<TidyWarning> {
+        if self.retention.has_to_archive(self.reached) && self.archive_due <= Instant::now() {
+            self.archive(client).await;
+        }
+        if self.untidied == 0 {
+            return Vec::new();
+        }
         self.tidied = Instant::now();
         let past = self.past_windows();
         match self.tidier.tidy(client, &past).await {
@@ -92,6 +119,30 @@ impl Janitor {
                 Vec::new()
             }
         }
+    }
+
+    /// A slice of a day that is over.
+    async fn archive(&mut self, client: &RedisClient) {
+        let archived = self.retention.archive(client, self.reached).await;
+        let pause = match archived {
+            Ok(()) => {
+                if !self.retention.has_to_archive(self.reached) {
+                    // Days that are archived may be closed.
+                    self.close_due = Instant::now();
+                }
+                ARCHIVE_EVERY
+            }
+            Err(error) => {
+                match error_kind(&error) {
+                    ErrorKind::WrongType | ErrorKind::Denied => {
+                        tracing::warn!(%error, "a day that is over can't be archived; its counters are kept for 14 days");
+                    }
+                    _ => tracing::debug!(%error, "a day that is over could not be archived yet"),
+                }
+                ARCHIVE_AGAIN_AFTER
+            }
+        };
+        self.archive_due = Instant::now() + pause;
     }
 
     /// The windows of event ids that are past, some at a time.

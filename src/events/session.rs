@@ -33,6 +33,8 @@ const READ_STEPS_MAX: u32 = 8;
 struct SessionStart {
     checkpoint: StreamId,
     instance: Instance,
+    /// How often counters were removed.
+    generation: u64,
 }
 
 /// A reading whose entries are being added.
@@ -60,6 +62,7 @@ impl EventWorker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     pub(super) async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let start = self.start().await?;
+        self.builder.set_generation(start.generation);
         self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
         let ended = self.read_and_commit(start, &mut in_flight, stop).await;
@@ -72,7 +75,7 @@ impl EventWorker {
     /// The loop; ends as [`Self::session`], with what was added and is not committed yet in the batch.
     async fn read_and_commit(
         &mut self,
-        SessionStart { checkpoint, instance }: SessionStart,
+        SessionStart { checkpoint, instance, .. }: SessionStart,
         in_flight: &mut InFlightCommit,
         stop: &CancellationToken,
     ) -> Result<(), SessionError> {
@@ -155,8 +158,9 @@ impl EventWorker {
         let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
         self.held.forget_totals();
         let mut stored = redis::cmd("HMGET");
-        stored.arg(self.keys.checkpoint()).arg("id").arg("instance");
-        let (id, instance): (Option<String>, Option<String>) = self.client.query(&stored).await.map_err(redis)?;
+        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation");
+        let (id, instance, generation): (Option<String>, Option<String>, Option<u64>) =
+            self.client.query(&stored).await.map_err(redis)?;
         let instance = match instance {
             Some(instance) => Instance::from_stored(&instance),
             None => self.draw_instance().await.map_err(redis)?,
@@ -167,7 +171,7 @@ impl EventWorker {
             .await
             .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
         self.janitor.found_ids(self.held.seen.window());
-        Ok(SessionStart { checkpoint, instance })
+        Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
     }
 
     /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes room.
@@ -329,9 +333,9 @@ impl EventWorker {
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to).await }
             }
-            CommitOutcome::Stale(_) => {
-                Err(SessionError::Again("another worker committed, or this commit's reply was lost"))
-            }
+            CommitOutcome::Stale(_) => Err(SessionError::Again(
+                "another worker committed, a subject was erased, or this commit's reply was lost",
+            )),
             CommitOutcome::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
             CommitOutcome::Recreated => self.audit(batch.from).await,
             CommitOutcome::Old => {
@@ -357,6 +361,7 @@ impl EventWorker {
     async fn look_round(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
         self.audit(at).await?;
         self.report.serving();
+        self.janitor.counted_until(now);
         self.janitor.close_periods(&self.client, at, now).await;
         Ok(())
     }

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::audit::Audit;
+use crate::ledger::history::HistoryConfig;
 use crate::ledger::retention::Retention;
 use crate::ledger::{Committer, HeldTotals, SeenWindows, Tidier};
 use crate::subjects::watch::ChangeFeed;
@@ -68,6 +69,8 @@ pub struct EventWorkerParts {
     pub keys: Keys,
     /// How to read.
     pub config: StreamConfig,
+    /// How long history is kept.
+    pub history: HistoryConfig,
     /// How to commit.
     pub committer: Committer,
     /// The plans.
@@ -84,8 +87,8 @@ impl EventWorker {
     /// A worker that has not read anything yet.
     #[must_use]
     pub fn new(parts: EventWorkerParts) -> Self {
-        let EventWorkerParts { target, client, lease, keys, config, committer, plans, cache_entries, changes, raised } =
-            parts;
+        let EventWorkerParts { target, client, lease, keys, config, history, committer, plans, .. } = parts;
+        let EventWorkerParts { cache_entries, changes, raised, .. } = parts;
         let batch_sizer = BatchSizer::new();
         let held = HeldState {
             cache: SettingsCache::new(cache_entries, &plans),
@@ -97,7 +100,7 @@ impl EventWorker {
             audit: Audit::new(keys.clone()),
             janitor: Janitor::new(
                 Tidier::new(keys.clone(), config.trim),
-                Retention::new(keys.clone(), config.late_max),
+                Retention::new(keys.clone(), config.late_max, history),
             ),
             held,
             builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds()),

@@ -6,7 +6,8 @@
 -- Returns {'even'}              nothing is unread, or there is nothing to compare: nothing written
 --         {'unread'}            entries lie after the checkpoint: nothing written
 --         {'stale', stored}     the checkpoint is another one: nothing written
---         {'gap', entries}      so many entries were removed by others before they were read: counted as read
+--         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the whole stream:
+--                               counted as read
 --         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover): set to its count
 --         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the checkpoint has
 --                               gone without a trace: starts over from its beginning
@@ -21,11 +22,17 @@ for at, wanted in ipairs({'stream', 'hash'}) do
 end
 local refusal = denied(KEYS[2], 'HSET')
 if refusal then return refusal end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added')
 if (stored[1] or '0-0') ~= ARGV[1] then return {'stale', stored[1] or '0-0'} end
-if not stored[1] or redis.call('EXISTS', KEYS[1]) == 0 then return {'even'} end
-
-local of = stream_info(KEYS[1])
+if not stored[1] then return {'even'} end
+local of = redis.call('EXISTS', KEYS[1]) == 1 and stream_info(KEYS[1]) or {['entries-added'] = 0}
+local read, known = tonumber(stored[2] or '0'), tonumber(stored[3] or '0')
+-- A stream that counts fewer than were added to it once is another one, or it is gone: what was unread is lost. Said once.
+if of['entries-added'] < known then
+  redis.call('HSET', KEYS[2], 'entries_added', whole(of['entries-added']))
+  if known > read then return {'gap', known - read} end
+end
+if not of['length'] then return {'even'} end
 
 local function read_is(id, n)
   local words = whole(n)
@@ -39,8 +46,10 @@ if made_again(KEYS[1], stored[1]) then
 end
 if #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then return {'unread'} end
 
-local missing = of['entries-added'] - tonumber(stored[2] or '0')
+local missing = of['entries-added'] - read
 if missing == 0 then return {'even'} end
 read_is(stored[1], of['entries-added'])
+-- XSETID sets the count as it likes. Where the newest id is the checkpoint's, nothing behind it can have been lost.
+if missing > 0 and of['last-generated-id'] == stored[1] then return {'even'} end
 if missing > 0 then return {'gap', missing} end
 return {'rewound', -missing}

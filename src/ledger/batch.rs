@@ -9,6 +9,8 @@ use super::seen::SeenIds;
 pub struct Batch {
     /// Which deployment commits.
     pub instance: Instance,
+    /// How often counters had been removed when the session began: those that are held are gone where it has grown since.
+    pub generation: u64,
     /// The checkpoint that it was read from.
     pub from: StreamId,
     /// Its last entry: the next checkpoint.
@@ -118,6 +120,7 @@ impl Batch {
     pub const fn new(instance: Instance, from: StreamId) -> Self {
         Self {
             instance,
+            generation: 0,
             from,
             to: from,
             entries: 0,

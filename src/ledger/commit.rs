@@ -25,7 +25,7 @@ pub enum CommitOutcome {
         /// The alerts that were not raised.
         not_raised: Vec<usize>,
     },
-    /// Another commit came first; the stored checkpoint.
+    /// Another commit came first, or counters were removed; the stored checkpoint.
     Stale(StreamId),
     /// The batch's last entry is not in the stream.
     Lost,
@@ -127,6 +127,7 @@ impl Committer {
             ("instance", batch.instance.as_str()),
         ];
         let numbers = [
+            ("generation", batch.generation),
             ("entries", batch.entries),
             ("read_at", u64::try_from(batch.read_at.0).unwrap_or(0)),
             ("age_max", READ_AGE_MAX_MS),

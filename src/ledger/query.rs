@@ -92,7 +92,11 @@ pub async fn alerts(client: &RedisClient, keys: &Keys, periods: &[Period]) -> Re
 }
 
 /// The metrics that anybody used in each of these periods.
-async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<MetricPeriod>> {
+pub(super) async fn metrics_of(
+    client: &RedisClient,
+    keys: &Keys,
+    periods: &[Period],
+) -> RedisResult<Vec<MetricPeriod>> {
     let sets = periods.iter().map(|period| {
         let mut command = redis::cmd("SMEMBERS");
         command.arg(keys.metrics(*period));
@@ -144,7 +148,7 @@ fn record(text: &str) -> Option<RaisedRecord> {
     serde_json::from_str(text).ok()
 }
 
-fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
+pub(super) fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
     commands.fold(redis::pipe(), |mut pipeline, command| {
         pipeline.add_command(command);
         pipeline
@@ -152,7 +156,7 @@ fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
 }
 
 /// The replies, each of this type. Without a command nothing is sent.
-async fn run<T: FromRedisValue>(client: &RedisClient, pipeline: &Pipeline) -> RedisResult<Vec<T>> {
+pub(super) async fn run<T: FromRedisValue>(client: &RedisClient, pipeline: &Pipeline) -> RedisResult<Vec<T>> {
     if pipeline.is_empty() { Ok(Vec::new()) } else { client.pipe(pipeline).await }
 }
 

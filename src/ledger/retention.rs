@@ -1,6 +1,6 @@
 //! How long the books are kept: once no event can belong to a period any more, its counters and records live 48 hours.
 //!
-//! Every counter expires by itself ([`super::totals::ttl_s`]), late enough to cover an outage; this only shortens that. EXPIRE ... LT
+//! A day is archived first where history is kept. Every counter expires by itself ([`super::totals::ttl_s`]), late enough to cover an outage; this only shortens that. EXPIRE ... LT
 //! makes each step safe to repeat, so no script is needed.
 
 use std::collections::BTreeSet;
@@ -12,6 +12,7 @@ use crate::types::keys::BUCKETS;
 use crate::types::{Day, Keys, Metric, Period, StreamId, UnixMs, Window};
 use crate::wire::RedisClient;
 
+use super::history::{HistoryArchiver, HistoryConfig};
 use super::totals::{CLOSED_TTL_S, COUNTER_TTL_S, SPREAD_S};
 
 /// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a second.
@@ -40,13 +41,16 @@ pub struct Retention {
     open: BTreeSet<Period>,
     /// Whether the days of an earlier process are among them.
     looked_back: bool,
+    /// Archives days; `None` where no history is kept.
+    archiver: Option<HistoryArchiver>,
 }
 
 impl Retention {
     /// Retention for the partition with these keys, whose events may arrive `late_max` after their day's end.
     #[must_use]
-    pub const fn new(keys: Keys, late_max: Duration) -> Self {
-        Self { keys, late_max, open: BTreeSet::new(), looked_back: false }
+    pub fn new(keys: Keys, late_max: Duration, history: HistoryConfig) -> Self {
+        let archiver = HistoryArchiver::new(keys.clone(), history);
+        Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }
     }
 
     /// Counters of these periods were written.
@@ -54,6 +58,9 @@ impl Retention {
         let mut last = None;
         for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
             self.open.insert(period);
+            if let (Some(archiver), Some(day)) = (&mut self.archiver, period.day()) {
+                archiver.written(day);
+            }
         }
     }
 
@@ -72,15 +79,41 @@ impl Retention {
         // An explicit entry id may lie in the future; the server's clock bounds what "the checkpoint's time" can mean.
         let reached = UnixMs(i64::try_from(checkpoint.ms).unwrap_or(i64::MAX).min(now.0));
         if !self.looked_back {
-            self.open.extend(recent_days(reached).into_iter().map(Period::from));
+            for day in recent_days(reached) {
+                self.open.insert(day.into());
+                if let Some(archiver) = &mut self.archiver {
+                    archiver.may_have_counters(day);
+                }
+            }
             self.looked_back = true;
         }
-        let closable = closable(&self.open, reached, self.late_max);
+        let is_archived =
+            |period: &Period| !period.day().zip(self.archiver.as_ref()).is_some_and(|(day, of)| of.is_pending(day));
+        let closable = closable(self.open.iter().copied().filter(is_archived), reached, self.late_max);
         for period in &closable {
             self.close(client, *period).await?;
             self.open.remove(period);
         }
         Ok(closable)
+    }
+
+    /// Whether a day is left to archive, given that all that arrived until `reached` is counted.
+    #[must_use]
+    pub fn has_to_archive(&self, reached: UnixMs) -> bool {
+        let next = self.archiver.as_ref().and_then(HistoryArchiver::next);
+        next.is_some_and(|day| is_over(day.into(), reached, self.late_max))
+    }
+
+    /// Archives a slice of the oldest day that is left. Its counters live on until all of it is archived. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; the slice is tried again at the next call.
+    pub async fn archive(&mut self, client: &RedisClient, reached: UnixMs) -> RedisResult<()> {
+        match &mut self.archiver {
+            Some(archiver) => archiver.archive(client, reached).await,
+            None => Ok(()),
+        }
     }
 
     async fn close(&self, client: &RedisClient, period: Period) -> RedisResult<()> {
@@ -107,13 +140,17 @@ fn recent_days(reached: UnixMs) -> BTreeSet<Day> {
 }
 
 /// The first of the open periods that were over everywhere, lateness included, when it was `reached`: those that ended first.
-fn closable(open: &BTreeSet<Period>, reached: UnixMs, late_max: Duration) -> Vec<Period> {
-    let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
-    let mut over: Vec<Period> =
-        open.iter().copied().filter(|period| last_day_end(*period).plus(late_ms) <= reached).collect();
+fn closable(open: impl Iterator<Item = Period>, reached: UnixMs, late_max: Duration) -> Vec<Period> {
+    let mut over: Vec<Period> = open.filter(|period| is_over(*period, reached, late_max)).collect();
     over.sort_by_key(|period| (period.ends_everywhere(), *period));
     over.truncate(AT_ONCE);
     over
+}
+
+/// Whether no event that arrives from now on can belong to the period.
+fn is_over(period: Period, reached: UnixMs, late_max: Duration) -> bool {
+    let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
+    last_day_end(period).plus(late_ms) <= reached
 }
 
 /// When no event's day can lie in the period any more, lateness apart: that counts from the end of the event's day.
@@ -152,8 +189,11 @@ mod tests {
         let late = Duration::from_secs(5 * 3600);
         let open = BTreeSet::from(["2026-11-19", "2026-11-20", "2026-11-21"].map(day));
         // 2026-11-20 ends at 12:00 UTC of the 21st in UTC-12, and late events may come until 17:00.
-        assert_eq!(closable(&open, ms("2026-11-21T16:59:59Z"), late), [day("2026-11-19")]);
-        assert_eq!(closable(&open, ms("2026-11-21T17:00:00Z"), late), [day("2026-11-19"), day("2026-11-20")]);
+        assert_eq!(closable(open.iter().copied(), ms("2026-11-21T16:59:59Z"), late), [day("2026-11-19")]);
+        assert_eq!(
+            closable(open.iter().copied(), ms("2026-11-21T17:00:00Z"), late),
+            [day("2026-11-19"), day("2026-11-20")]
+        );
     }
 
     /// A hundred days of an old stream closed in one go would let a batch that waits meanwhile grow too old.
@@ -163,6 +203,6 @@ mod tests {
         let open: BTreeSet<Period> = (10..100).filter_map(|back| today.before(back)).map(Period::from).collect();
         let now = today.ends_everywhere();
         let first: Vec<Period> = (96..100).rev().filter_map(|back| today.before(back)).map(Period::from).collect();
-        assert_eq!(closable(&open, now, Duration::ZERO), first);
+        assert_eq!(closable(open.iter().copied(), now, Duration::ZERO), first);
     }
 }

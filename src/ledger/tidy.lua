@@ -7,7 +7,7 @@
 --
 -- Returns {what, text, ...}  'held' and a group that keeps entries from being trimmed; 'group', 'trim', 'unlink' and the error of a
 --                            command that the user may not run
---         an error           a key of another type: nothing written
+--         an error           a key of another type, or no right to write the checkpoint: nothing written
 --
 -- Runs when memory is full too: it is what makes room. Safe to run twice: everything follows from the stored checkpoint.
 
@@ -15,7 +15,7 @@ for at, kind in ipairs({'stream', 'hash'}) do
   local error = wrong_type(at, kind)
   if error then return error end
 end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added')
 local checkpoint, entries_read = stored[1], stored[2]
 if not checkpoint or not entries_read or redis.call('EXISTS', KEYS[1]) == 0 then return {} end
 -- Of another stream under the old name nothing is counted, so nothing may go.
@@ -27,6 +27,14 @@ local function note(what, reply)
     notes[#notes + 1] = what
     notes[#notes + 1] = reply.err
   end
+end
+
+-- How many entries were ever added: where the stream is deleted, this tells how many were never read.
+local added = whole(stream_info(KEYS[1])['entries-added'])
+if added ~= stored[3] then
+  local refusal = denied(KEYS[2], 'HSET')
+  if refusal then return refusal end
+  redis.call('HSET', KEYS[2], 'entries_added', added)
 end
 
 local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], checkpoint, 'ENTRIESREAD', entries_read)

@@ -35,7 +35,8 @@ impl Piece {
         match &self.content {
             Elements::Text(text) => pipeline.cmd("SET").arg(key).arg(text).ignore(),
             Elements::Fields(fields) => pipeline.cmd("HSET").arg(key).arg(fields).ignore(),
-            Elements::Scores(scores) => pipeline.cmd("ZADD").arg(key).arg(scores).ignore(),
+            // Of what several partitions share, the highest score.
+            Elements::Scores(scores) => pipeline.cmd("ZADD").arg(key).arg("GT").arg(scores).ignore(),
             Elements::Members(members) => pipeline.cmd("SADD").arg(key).arg(members).ignore(),
             Elements::List(values) => {
                 pipeline.cmd("DEL").arg(key).ignore();
@@ -75,8 +76,10 @@ impl Piece {
                 found.into_iter().eq(pairs.iter().map(|(_, value)| Some(value.clone())))
             }
             Elements::Scores(pairs) => {
-                let found: Vec<Option<Vec<u8>>> = from_redis_value(content)?;
-                found.into_iter().eq(pairs.iter().map(|(score, _)| Some(score.clone())))
+                let found: Vec<Option<f64>> = from_redis_value(content)?;
+                let number = |score: &[u8]| std::str::from_utf8(score).ok().and_then(|score| score.parse::<f64>().ok());
+                found.len() == pairs.len()
+                    && found.into_iter().zip(pairs).all(|(found, (score, _))| found.is_some() && found >= number(score))
             }
             Elements::Members(_) => from_redis_value::<Vec<i64>>(content)?.iter().all(|is| *is == 1),
             Elements::List(values) => from_redis_value::<Vec<Vec<u8>>>(content)? == *values,

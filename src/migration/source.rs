@@ -42,10 +42,12 @@ fn division_of(family: &str) -> Option<Division> {
         "raised" => Division::FieldEndsWithSubject,
         "alert" => Division::Flag,
         "delivery" => Division::Delivery,
-        "metrics" | "seen" => Division::Shared,
+        "metrics" | "seen" | "history_metrics" => Division::Shared,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
+        // Days are archived again from their counters, which changes nothing.
+        "history_progress" => Division::LeftOut,
         "lease" | "cap" | "cooldown" | "window" | "probe" => Division::LeftOut,
         _ => return None,
     })

@@ -24,6 +24,7 @@ pub mod enqueue;
 mod error;
 pub mod fan_out;
 pub mod fan_out_loop;
+pub mod forget;
 pub mod lease;
 mod new_deliveries;
 pub mod notifier;

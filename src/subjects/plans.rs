@@ -71,6 +71,18 @@ impl Plans {
         self.in_effect().by_name.get(name).cloned()
     }
 
+    /// The names of all plans, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.in_effect().by_name.keys().cloned().collect()
+    }
+
+    /// The metrics of which a plan has a rate.
+    #[must_use]
+    pub fn limited_by_rates(&self) -> Vec<Metric> {
+        self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
+    }
+
     /// The plan of a subject that names none.
     #[must_use]
     pub fn default_plan(&self) -> Arc<Plan> {

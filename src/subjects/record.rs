@@ -113,6 +113,12 @@ impl SubjectRecord {
     }
 }
 
+/// Whether a field of the hash is one that a record has.
+#[must_use]
+pub fn is_setting(field: &str) -> bool {
+    [PLAN, TIMEZONE, BILLING_DAY, THRESHOLDS].contains(&field) || field.starts_with(LIMIT_PREFIX)
+}
+
 /// `limit:<metric>`.
 #[must_use]
 pub fn limit_field(metric: &Metric) -> String {

@@ -22,6 +22,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 3] = [Self::Fixed, Self::Sliding, Self::Gcra];
+
     /// The word of the setting.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

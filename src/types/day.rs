@@ -88,6 +88,19 @@ impl Day {
         self.0
     }
 
+    /// How many days lie between 1970-01-01 and this one.
+    #[must_use]
+    pub fn since_epoch(self) -> i64 {
+        i64::from(self.0.to_epoch_days())
+    }
+
+    /// The day so many days after 1970-01-01; `None` outside the years 0001 to 9998.
+    #[must_use]
+    pub fn of_epoch(days: i64) -> Option<Self> {
+        let date = NaiveDate::from_epoch_days(i32::try_from(days).ok()?)?;
+        (1..=9998).contains(&date.year()).then_some(Self(date))
+    }
+
     /// The date at which the instant falls in UTC.
     #[must_use]
     pub fn in_utc(at: UnixMs) -> Option<Self> {

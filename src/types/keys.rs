@@ -6,9 +6,12 @@
 //! | key | type | content | TTL |
 //! |---|---|---|---|
 //! | `usage` | stream | usage events, written by producers | trimmed |
-//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows; `moved_to`, `migration`, `copied:<stream>` of migrations | none |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `entries_added`, `generation`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows; `moved_to`, `migration`, `copied:<stream>` of migrations | none |
 //! | `quota_usage:{tag}:<metric>:<period>:<bucket>` | hash | subject -> units used in that period | 14 d from the last write and 48 h after the period's end everywhere, then 48 h once it is over everywhere |
 //! | `quota_raised:{tag}:<metric>:<period>:<bucket>` | hash | `<percent>:<subject>` -> the newest alert of that percentage, JSON, with those before it in the period | as its counter |
+//! | `quota_history:{tag}:<metric>:<bucket>` | hash | subject -> units of each day, MessagePack | `history.days` after the last |
+//! | `quota_history_metrics:{tag}` | zset | metrics by the newest day of their history, as days since 1970-01-01 | as the history |
+//! | `quota_history_progress:{tag}:<day>` | hash | metric -> how far the counters of that day are archived | 17 d |
 //! | `quota_metrics:{tag}:<period>` | set | metrics used in that period | as the counters |
 //! | `quota_alert:{tag}:<subject>:<metric>:<percent>:<period>:<units>` | string | alert id: the flag | the window's longest length and 6 h; a day: 30 h |
 //! | `quota_outbox:{tag}` | stream | alerts not fanned out yet | consumed |
@@ -39,7 +42,7 @@ use std::sync::Arc;
 
 use super::alert::AlertKey;
 use super::text::glob_literal;
-use super::{Channel, ContactId, Metric, PartitionNumber, Percent, Period, Subject};
+use super::{Channel, ContactId, Day, Metric, PartitionNumber, Percent, Period, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -175,6 +178,24 @@ impl Keys {
         format!("{percent}:{subject}")
     }
 
+    /// `quota_history:{tag}:<metric>:<bucket>`.
+    #[must_use]
+    pub fn history(&self, metric: &Metric, bucket: u8) -> String {
+        format!("quota_history:{}:{metric}:{bucket:02x}", self.tag)
+    }
+
+    /// `quota_history_metrics:{tag}`.
+    #[must_use]
+    pub fn history_metrics(&self) -> String {
+        format!("quota_history_metrics:{}", self.tag)
+    }
+
+    /// `quota_history_progress:{tag}:<day>`.
+    #[must_use]
+    pub fn history_progress(&self, day: Day) -> String {
+        format!("quota_history_progress:{}:{day}", self.tag)
+    }
+
     /// `quota_metrics:{tag}:<period>`.
     #[must_use]
     pub fn metrics(&self, period: impl Into<Period>) -> String {
@@ -185,7 +206,14 @@ impl Keys {
     #[must_use]
     pub fn flag(&self, alert: &AlertKey<'_>) -> String {
         let AlertKey { subject, metric, period, percent, units } = alert;
-        format!("quota_alert:{}:{subject}:{metric}:{percent}:{period}:{units}", self.tag)
+        let [before, between] = self.flag_parts(subject, metric, *period);
+        format!("{before}{percent}{between}{units}")
+    }
+
+    /// What stands in a flag before the percentage, and between that and the units; scripts that learn these from Redis need both.
+    #[must_use]
+    pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
+        [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
     }
 
     /// `quota_outbox:{tag}`.

@@ -56,7 +56,7 @@ meters! {
     /// Events whose id was counted before.
     DUPLICATES = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
     /// Entries removed by somebody else before they were read.
-    GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others before they were read";
+    GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";
     /// Batches committed; label `answer`.
     COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, drift)";
     /// Counters that somebody else changed.

@@ -8,6 +8,7 @@
 mod code;
 pub mod config;
 mod confirm_link;
+mod forget;
 mod messages;
 pub mod service;
 
@@ -15,6 +16,7 @@ use crate::types::{ContactId, Subject, meters};
 
 pub use code::CODE_DIGITS;
 pub use config::VerificationConfig;
+pub use forget::forget_codes;
 pub use service::{ConfirmOutcome, VerificationError, VerificationService};
 
 /// What happened in the course of a verification, as it is counted.

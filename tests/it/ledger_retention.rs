@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::redis_server::RedisServer;
+use quotabell::ledger::history::HistoryConfig;
 use quotabell::ledger::retention::Retention;
 use quotabell::types::{Day, Keys, Metric, StreamId, UnixMs};
 use quotabell::wire::RedisClient;
@@ -70,7 +71,7 @@ async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
     books.write(over).await;
     books.write(open).await;
     // An earlier process wrote them.
-    let mut retention = Retention::new(books.keys.clone(), LATE_MAX);
+    let mut retention = Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.last().map(String::as_str), Some("2026-11-20"));
     for key in [books.counter(over), books.keys.raised(&Metric::default(), over, BUCKET)] {
@@ -88,7 +89,7 @@ async fn days_of_an_old_stream_are_closed_too() {
     let books = Books::open();
     let old = day("2026-03-01");
     books.write(old).await;
-    let mut retention = Retention::new(books.keys.clone(), LATE_MAX);
+    let mut retention = Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
     retention.written([old.into()].into_iter());
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.first().map(String::as_str), Some("2026-03-01"));
@@ -102,6 +103,8 @@ async fn closing_again_prolongs_nothing() {
     let over = day("2026-11-20");
     books.write(over).await;
     let () = books.client.query(redis::cmd("EXPIRE").arg(books.counter(over)).arg(100)).await.expect("set");
-    books.close(&mut Retention::new(books.keys.clone(), LATE_MAX), "2026-11-21T17:00:00Z").await;
+    books
+        .close(&mut Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 }), "2026-11-21T17:00:00Z")
+        .await;
     assert!(books.life(&books.counter(over)).await <= 100);
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::support::ledger::{Change, Ledger, settings};
+use quotabell::ledger::audit::{Audit, AuditFinding};
 use quotabell::ledger::commit_settings::TrimPolicy;
 use quotabell::ledger::tidy::TidyWarning;
 use quotabell::ledger::{Tidier, probe};
@@ -195,4 +196,52 @@ async fn the_rehearsal_passes_on_a_full_server() {
     let ledger = Ledger::open();
     ledger.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
     probe::rehearse(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
+}
+
+/// Reads what a test asks the audit.
+async fn audited(ledger: &Ledger, at: StreamId) -> AuditFinding {
+    Audit::new(ledger.keys.clone()).run(&ledger.client, at).await.expect("redis answers")
+}
+
+/// A cleaning job that deletes the stream takes events along that nobody has counted: an operator who sees no number trusts counts that
+/// are too low.
+#[tokio::test]
+async fn unread_entries_that_go_with_their_stream_are_counted_once() {
+    for gone in [&["DEL", "usage"][..], &["RENAME", "usage", "kept"]] {
+        for is_made_again in [false, true] {
+            let ledger = Ledger::open();
+            let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+            for _ in 0..300 {
+                ledger.add("unread").await;
+            }
+            ledger.committed(&batch).await;
+            tidied(&ledger, &[]).await;
+            ledger.run::<redis::Value>(gone).await;
+            if is_made_again {
+                ledger.add("new").await;
+            }
+            let what = format!("{gone:?}, made again: {is_made_again}");
+            assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(300), "{what}");
+            let next = audited(&ledger, batch.to).await;
+            assert_eq!(next, if is_made_again { AuditFinding::Unread } else { AuditFinding::Even }, "{what}");
+        }
+    }
+}
+
+/// A number that an operator set by hand is no loss, and an alarm for it is one that the next is not believed for.
+#[tokio::test]
+async fn a_count_that_was_set_is_no_loss() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+    ledger.committed(&batch).await;
+    tidied(&ledger, &[]).await;
+    let last = batch.to.to_string();
+    for added in ["1000", "5", "1"] {
+        ledger.run::<String>(&["XSETID", "usage", &last, "ENTRIESADDED", added, "MAXDELETEDID", "0-0"]).await;
+        for _ in 0..2 {
+            let found = audited(&ledger, batch.to).await;
+            assert!(!matches!(found, AuditFinding::Gap(_)), "{added}: {found:?}");
+            tidied(&ledger, &[]).await;
+        }
+    }
 }

@@ -87,7 +87,7 @@ impl<S: Store> World<S> {
         self.met.steps += 1;
         match self.random.random_range(0..200) {
             // Now and then producers are quiet, and workers catch up.
-            0..40 if self.met.steps / 200 % 3 > 0 => {
+            0..40 if !(self.met.steps / 200).is_multiple_of(3) => {
                 let now = self.store.now().await.0;
                 let events: Vec<_> = (0..self.random.random_range(1..10)).map(|_| self.traffic.event(now)).collect();
                 self.store.append(&events).await;

@@ -7,6 +7,7 @@ use quotabell::events::config::StreamConfig;
 use quotabell::events::worker::{EventWorker, EventWorkerParts};
 use quotabell::ledger::Committer;
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
+use quotabell::ledger::history::HistoryConfig;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
@@ -98,6 +99,7 @@ impl Partition {
                 late_max: std::time::Duration::from_secs(5 * 3600),
                 batch_entries: settings.batch_entries,
             },
+            history: HistoryConfig { days: 90 },
             committer: Committer::new(self.keys.clone(), commits),
             plans,
             cache_entries: 1000,

@@ -36,13 +36,20 @@ const STREAM: [&str; 9] = [
 ];
 /// Only with `stream.trim = "consumed"`.
 const TRIMMED: [&str; 3] = ["XINFO GROUPS KEY", "XPENDING KEY x", "XTRIM KEY MINID 0-0"];
-const CHECKPOINT: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "HSETNX KEY x x"];
-const USAGE: [&str; 4] = ["HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
-const RAISED: [&str; 6] = ["TYPE KEY", "HMGET KEY x", "HSCAN KEY 0", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
+const CHECKPOINT: [&str; 5] = ["HINCRBY KEY x 1", "HGET KEY x", "HMGET KEY x", "HSET KEY x x", "HSETNX KEY x x"];
+const USAGE: [&str; 7] =
+    ["HEXISTS KEY x", "HDEL KEY x", "HSCAN KEY 0", "HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
+const RAISED: [&str; 7] =
+    ["HDEL KEY x", "TYPE KEY", "HMGET KEY x", "HSCAN KEY 0", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
+const HISTORY: [&str; 6] = ["TYPE KEY", "HGET KEY x", "HSCAN KEY 0", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1"];
+const HISTORY_METRICS: [&str; 5] =
+    ["TYPE KEY", "ZRANGE KEY 0 0", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "EXPIRE KEY 1"];
+const HISTORY_PROGRESS: [&str; 6] =
+    ["TYPE KEY", "HGET KEY x", "HGETALL KEY", "HSET KEY x x", "EXPIRE KEY 1", "UNLINK KEY"];
 const METRICS: [&str; 3] = ["SMEMBERS KEY", "SADD KEY x", "EXPIRE KEY 1"];
-const FLAG: [&str; 1] = ["SET KEY x"];
+const FLAG: [&str; 3] = ["SET KEY x", "EXISTS KEY", "UNLINK KEY"];
 const OUTBOX: [&str; 4] = ["XLEN KEY", "XRANGE KEY - +", "XADD KEY * x x", "XDEL KEY 0-0"];
-const REFUSED: [&str; 2] = ["XRANGE KEY - +", "XADD KEY * x x"];
+const REFUSED: [&str; 3] = ["XDEL KEY 0-0", "XRANGE KEY - +", "XADD KEY * x x"];
 const SEEN: [&str; 5] = ["LRANGE KEY 0 -1", "TYPE KEY", "RPUSH KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
 const SCHEDULE: [&str; 10] = [
     "ZADD KEY 0 x",
@@ -56,7 +63,8 @@ const SCHEDULE: [&str; 10] = [
     "ZRANGEBYLEX KEY - +",
     "TYPE KEY",
 ];
-const DELIVERY: [&str; 8] = [
+const DELIVERY: [&str; 9] = [
+    "UNLINK KEY",
     "HGETALL KEY",
     "HMGET KEY x",
     "HKEYS KEY",
@@ -108,8 +116,8 @@ const VERIFY_SET: [&str; 7] = [
 ];
 /// The codes and confirm links of a verification.
 const VERIFY_SECRET: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
-/// Written where contacts are added and verified through the API.
-const SUBJECT: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HSET KEY x x"];
+/// Written where settings are replaced, and contacts added and verified, through the API.
+const SUBJECT: [&str; 5] = ["HGET KEY x", "HGETALL KEY", "HSET KEY x x", "HDEL KEY x", "DEL KEY"];
 
 /// What the user may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,12 +206,15 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 24] = [
+    let of_keys: [(String, &[&'static str]); 27] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
         (keys.usage(&metric, day, bucket), &USAGE),
         (keys.raised(&metric, day, bucket), &RAISED),
+        (keys.history(&metric, bucket), &HISTORY),
+        (keys.history_metrics(), &HISTORY_METRICS),
+        (keys.history_progress(day), &HISTORY_PROGRESS),
         (keys.metrics(day), &METRICS),
         (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), percent, units: 1 }), &FLAG),
         (keys.outbox(), &OUTBOX),

@@ -30,7 +30,7 @@ pub enum SubjectAction {
     Show(show::SubjectShowArgs),
     /// List every subject for which something is set
     List(list::SubjectListArgs),
-    /// Remove what is set for subjects: they have the default plan again
+    /// Remove what is set for subjects, or everything that is stored of them
     Remove(remove::SubjectRemoveArgs),
     /// Set many subjects from a CSV or JSON Lines file
     Import(import::SubjectImportArgs),

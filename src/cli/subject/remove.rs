@@ -1,9 +1,11 @@
-//! `subject remove`: forgets what is set for subjects. Their counts and alerts stay.
+//! `subject remove`: forgets what is set for subjects, or everything that is stored of them.
 
 use clap::Args;
 
-use crate::cli::connect;
+use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
+use crate::erasure::{self, ErasedCounts};
+use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::say;
 use crate::types::Subject;
@@ -13,15 +15,21 @@ use crate::types::Subject;
 #[command(
     after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts. \
     Pending deliveries to its contacts are cancelled.
+With --everything, counts, alerts, history, refused events, deliveries, codes and limiters go as well. The daemon may run: \
+    usage that is counted later begins at zero. Where it fails half way, repeat it.
 
 Examples:
   quotabell subject remove alice
-  quotabell subject remove alice bob"
+  quotabell subject remove alice bob
+  quotabell subject remove --everything alice"
 )]
 pub struct SubjectRemoveArgs {
     /// Who
     #[arg(required = true, value_name = "SUBJECT")]
     pub subjects: Vec<Subject>,
+    /// Also remove everything that was counted and sent
+    #[arg(long)]
+    pub everything: bool,
 }
 
 /// Removes the subjects.
@@ -30,7 +38,12 @@ pub struct SubjectRemoveArgs {
 ///
 /// When nothing was set for one of them (the others are removed); a bad configuration or Redis.
 pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Result<()> {
-    let redis = connect::redis(&context.config()?).await?;
+    let config = context.config()?;
+    let redis = connect::redis(&config).await?;
+    if args.everything {
+        let plans = Plans::new(&config.plans, &config.default_plan)?;
+        return erase(&args.subjects, &redis, &plans).await;
+    }
     let mut pipeline = redis::pipe();
     for subject in &args.subjects {
         pipeline.cmd("DEL").arg(redis.keys().subject(subject));
@@ -47,4 +60,46 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
         format_args!("nothing was set for {}", absent.join(", ")),
         "`quotabell subject list` shows the subjects for which something is set",
     ))
+}
+
+async fn erase(subjects: &[Subject], redis: &Redis, plans: &Plans) -> anyhow::Result<()> {
+    for subject in subjects {
+        let erased = erasure::erase(redis.partitions(), plans, subject).await;
+        let erased = redis.judged(format_args!("remove everything of {subject}"), erased)?;
+        say(format_args!("removed {subject}: {}", told(&erased.removed)));
+    }
+    Ok(())
+}
+
+/// What was removed, without what there was none of.
+fn told(removed: &ErasedCounts) -> String {
+    let ErasedCounts {
+        settings,
+        counters,
+        alerts,
+        flags,
+        history,
+        refused,
+        undelivered_alerts,
+        deliveries,
+        pending_deliveries,
+        verification_codes,
+        limiters,
+    } = removed;
+    let counts = [
+        (settings, "settings"),
+        (counters, "counters"),
+        (alerts, "records of alerts"),
+        (flags, "flags"),
+        (history, "metrics of history"),
+        (refused, "refused events"),
+        (undelivered_alerts, "alerts not fanned out"),
+        (deliveries, "deliveries"),
+        (pending_deliveries, "of these pending"),
+        (verification_codes, "codes"),
+        (limiters, "limiters"),
+    ];
+    let told: Vec<String> =
+        counts.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if told.is_empty() { "nothing was stored".to_owned() } else { told.join(", ") }
 }

@@ -1,0 +1,53 @@
+//! The body of `PUT /v1/subjects/{id}`: the settings as `GET` shows them, without the contacts, which have routes of their own.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::problem::Problem;
+use crate::subjects::record::parse_timezone;
+use crate::subjects::{Plans, SubjectRecord};
+use crate::types::{BillingDay, Limits, Metric, Percent};
+
+/// The settings. What is left out or `null` comes from the plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
+pub(super) struct SubjectBody {
+    plan: Option<String>,
+    timezone: Option<String>,
+    billing_day: Option<BillingDay>,
+    #[serde(default)]
+    limits: BTreeMap<Metric, Limits>,
+    thresholds: Option<Vec<Percent>>,
+}
+
+impl SubjectBody {
+    /// The settings, if they are legal.
+    ///
+    /// # Errors
+    ///
+    /// 400, which names the field and what is allowed.
+    pub(super) fn judge(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
+        let Self { plan, timezone, billing_day, limits, thresholds } = self;
+        if let Some(plan) = plan.as_deref().filter(|plan| plans.get(plan).is_none()) {
+            let problem = format!("plan: there is no plan {plan:?}, only {}", plans.names().join(", "));
+            return Err(Problem::bad_request(problem));
+        }
+        let timezone = timezone.as_deref().map(parse_timezone).transpose();
+        let timezone = timezone.map_err(|error| Problem::bad_request(format!("timezone: {error}")))?;
+        let thresholds = thresholds.map(in_order).transpose()?;
+        Ok(SubjectRecord { plan, timezone, limits, billing_day, thresholds })
+    }
+}
+
+fn in_order(mut thresholds: Vec<Percent>) -> Result<Vec<Percent>, Problem> {
+    let of = |problem: String| Problem::bad_request(format!("thresholds: {problem}"));
+    thresholds.sort_unstable();
+    if let Some(pair) = thresholds.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(of(format!("{} stands there twice", pair[0])));
+    }
+    if thresholds.is_empty() {
+        return Err(of("names none, leave it out for those of the plan".to_owned()));
+    }
+    Ok(thresholds)
+}

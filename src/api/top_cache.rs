@@ -1,0 +1,48 @@
+//! Rankings that were read lately: each reads every counter of a period, so it is kept for a while and shared by callers, and there
+//! is one at a time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use crate::views::TopView;
+use crate::views::top::TopRequest;
+
+/// How long a ranking is kept.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// The rankings that were read lately.
+#[derive(Debug, Default)]
+pub struct TopCache {
+    read: Mutex<Vec<CachedTop>>,
+}
+
+#[derive(Debug)]
+struct CachedTop {
+    request: TopRequest,
+    read: Instant,
+    view: Arc<TopView>,
+}
+
+impl TopCache {
+    /// The ranking, from those that were read lately or by `read`. While one is read, other callers wait.
+    ///
+    /// # Errors
+    ///
+    /// What `read` returns.
+    pub async fn get_or_read<E>(
+        &self,
+        request: &TopRequest,
+        read: impl Future<Output = Result<TopView, E>>,
+    ) -> Result<Arc<TopView>, E> {
+        let mut kept = self.read.lock().await;
+        kept.retain(|top| top.read.elapsed() < KEPT);
+        if let Some(top) = kept.iter().find(|top| top.request == *request) {
+            return Ok(Arc::clone(&top.view));
+        }
+        let view = Arc::new(read.await?);
+        kept.push(CachedTop { request: request.clone(), read: Instant::now(), view: Arc::clone(&view) });
+        Ok(view)
+    }
+}

@@ -1,0 +1,92 @@
+//! `history`: what one subject used on each day.
+
+use anyhow::Context as _;
+use clap::Args;
+
+use super::connect;
+use super::context::CliContext;
+use crate::subjects::Plans;
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
+use crate::types::{Day, Metric, Subject};
+use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
+use crate::views::{SubjectSettings, subject};
+use crate::wire::Partition;
+
+/// Arguments of `history`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Lists the days on which something was used, as dates of the subject's time zone. A day that is marked open may \
+    still get events. Days are kept for history.days, 90 by default.
+
+Examples:
+  quotabell history alice
+  quotabell history alice --metric tokens --from 2026-11-01 --to 2026-11-21
+  quotabell history alice --json | jq '.metrics[] | {metric, sum: [.days[].used] | add}'"
+)]
+pub struct HistoryArgs {
+    /// Who
+    pub subject: Subject,
+    /// Only this metric [default: all]
+    #[arg(long)]
+    pub metric: Option<Metric>,
+    /// The first day, YYYY-MM-DD [default: the oldest that is kept]
+    #[arg(long, value_name = "DAY")]
+    pub from: Option<Day>,
+    /// The last day, YYYY-MM-DD [default: today]
+    #[arg(long, value_name = "DAY")]
+    pub to: Option<Day>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Prints the days.
+///
+/// # Errors
+///
+/// A first day after the last one, a bad configuration, Redis, or stdout.
+pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> {
+    let HistoryArgs { subject, metric, from, to, format } = args;
+    let range = DayRange::new(from, to)
+        .map_err(|error| hint::failed(format_args!("--from: {error}"), "--from and --to may be the same day"))?;
+    let config = context.config()?;
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let redis = connect::redis(&config).await?;
+    let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
+    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
+    let settings = SubjectSettings::read(&fields, &plans);
+    let now = redis.server_time().await?;
+    let what = format!("read history of {subject}");
+    let (late_max, days) = (config.stream.late_max, config.history.days);
+    let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
+    let Partition { client, keys } = redis.partitions().of(&request.subject);
+    let history = redis.judged(what, history::read(client, keys, request).await)?;
+    let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => output.json(&history)?,
+        Format::Table => print(&history, &mut output)?,
+    }
+    if config.history.days == 0 {
+        say("note: history.days is 0: only days whose counters are still there are known");
+    }
+    output.finish()
+}
+
+const HEADING: [&str; 4] = ["METRIC", "DAY", "USED", "STATE"];
+const METRIC_COLUMN: usize = 0;
+
+fn print(history: &HistoryView, output: &mut Output) -> anyhow::Result<()> {
+    let row = |metric: &Metric, day: &history::DayUsageView| {
+        let state = if day.open { "open" } else { "closed" };
+        vec![metric.to_string(), day.day.to_string(), day.used.to_string(), state.to_owned()]
+    };
+    let rows: Vec<Vec<String>> =
+        history.metrics.iter().flat_map(|of| of.days.iter().map(|day| row(&of.metric, day))).collect();
+    if rows.is_empty() {
+        say_empty("nothing was used on these days, or it is no longer kept");
+        return Ok(());
+    }
+    output.rows(&mut Table::new(&HEADING).may_shrink(&[METRIC_COLUMN]), &rows)
+}

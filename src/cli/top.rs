@@ -1,0 +1,89 @@
+//! `top`: who used most, or is nearest to the limit.
+
+use clap::Args;
+
+use super::connect;
+use super::context::CliContext;
+use crate::ledger::batch::MetricPeriod;
+use crate::subjects::Plans;
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say_empty};
+use crate::types::{Metric, Period, Window};
+use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Ranks the subjects of one period: with --by used those that used most, with --by percent those that used most of their \
+    limit. Reads every counter of the period, and with --by percent the settings of every subject, in slices that hold Redis for a \
+    moment each. The period is the one that goes on in UTC; subjects in other zones may be in the one before or after it.
+
+Examples:
+  quotabell top
+  quotabell top --metric tokens --window month --limit 50
+  quotabell top --by percent --json | jq '.subjects[] | select(.used_percent >= 80)'
+  quotabell top --period 2026-11-20"
+)]
+pub struct TopArgs {
+    /// Of which metric
+    #[arg(long, default_value_t)]
+    pub metric: Metric,
+    /// Of the current hour, day, week or month [default: day]
+    #[arg(long, value_name = "WINDOW")]
+    pub window: Option<Window>,
+    /// Of another period, as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11 or 2026-11-15M
+    #[arg(long)]
+    pub period: Option<Period>,
+    /// What the order goes by: used, or percent
+    #[arg(long, value_name = "ORDER", default_value_t = RankingOrder::Used)]
+    pub by: RankingOrder,
+    /// How many subjects, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=TOP_MAX as u64))]
+    pub limit: u64,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Prints the ranking.
+///
+/// # Errors
+///
+/// A period of another window, a bad configuration, Redis, or stdout.
+pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let redis = connect::redis(&config).await?;
+    let now = redis.server_time().await?;
+    let period = top::period(args.window, args.period, now).map_err(|error| {
+        hint::failed(format_args!("--period: {error}"), "leave --window out: a period tells its window")
+    })?;
+    let request = TopRequest { of: MetricPeriod { metric: args.metric, period }, by: args.by };
+    let limit = usize::try_from(args.limit).unwrap_or(TOP_MAX);
+    let ranked = top::read(redis.partitions(), &plans, &request, limit).await;
+    let ranked = redis.judged(format_args!("read the counters of {period}"), ranked)?;
+    let mut output = Output::stdout();
+    match args.format.format() {
+        Format::Json => output.json(&ranked)?,
+        Format::Table if ranked.subjects.is_empty() => say_empty("nobody used that metric in that period"),
+        Format::Table => {
+            let rows: Vec<Vec<String>> = ranked.subjects.iter().map(row).collect();
+            output.rows(&mut Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN]), &rows)?;
+        }
+    }
+    output.finish()
+}
+
+const HEADING: [&str; 5] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT"];
+const SUBJECT_COLUMN: usize = 0;
+
+fn row(ranked: &RankedSubjectView) -> Vec<String> {
+    let percent = ranked.used_percent.map(|percent| format!("{percent:.1}%"));
+    vec![
+        ranked.subject.to_string(),
+        ranked.plan.clone(),
+        ranked.used.to_string(),
+        or_dash(ranked.limit),
+        or_dash(percent),
+    ]
+}

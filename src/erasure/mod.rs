@@ -1,0 +1,106 @@
+//! Erasure: everything that is stored of a subject is removed, and said in numbers.
+//!
+//! Each step can be repeated, so an erasure that dies half way is begun again. The settings go before the rest: until they have gone,
+//! new deliveries could be made by them. The subject is metered on: usage that is counted later begins at zero, under the default
+//! plan. Counts of its events in the stream, and digests of their ids, are left to expire.
+
+use redis::RedisResult;
+use serde::Serialize;
+
+use crate::contacts::ContactArray;
+use crate::contacts::array::CONTACTS;
+use crate::ledger::forget::{self, ForgottenCounts};
+use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries};
+use crate::subjects::Plans;
+use crate::types::{DeliveryId, Keys, Subject, UnixMs};
+use crate::verification::forget_codes;
+use crate::views::deliveries::{self, DeliveryFilter};
+use crate::views::{alerts, subject as subjects};
+use crate::wire::{Partition, Partitions, RedisClient};
+
+/// What was removed of a subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ErasedSubject {
+    /// Who.
+    pub subject: Subject,
+    /// How much.
+    pub removed: ErasedCounts,
+}
+
+/// How much was removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ErasedCounts {
+    /// Fields of the settings, the contacts among them.
+    pub settings: u64,
+    /// Counters.
+    pub counters: u64,
+    /// Records of raised alerts.
+    pub alerts: u64,
+    /// Flags of alerts.
+    pub flags: u64,
+    /// Metrics with a history.
+    pub history: u64,
+    /// Refused events.
+    pub refused: u64,
+    /// Alerts that were not fanned out.
+    pub undelivered_alerts: u64,
+    /// Deliveries, whatever their state.
+    pub deliveries: u64,
+    /// Those of them that were pending.
+    pub pending_deliveries: u64,
+    /// Codes that were sent to contacts.
+    pub verification_codes: u64,
+    /// Windows of the limiters of the check API.
+    pub limiters: u64,
+}
+
+/// Removes everything that is stored of a subject. Repeatable; says what this call removed.
+///
+/// # Errors
+///
+/// What Redis or the connection said; a part may be removed.
+pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) -> RedisResult<ErasedSubject> {
+    let Partition { client, keys } = partitions.of(subject);
+    let begun = client.server_time().await?;
+    let periods = alerts::kept_periods(begun);
+    let fields = subjects::read_fields(client, keys, subject).await?;
+    let contacts = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
+    // What can't be read has no codes that anybody could find.
+    let contacts = contacts.and_then(|(_, value)| ContactArray::parse(value).ok()).unwrap_or_default();
+    let mut metrics = forget::metrics(client, keys, &periods).await?;
+    metrics.extend(plans.limited_by_rates());
+    let mut removed = ErasedCounts {
+        verification_codes: forget_codes(partitions, subject, &contacts).await?,
+        settings: fields.len() as u64,
+        ..ErasedCounts::default()
+    };
+    let () = client.query(redis::cmd("DEL").arg(keys.subject(subject))).await?;
+    let counts: ForgottenCounts = forget::counts(client, keys, subject, &periods).await?;
+    (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
+    removed.limiters = forget::limiters(client, keys, subject, &metrics).await?;
+    removed.undelivered_alerts = forget_alerts(client, keys, subject).await?;
+    // Those that were made while the others were looked for come in the second pass.
+    for since in [None, Some(begun)] {
+        let ForgottenDeliveries { removed: gone, pending } = deliveries_since(client, keys, subject, since).await?;
+        removed.deliveries += gone;
+        removed.pending_deliveries += pending;
+    }
+    removed.history = forget::history(client, keys, subject).await?;
+    // An event in the wrong partition was refused there.
+    for Partition { client, keys } in partitions.iter() {
+        removed.refused += forget::refused(client, keys, subject).await?;
+    }
+    Ok(ErasedSubject { subject: subject.clone(), removed })
+}
+
+async fn deliveries_since(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    since: Option<UnixMs>,
+) -> RedisResult<ForgottenDeliveries> {
+    let filter = DeliveryFilter { subject: Some(subject.clone()), since, ..DeliveryFilter::default() };
+    let found = deliveries::list_all(client, keys, &filter, usize::MAX).await?;
+    let ids: Vec<DeliveryId> = found.into_iter().map(|delivery| delivery.id).collect();
+    forget_deliveries(client, keys, subject, &ids).await
+}

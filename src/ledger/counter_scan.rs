@@ -1,0 +1,82 @@
+//! Every counter of a metric in a period, a slice at a time: no call holds the server for long. Writes nothing.
+
+use redis::RedisResult;
+
+use super::batch::MetricPeriod;
+use super::query::{pipeline, run};
+use crate::types::{Keys, Subject};
+use crate::wire::RedisClient;
+
+/// So many hashes are looked at with one call.
+const HASHES_AT_ONCE: usize = 16;
+/// The server looks at about so many counters of each hash before it serves others.
+const SCAN_COUNT: usize = 500;
+
+/// What HSCAN answers: where it goes on, and fields with their values.
+type ScannedSlice = (u64, Vec<(Vec<u8>, String)>);
+
+/// A scan that is under way.
+#[derive(Debug)]
+pub struct CounterScan {
+    of: MetricPeriod,
+    unfinished: Vec<HashCursor>,
+}
+
+/// Where the scan of one hash goes on.
+#[derive(Debug, Clone, Copy)]
+struct HashCursor {
+    bucket: u8,
+    cursor: u64,
+}
+
+/// A counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubjectCount {
+    /// Whose.
+    pub subject: Subject,
+    /// Units.
+    pub used: u64,
+}
+
+impl CounterScan {
+    /// A scan of all counters of this metric and period.
+    #[must_use]
+    pub fn new(of: MetricPeriod) -> Self {
+        let unfinished = (0..=u8::MAX).map(|bucket| HashCursor { bucket, cursor: 0 }).collect();
+        Self { of, unfinished }
+    }
+
+    /// The next counters; `None` at the end. A subject may come twice while its hash changes.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn next(&mut self, client: &RedisClient, keys: &Keys) -> RedisResult<Option<Vec<SubjectCount>>> {
+        if self.unfinished.is_empty() {
+            return Ok(None);
+        }
+        let MetricPeriod { metric, period } = &self.of;
+        let first = self.unfinished.len().saturating_sub(HASHES_AT_ONCE);
+        let slices = self.unfinished[first..].iter().map(|HashCursor { bucket, cursor }| {
+            let mut command = redis::cmd("HSCAN");
+            command.arg(keys.usage(metric, *period, *bucket)).arg(*cursor).arg("COUNT").arg(SCAN_COUNT);
+            command
+        });
+        let slices: Vec<ScannedSlice> = run(client, &pipeline(slices)).await?;
+        let mut counts = Vec::new();
+        for (of, (next, fields)) in self.unfinished[first..].iter_mut().zip(slices) {
+            of.cursor = next;
+            counts.extend(fields.into_iter().filter_map(|(subject, used)| {
+                Some(SubjectCount { subject: Subject::parse(&subject).ok()?, used: used.parse().ok()? })
+            }));
+        }
+        self.unfinished.retain({
+            let mut position = 0;
+            move |of| {
+                position += 1;
+                position <= first || of.cursor != 0
+            }
+        });
+        Ok(Some(counts))
+    }
+}

@@ -1,0 +1,66 @@
+#!lua flags=allow-oom
+-- forget: remove what a subject used in some periods, with the alerts that were raised, so that the worker does not write it back.
+--
+-- KEYS[1] checkpoint hash   KEYS[2 ..] for each metric and period: hash of its counters, hash of its records
+--
+-- ARGV[1] subject   ARGV[2] pattern of its fields among the records, as HSCAN takes it
+-- ARGV[3 ..] for each metric and period: what the flags begin with, and what stands in them between percentage and units
+--
+-- Returns {counters, records, flags} removed
+--         an error   a key of another type, a generation that is no number, a command that the user may not run, or a flag at another
+--                    node of the cluster, to which the slot moves: nothing written
+--
+-- The flags are known only here; they lie in the same slot. The worker holds the totals that it has read: the generation makes its next
+-- commit 'stale', so that it forgets them all.
+-- Runs when memory is full too: it frees some. Safe to run twice: the second call finds nothing.
+
+-- JUDGE
+
+for at = 1, #KEYS do
+  local failed = wrong_type(at, 'hash')
+  if failed then return failed end
+end
+local refusal = wrong_total(KEYS[1], 'generation') or denied(KEYS[1], 'HINCRBY')
+for at = 2, #KEYS do refusal = refusal or denied(KEYS[at], 'HDEL') end
+if refusal then return refusal end
+
+local flags = {}
+
+-- The flag of an alert, as the record holds it.
+local function add_flag(alert, at)
+  if type(alert) ~= 'table' or type(alert.threshold_percent) ~= 'number' or type(alert.threshold_units) ~= 'number' then return end
+  local flag = ARGV[at] .. whole(alert.threshold_percent) .. ARGV[at + 1] .. whole(alert.threshold_units)
+  local there = redis.pcall('EXISTS', flag)
+  if was_refused(there) then return there end
+  flags[#flags + 1] = flag
+  return denied(flag, 'UNLINK')
+end
+
+local records = {}
+for at = 3, #KEYS, 2 do
+  local cursor = '0'
+  repeat
+    local slice = redis.call('HSCAN', KEYS[at], cursor, 'MATCH', ARGV[2], 'COUNT', 1000)
+    cursor = slice[1]
+    for field = 1, #slice[2], 2 do
+      -- The subject may be the end of another one's name.
+      if string.match(slice[2][field], '^%d+:(.*)$') == ARGV[1] then
+        records[#records + 1] = {KEYS[at], slice[2][field]}
+        local readable, record = pcall(cjson.decode, slice[2][field + 1])
+        record = readable and type(record) == 'table' and record or {}
+        local failed = add_flag(record, at)
+        for _, earlier in ipairs(type(record.earlier) == 'table' and record.earlier or {}) do failed = failed or add_flag(earlier, at) end
+        if failed then return failed end
+      end
+    end
+  until cursor == '0'
+end
+
+-- WRITE
+
+local removed = {0, 0, 0}
+for at = 2, #KEYS, 2 do removed[1] = removed[1] + redis.call('HDEL', KEYS[at], ARGV[1]) end
+for _, record in ipairs(records) do removed[2] = removed[2] + redis.call('HDEL', record[1], record[2]) end
+for _, flag in ipairs(flags) do removed[3] = removed[3] + redis.call('UNLINK', flag) end
+if removed[1] + removed[2] > 0 then redis.call('HINCRBY', KEYS[1], 'generation', 1) end
+return removed

@@ -1,0 +1,146 @@
+//! Forgetting a subject in the books: the wrapper of `forget.lua`, and what needs no script.
+//!
+//! The worker holds totals and would write them back. So whatever removes a counter raises the generation beside the checkpoint in the
+//! same step, and a commit that was built on an older one is `stale`.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use redis::RedisResult;
+
+use super::batch::MetricPeriod;
+use super::past_days::archived_metrics;
+use super::query::{metrics_of, pipeline, run};
+use crate::throttle::{Algorithm, bounded};
+use crate::types::text::glob_literal;
+use crate::types::{Keys, Metric, Period, Subject, keys};
+use crate::wire::{RedisClient, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
+
+/// So many counters one call removes: with each of them the records of a hash are looked through.
+const COUNTERS_AT_ONCE: usize = 20;
+/// Refused events of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
+const REFUSED_AT_ONCE: usize = 500;
+
+/// What was removed of the counts in force.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ForgottenCounts {
+    /// Counters.
+    pub counters: u64,
+    /// Records of raised alerts.
+    pub records: u64,
+    /// Flags.
+    pub flags: u64,
+}
+
+/// Removes the subject's counters of these periods with its records and flags. Of each counter all at one moment: what is counted
+/// later raises alerts as if nothing had been used. Repeatable.
+///
+/// # Errors
+///
+/// What Redis or the connection said; a part may be removed.
+pub async fn counts(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    periods: &[Period],
+) -> RedisResult<ForgottenCounts> {
+    let bucket = keys::bucket(subject.as_str());
+    let counters = metrics_of(client, keys, periods).await?;
+    let hexists = counters.iter().map(|of| {
+        let mut command = redis::cmd("HEXISTS");
+        command.arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
+        command
+    });
+    let is_there: Vec<bool> = run(client, &pipeline(hexists)).await?;
+    let used: Vec<MetricPeriod> =
+        counters.into_iter().zip(is_there).filter_map(|(of, is_there)| is_there.then_some(of)).collect();
+    let mut forgotten = ForgottenCounts::default();
+    for used in used.chunks(COUNTERS_AT_ONCE) {
+        let mut call = SCRIPT.call().key(keys.checkpoint());
+        call = call.arg(subject.as_str()).arg(format!("*:{}", glob_literal(subject.as_str())));
+        for MetricPeriod { metric, period } in used {
+            call = call.key(keys.usage(metric, *period, bucket)).key(keys.raised(metric, *period, bucket));
+            call = call.arg(&keys.flag_parts(subject, metric, *period));
+        }
+        let (counters, records, flags): (u64, u64, u64) = call.run(client).await?;
+        forgotten.counters += counters;
+        forgotten.records += records;
+        forgotten.flags += flags;
+    }
+    Ok(forgotten)
+}
+
+/// Removes the subject's history, and says of how many metrics. Repeatable; to be called after [`counts`], since the janitor makes
+/// history of counters.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn history(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
+    let bucket = keys::bucket(subject.as_str());
+    let metrics = archived_metrics(client, keys).await?;
+    let commands = metrics.iter().map(|metric| {
+        let mut command = redis::cmd("HDEL");
+        command.arg(keys.history(metric, bucket)).arg(subject.as_str());
+        command
+    });
+    Ok(run::<u64>(client, &pipeline(commands)).await?.into_iter().sum())
+}
+
+/// Every metric that the subject may have used lately: those of these periods, and those that have a history.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn metrics(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<BTreeSet<Metric>> {
+    let counted = metrics_of(client, keys, periods).await?.into_iter().map(|of| of.metric);
+    Ok(counted.chain(archived_metrics(client, keys).await?).collect())
+}
+
+/// Removes what the limiters of the check API hold of the subject, whichever of them. Repeatable.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn limiters(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    metrics: &BTreeSet<Metric>,
+) -> RedisResult<u64> {
+    let windows = metrics.iter().flat_map(|metric| {
+        Algorithm::ALL.map(|algorithm| {
+            let mut command = redis::cmd("UNLINK");
+            command.arg(&*bounded(&keys.window(algorithm.as_str(), metric, subject)));
+            command
+        })
+    });
+    Ok(run::<u64>(client, &pipeline(windows)).await?.into_iter().sum())
+}
+
+/// Removes the subject's refused events. Repeatable.
+///
+/// # Errors
+///
+/// What Redis or the connection said; a part may be removed.
+pub async fn refused(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
+    let (key, mut from, mut removed) = (keys.refused(), "-".to_owned(), 0);
+    loop {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(REFUSED_AT_ONCE);
+        let entries: Vec<(String, Vec<Vec<u8>>)> = client.query(&command).await?;
+        let Some((last, _)) = entries.last() else { return Ok(removed) };
+        from = format!("({last}");
+        let is_of = |values: &[Vec<u8>]| {
+            // Three fields of our own stand before the event's.
+            let own = values.chunks_exact(2).skip(3).find(|pair| pair[0] == b"subject");
+            own.is_some_and(|pair| pair[1] == subject.as_str().as_bytes())
+        };
+        let ids: Vec<&String> = entries.iter().filter(|(_, values)| is_of(values)).map(|(id, _)| id).collect();
+        if !ids.is_empty() {
+            removed += client.query::<u64>(redis::cmd("XDEL").arg(&key).arg(&ids)).await?;
+        }
+    }
+}

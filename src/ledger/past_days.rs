@@ -1,0 +1,108 @@
+//! What a subject used on each day: the days whose counters are still there, and those that [`super::history`] archived.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redis::RedisResult;
+
+use super::query::{metrics_of, pipeline, run};
+use crate::types::{Day, Keys, Metric, Subject, keys};
+use crate::wire::RedisClient;
+
+/// Units by metric and day. Days on which nothing was used are not in it.
+pub type DailyUsage = BTreeMap<Metric, BTreeMap<Day, u64>>;
+
+/// Reads what a subject used on each day: of all metrics, or of one. `counted` are the days that may still have counters; what is
+/// archived of them counts where they have none.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn read(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    metric: Option<&Metric>,
+    counted: &[Day],
+) -> RedisResult<DailyUsage> {
+    let bucket = keys::bucket(subject.as_str());
+    let periods: Vec<_> = counted.iter().map(|day| (*day).into()).collect();
+    let mut counters = metrics_of(client, keys, &periods).await?;
+    counters.retain(|counter| metric.is_none_or(|metric| *metric == counter.metric));
+    let metrics: BTreeSet<Metric> = match metric {
+        Some(metric) => [metric.clone()].into(),
+        None => archived_metrics(client, keys).await?.into_iter().collect(),
+    };
+    let hget = |key: String| {
+        let mut command = redis::cmd("HGET");
+        command.arg(key).arg(subject.as_str());
+        command
+    };
+    let values = metrics.iter().map(|metric| hget(keys.history(metric, bucket)));
+    let values: Vec<Option<Vec<u8>>> = run(client, &pipeline(values)).await?;
+    let units = counters.iter().map(|of| hget(keys.usage(&of.metric, of.period, bucket)));
+    let units: Vec<Option<u64>> = run(client, &pipeline(units)).await?;
+
+    let mut usage = DailyUsage::new();
+    for (metric, value) in metrics.into_iter().zip(values) {
+        let days = value.map(|value| days_of(&value)).unwrap_or_default();
+        usage.insert(metric, days.into_iter().collect());
+    }
+    for (of, units) in counters.into_iter().zip(units) {
+        if let (Some(day), Some(units)) = (of.period.day(), units) {
+            usage.entry(of.metric).or_default().insert(day, units);
+        }
+    }
+    for days in usage.values_mut() {
+        days.retain(|_, units| *units > 0);
+    }
+    usage.retain(|_, days| !days.is_empty());
+    Ok(usage)
+}
+
+/// The metrics that have a history, in order.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn archived_metrics(client: &RedisClient, keys: &Keys) -> RedisResult<Vec<Metric>> {
+    let names: Vec<String> = client.query(redis::cmd("ZRANGE").arg(keys.history_metrics()).arg(0).arg(-1)).await?;
+    Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// The days of a stored value: a MessagePack array of its newest day as days since 1970-01-01, and the units of that day and of each
+/// one before it. What can't be read is left out. Pure.
+fn days_of(mut value: &[u8]) -> Vec<(Day, u64)> {
+    let Ok(length) = rmp::decode::read_array_len(&mut value) else { return Vec::new() };
+    let mut number = || rmp::decode::read_int::<i64, _>(&mut value).ok();
+    let Some(newest) = number() else { return Vec::new() };
+    let mut days = Vec::new();
+    for back in 0..i64::from(length.saturating_sub(1)) {
+        let Some(units) = number() else { break };
+        let day = newest.checked_sub(back).and_then(Day::of_epoch);
+        days.extend(day.zip(u64::try_from(units).ok()));
+    }
+    days
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The format is part of the layout: other programs read it.
+    #[test]
+    fn a_value_is_its_newest_day_and_the_units_backwards() {
+        // [20778, 5, 0, 300], as any MessagePack writes it.
+        let value = [0x94, 0xcd, 0x51, 0x2a, 0x05, 0x00, 0xcd, 0x01, 0x2c];
+        let days: Vec<(String, u64)> = days_of(&value).iter().map(|(day, units)| (day.to_string(), *units)).collect();
+        assert_eq!(days, [("2026-11-21".into(), 5), ("2026-11-20".into(), 0), ("2026-11-19".into(), 300)]);
+    }
+
+    proptest! {
+        /// Somebody may have written anything there.
+        #[test]
+        fn bytes_never_panic(value in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = days_of(&value);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Forgetting a subject on the way out: its alerts in the outbox, and its deliveries (the wrapper of `forget.lua`).
+
+use std::sync::LazyLock;
+
+use redis::RedisResult;
+
+use crate::types::{Alert, DeliveryId, Keys, Subject};
+use crate::wire::{RedisClient, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
+
+/// The most deliveries one call of the script removes.
+const DELIVERIES_AT_ONCE: usize = 500;
+/// Alerts of one read.
+const ALERTS_AT_ONCE: usize = 1000;
+
+/// What was removed of deliveries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ForgottenDeliveries {
+    /// All of them.
+    pub removed: u64,
+    /// Those that were pending.
+    pub pending: u64,
+}
+
+/// Removes the subject's alerts that are not fanned out yet. Repeatable.
+///
+/// # Errors
+///
+/// What Redis or the connection said; a part may be removed.
+pub async fn forget_alerts(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
+    let (key, mut from, mut removed) = (keys.outbox(), "-".to_owned(), 0);
+    loop {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(ALERTS_AT_ONCE);
+        let entries: Vec<(String, Vec<String>)> = client.query(&command).await?;
+        let Some((last, _)) = entries.last() else { return Ok(removed) };
+        from = format!("({last}");
+        let is_of = |values: &[String]| {
+            let alert = values.get(1).and_then(|json| serde_json::from_str::<Alert>(json).ok());
+            alert.is_some_and(|alert| alert.subject == *subject)
+        };
+        let ids: Vec<&String> = entries.iter().filter(|(_, values)| is_of(values)).map(|(id, _)| id).collect();
+        if !ids.is_empty() {
+            removed += client.query::<u64>(redis::cmd("XDEL").arg(&key).arg(&ids)).await?;
+        }
+    }
+}
+
+/// Removes these deliveries, as far as they are the subject's. Repeatable.
+///
+/// # Errors
+///
+/// What Redis or the connection said; a part may be removed.
+pub async fn forget_deliveries(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    ids: &[DeliveryId],
+) -> RedisResult<ForgottenDeliveries> {
+    let mut forgotten = ForgottenDeliveries::default();
+    for ids in ids.chunks(DELIVERIES_AT_ONCE) {
+        let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
+        call = call.key(keys.deliveries()).key(keys.totals()).arg(subject.as_str());
+        for id in ids {
+            call = call.key(keys.delivery(id)).arg(id.as_str());
+        }
+        let (removed, pending): (u64, u64) = call.run(client).await?;
+        forgotten.removed += removed;
+        forgotten.pending += pending;
+    }
+    Ok(forgotten)
+}

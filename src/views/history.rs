@@ -1,0 +1,127 @@
+//! What a subject used on each day.
+
+use std::time::Duration;
+
+use redis::RedisResult;
+use serde::Serialize;
+
+use super::SubjectSettings;
+use crate::ledger::past_days;
+use crate::ledger::retention::KEPT_DAYS_MAX;
+use crate::types::{Day, DaySpan, Keys, Metric, Subject, UnixMs};
+use crate::wire::RedisClient;
+
+/// The history of one subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HistoryView {
+    /// Who.
+    pub subject: Subject,
+    /// The zone of the subject's days, today.
+    pub timezone: &'static str,
+    /// The first day that was looked at.
+    pub from: Day,
+    /// The last one.
+    pub to: Day,
+    /// Each metric that the subject used on these days.
+    pub metrics: Vec<MetricHistoryView>,
+}
+
+/// The history of one metric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MetricHistoryView {
+    /// The metric.
+    pub metric: Metric,
+    /// The days on which something was used, the oldest first.
+    pub days: Vec<DayUsageView>,
+}
+
+/// What was used on one day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DayUsageView {
+    /// The date.
+    pub day: Day,
+    /// Units used.
+    pub used: u64,
+    /// Whether events may still be added: the day goes on, or late events may come.
+    pub open: bool,
+}
+
+/// From which day to which; what is not said is open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DayRange {
+    from: Option<Day>,
+    to: Option<Day>,
+}
+
+/// The range would be empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{from} is after {to}, the last day that is asked for")]
+pub struct DayRangeError {
+    from: Day,
+    to: Day,
+}
+
+impl DayRange {
+    /// Takes the first and the last day.
+    ///
+    /// # Errors
+    ///
+    /// The first one is after the last one.
+    pub fn new(from: Option<Day>, to: Option<Day>) -> Result<Self, DayRangeError> {
+        match (from, to) {
+            (Some(from), Some(to)) if from > to => Err(DayRangeError { from, to }),
+            _ => Ok(Self { from, to }),
+        }
+    }
+}
+
+/// What to read.
+#[derive(Debug, Clone)]
+pub struct HistoryRequest {
+    /// Who.
+    pub subject: Subject,
+    /// What is set for it.
+    pub settings: SubjectSettings,
+    /// Which metric; `None` for all.
+    pub metric: Option<Metric>,
+    /// Which days.
+    pub range: DayRange,
+    /// The server's time.
+    pub now: UnixMs,
+    /// How long after its day an event may arrive (`stream.late_max`).
+    pub late_max: Duration,
+    /// How many days are archived (`history.days`).
+    pub days: u32,
+}
+
+/// Reads the history. `None` where `now` is in no day.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn read(client: &RedisClient, keys: &Keys, request: HistoryRequest) -> RedisResult<Option<HistoryView>> {
+    let HistoryRequest { subject, settings, metric, range, now, late_max, days } = request;
+    let zone = settings.zone;
+    let (Some(today), Some(utc)) = (DaySpan::containing(zone, now), Day::in_utc(now)) else { return Ok(None) };
+    let kept_from = today.day.before(KEPT_DAYS_MAX.max(days.into())).unwrap_or(today.day);
+    let from = range.from.unwrap_or(kept_from);
+    // Of a subject that has moved westwards there may be a day that has not begun for it.
+    let to = range.to.unwrap_or_else(|| today.day.next().unwrap_or(today.day)).max(from);
+    let is_asked = |day: &Day| (from.max(kept_from)..=to).contains(day);
+    let counted: Vec<Day> =
+        std::iter::successors(utc.before(KEPT_DAYS_MAX), |day| day.next().filter(|day| Some(*day) <= utc.next()))
+            .filter(is_asked)
+            .collect();
+    let usage = past_days::read(client, keys, &subject, metric.as_ref(), &counted).await?;
+    let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
+    let is_open = |day| DaySpan::of(zone, day).is_some_and(|span| now <= span.end.plus(late_ms));
+    let metrics = usage.into_iter().filter_map(|(metric, days)| {
+        let days: Vec<DayUsageView> = days
+            .into_iter()
+            .filter(|(day, _)| is_asked(day))
+            .map(|(day, used)| DayUsageView { day, used, open: is_open(day) })
+            .collect();
+        (!days.is_empty()).then_some(MetricHistoryView { metric, days })
+    });
+    Ok(Some(HistoryView { subject, timezone: zone.name(), from, to, metrics: metrics.collect() }))
+}

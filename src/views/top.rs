@@ -1,0 +1,293 @@
+//! Who used most of a metric in a period, or is nearest to the limit.
+//!
+//! No index is kept for this: the counters of the period are scanned, and with a ranking by percent the settings of every subject
+//! are read along.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+
+use chrono_tz::Tz;
+use redis::RedisResult;
+use serde::Serialize;
+
+use super::{Rfc3339, SubjectSettings};
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::counter_scan::{CounterScan, SubjectCount};
+use crate::subjects::Plans;
+use crate::subjects::record::{PLAN, limit_field};
+use crate::types::alert::used_percent;
+use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::wire::{Partition, Partitions};
+
+/// The most subjects of a ranking.
+pub const TOP_MAX: usize = 1000;
+/// The settings of so many subjects are read with one call.
+const SETTINGS_AT_ONCE: usize = 1000;
+
+/// A ranking.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TopView {
+    /// Of what.
+    pub metric: Metric,
+    /// Over what is counted.
+    pub window: Window,
+    /// The period.
+    pub period: Period,
+    /// What the order goes by.
+    pub by: RankingOrder,
+    /// When it was read.
+    pub read_at: Rfc3339,
+    /// The same in milliseconds.
+    pub read_at_ms: UnixMs,
+    /// The subjects, the first one first.
+    pub subjects: Vec<RankedSubjectView>,
+}
+
+/// A subject in a ranking.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankedSubjectView {
+    /// Who.
+    pub subject: Subject,
+    /// The plan, today.
+    pub plan: String,
+    /// Units used.
+    pub used: u64,
+    /// The limit, units; `null` where there is none, or it can't be read.
+    pub limit: Option<u64>,
+    /// How much of the limit is used, percent.
+    pub used_percent: Option<f64>,
+}
+
+/// What a ranking goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RankingOrder {
+    /// Units used.
+    Used,
+    /// Units used of the limit. Subjects without a limit are left out.
+    Percent,
+}
+
+/// The text is not an order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an order: use used or percent")]
+pub struct RankingOrderError(String);
+
+impl std::str::FromStr for RankingOrder {
+    type Err = RankingOrderError;
+
+    fn from_str(text: &str) -> Result<Self, RankingOrderError> {
+        match text {
+            "used" => Ok(Self::Used),
+            "percent" => Ok(Self::Percent),
+            _ => Err(RankingOrderError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for RankingOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Used => "used",
+            Self::Percent => "percent",
+        })
+    }
+}
+
+/// What to rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopRequest {
+    /// Metric and period.
+    pub of: MetricPeriod,
+    /// What the order goes by.
+    pub by: RankingOrder,
+}
+
+/// Why no period can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TopPeriodError {
+    /// Window and period disagree.
+    #[error("{period} is a period of the window {}, not of {window}", period.window())]
+    OtherWindow {
+        /// The period.
+        period: Period,
+        /// The window.
+        window: Window,
+    },
+    /// The server's clock shows something odd.
+    #[error("no period holds {0}, which Redis' clock shows")]
+    NoPeriod(UnixMs),
+}
+
+/// The period that is asked for: itself, or the one of the window that goes on in UTC; a day unless something else is said.
+///
+/// # Errors
+///
+/// [`TopPeriodError`]
+pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Result<Period, TopPeriodError> {
+    match (window, period) {
+        (Some(window), Some(period)) if period.window() != window => {
+            Err(TopPeriodError::OtherWindow { period, window })
+        }
+        (_, Some(period)) => Ok(period),
+        (window, None) => {
+            let window = window.unwrap_or(Window::Day);
+            let current = PeriodSpan::containing(window, Tz::UTC, BillingDay::FIRST, now);
+            current.map(|span| span.period).ok_or(TopPeriodError::NoPeriod(now))
+        }
+    }
+}
+
+/// Ranks at most `limit` subjects of all partitions. The work is that of reading every counter of the period, in slices.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, limit: usize) -> RedisResult<TopView> {
+    let TopRequest { of, by } = request;
+    // Settings of subjects belong to no partition.
+    let home = partitions.first();
+    let read_at_ms = home.client.server_time().await?;
+    let mut ranking = Ranking::new(limit.min(TOP_MAX));
+    for Partition { client, keys } in partitions.iter() {
+        let mut scan = CounterScan::new(of.clone());
+        while let Some(counts) = scan.next(client, keys).await? {
+            match by {
+                RankingOrder::Used => counts.into_iter().for_each(|count| ranking.offer(count.used.into(), count)),
+                RankingOrder::Percent => ranking.offer_by_percent(home, plans, of, &counts).await?,
+            }
+        }
+    }
+    let ranked = ranking.into_counts();
+    let mut subjects = Vec::with_capacity(ranked.len());
+    for part in ranked.chunks(SETTINGS_AT_ONCE) {
+        let standings = standings(home, plans, of, part).await?;
+        subjects.extend(part.iter().zip(standings).map(|(count, standing)| {
+            let SubjectCount { subject, used } = count.clone();
+            let used_percent = standing.limit.map(|limit| used_percent(used, limit));
+            RankedSubjectView { subject, plan: standing.plan, used, limit: standing.limit, used_percent }
+        }));
+    }
+    let MetricPeriod { metric, period } = of.clone();
+    let (window, read_at) = (period.window(), Rfc3339(read_at_ms));
+    Ok(TopView { metric, window, period, by: *by, read_at, read_at_ms, subjects })
+}
+
+/// What a subject's count is judged by.
+struct Standing {
+    plan: String,
+    limit: Option<u64>,
+}
+
+async fn standings(
+    Partition { client, keys }: &Partition,
+    plans: &Plans,
+    of: &MetricPeriod,
+    counts: &[SubjectCount],
+) -> RedisResult<Vec<Standing>> {
+    if counts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fields = [PLAN.to_owned(), limit_field(&of.metric)];
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for count in counts {
+        pipeline.cmd("HMGET").arg(keys.subject(&count.subject)).arg(&fields);
+    }
+    let replies: Vec<RedisResult<Vec<Option<Vec<u8>>>>> = client.pipe(&pipeline).await?;
+    let standing = |values: RedisResult<Vec<Option<Vec<u8>>>>| {
+        // A key of another type has no limit that could be read.
+        let values = values.unwrap_or_default();
+        let set = fields.iter().zip(values).filter_map(|(name, value)| Some((name.clone().into_bytes(), value?)));
+        let settings = SubjectSettings::read(&set.collect::<Vec<_>>(), plans);
+        let limit = settings.limits.get(&of.metric).and_then(|limits| limits.of(of.period.window()));
+        Standing { plan: settings.plan, limit: limit.map(|units| units.get()) }
+    };
+    Ok(replies.into_iter().map(standing).collect())
+}
+
+/// The first ones of those that were offered.
+struct Ranking {
+    limit: usize,
+    /// The greatest score first, then the subjects in order.
+    ranked: BTreeSet<(Reverse<u128>, Subject)>,
+    counts: HashMap<Subject, (u128, u64)>,
+}
+
+impl Ranking {
+    fn new(limit: usize) -> Self {
+        Self { limit, ranked: BTreeSet::new(), counts: HashMap::new() }
+    }
+
+    fn offer(&mut self, score: u128, SubjectCount { subject, used }: SubjectCount) {
+        let is_full = self.ranked.len() >= self.limit;
+        if is_full && self.ranked.last().is_none_or(|(Reverse(last), _)| *last > score) {
+            return;
+        }
+        // A scan may give a subject twice.
+        if let Some((before, _)) = self.counts.insert(subject.clone(), (score, used)) {
+            self.ranked.remove(&(Reverse(before), subject.clone()));
+        }
+        self.ranked.insert((Reverse(score), subject));
+        if self.ranked.len() > self.limit
+            && let Some((_, last)) = self.ranked.pop_last()
+        {
+            self.counts.remove(&last);
+        }
+    }
+
+    async fn offer_by_percent(
+        &mut self,
+        home: &Partition,
+        plans: &Plans,
+        of: &MetricPeriod,
+        counts: &[SubjectCount],
+    ) -> RedisResult<()> {
+        for part in counts.chunks(SETTINGS_AT_ONCE) {
+            for (count, standing) in part.iter().zip(standings(home, plans, of, part).await?) {
+                let Some(limit) = standing.limit else { continue };
+                // No doubles: the order of two subjects must not depend on how they round.
+                self.offer((u128::from(count.used) << 64) / u128::from(limit), count.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn into_counts(mut self) -> Vec<SubjectCount> {
+        let mut count = |subject: Subject| {
+            let (_, used) = self.counts.remove(&subject)?;
+            Some(SubjectCount { subject, used })
+        };
+        self.ranked.into_iter().filter_map(|(_, subject)| count(subject)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A subject that is left out, or listed twice because its hash was resized meanwhile, makes the list worthless.
+        #[test]
+        fn a_ranking_is_the_beginning_of_all_in_order(
+            offered in proptest::collection::vec((0_u64..20, 0_u64..20), 0..60), limit in 1_usize..8
+        ) {
+            let mut ranking = Ranking::new(limit);
+            let mut all: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+            for (name, used) in offered {
+                // A count only grows while the scan runs.
+                let used = *all.entry(format!("{name:02}")).and_modify(|before| *before = used.max(*before)).or_insert(used);
+                let subject = Subject::parse(format!("{name:02}").as_bytes()).expect("legal");
+                ranking.offer(used.into(), SubjectCount { subject, used });
+            }
+            let mut expected: Vec<(Reverse<u64>, String)> = all.into_iter().map(|(name, used)| (Reverse(used), name)).collect();
+            expected.sort();
+            expected.truncate(limit);
+            let listed: Vec<(Reverse<u64>, String)> =
+                ranking.into_counts().into_iter().map(|count| (Reverse(count.used), count.subject.to_string())).collect();
+            prop_assert_eq!(listed, expected);
+        }
+    }
+}

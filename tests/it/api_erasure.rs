@@ -1,0 +1,306 @@
+//! Replacing the settings of a subject, and removing everything that is stored of it, while the daemon counts on.
+
+use std::collections::BTreeSet;
+
+use crate::support::api::{Answer, Caller};
+use crate::support::binary::quotabell;
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::recorded_usage::RecordedUsage;
+use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
+use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
+use quotabell::outbox::totals;
+use quotabell::types::{Day, PartitionNumber};
+use redis::Value as Reply;
+use serde_json::{Value, json};
+
+const TOKEN: &str = "a-token-for-one-test-0123456789";
+/// The subject, and one whose name ends as that of the first.
+const GONE: &str = "gone:1*";
+const OTHER: &str = "7:gone:1*";
+
+async fn with_token(setup: DaemonSetup) -> (Daemon, Caller) {
+    let mut daemon = setup.env("QUOTABELL__HTTP__TOKEN", TOKEN).start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    (daemon, api)
+}
+
+async fn put(api: &Caller, path: &str, body: &Value) -> Answer {
+    api.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
+}
+
+/// Everything in the server that is not the usage stream, nor digests of event ids, as text.
+async fn stored(usage: &RecordedUsage) -> String {
+    let query = async |command: &[&str]| -> Reply {
+        usage.client.query(redis::cmd(command[0]).arg(&command[1..])).await.expect("redis answers")
+    };
+    let keys: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("*")).await.expect("redis answers");
+    let mut text = String::new();
+    for key in keys.iter().filter(|key| *key != "usage" && !key.starts_with("quota_seen:")) {
+        let kind: String = usage.client.query(redis::cmd("TYPE").arg(key)).await.expect("redis answers");
+        let value = match kind.as_str() {
+            "hash" => query(&["HGETALL", key]).await,
+            "zset" => query(&["ZRANGE", key, "0", "-1"]).await,
+            "set" => query(&["SMEMBERS", key]).await,
+            "stream" => query(&["XRANGE", key, "-", "+"]).await,
+            "string" => query(&["GET", key]).await,
+            _ => Reply::Nil,
+        };
+        text.push_str(&format!("{key} {}\n", shown(&value)));
+    }
+    text
+}
+
+fn shown(reply: &Reply) -> String {
+    match reply {
+        Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::Array(parts) => parts.iter().map(shown).collect::<Vec<_>>().join(" "),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The lines that name the subject itself.
+fn naming(stored: &str) -> BTreeSet<&str> {
+    stored.lines().filter(|line| line.replace(OTHER, "").contains(GONE)).collect()
+}
+
+async fn emit(usage: &RecordedUsage, fields: &[&str]) {
+    let _: String = usage.client.query(redis::cmd("XADD").arg("usage").arg("*").arg(fields)).await.expect("added");
+}
+
+/// A customer has the right to be forgotten: whatever key is left, with whatever it holds, breaks it. And nobody else may be.
+#[tokio::test]
+async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
+    let usage = RecordedUsage::start();
+    let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    // Past days of both are archived; a delivery fails, and is tried again.
+    let past = Day::in_utc(usage.now().await).and_then(|today| today.before(30)).expect("a day");
+    let secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+    let contacts = json!([{"channel": "webhook", "url": "http://127.0.0.1:1/hook", "secret": secret}]).to_string();
+    for subject in [GONE, OTHER] {
+        usage.count(subject, "images", past, 5).await;
+        usage.set(subject, &[("limit:requests", "10/hour 100/day"), ("contacts", &contacts)]).await;
+    }
+    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90 }).expect("it keeps days");
+    archiver.written(past);
+    while archiver.next().is_some() {
+        archiver.archive(&usage.client, usage.now().await).await.expect("redis answers");
+    }
+    for key in usage.client.query::<Vec<String>>(redis::cmd("KEYS").arg("quota_usage:*")).await.expect("keys") {
+        let () = usage.client.query(redis::cmd("DEL").arg(key)).await.expect("deleted");
+    }
+    let setup = DaemonSetup::on(&usage.server.url())
+        .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
+        .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"fixed","requests":"60/1h"}"#);
+    let (daemon, api) = with_token(setup).await;
+    for subject in [GONE, OTHER] {
+        emit(&usage, &["subject", subject, "units", "9", "id", "1"]).await;
+        emit(&usage, &["subject", subject, "units", "many"]).await;
+        let check = json!({"subject": subject});
+        assert_eq!(api.post("/v1/check", &check).await.status, 200);
+        let contact = json!({"channel": "email", "address": format!("{}@b.test", subject.len())});
+        let path = format!("/v1/subjects/{}/contacts", subject.replace('*', "%2A"));
+        assert_eq!(api.post(&path, &contact).await.status, 202);
+    }
+    let total = async |name: &str| -> u64 {
+        let reply = usage.client.query::<Option<u64>>(redis::cmd("HGET").arg(usage.keys.totals()).arg(name)).await;
+        reply.expect("redis answers").unwrap_or(0)
+    };
+    // Each of them: two deliveries of the hour's alert (the e-mail contact is not verified yet), and a mail that arrives.
+    eventually("all of it is there", || async {
+        let codes: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("quota_verify_code:*")).await.expect("keys");
+        let is_there = total("delivered").await == 2 && total("refused").await == 2 && codes.len() == 2;
+        (is_there && total("made").await == 4).then_some(())
+    })
+    .await;
+    let before = stored(&usage).await;
+    let families: BTreeSet<&str> = naming(&before).iter().filter_map(|line| line.split(':').next()).collect();
+    let expected = ["quota_alert", "quota_delivery", "quota_history", "quota_raised", "quota_refused", "quota_subject"];
+    assert!(expected.iter().all(|family| families.contains(family)), "{families:?}");
+
+    let path = format!("/v1/subjects/{}", GONE.replace('*', "%2A"));
+    let erased = api.send("DELETE", &path, &[], "").await;
+    assert_eq!(erased.status, 200, "{}", erased.text);
+    let counts = json!({
+        "settings": 2, "counters": 2, "alerts": 1, "flags": 1, "history": 1, "refused": 1, "undelivered_alerts": 0,
+        "deliveries": 2, "pending_deliveries": 1, "verification_codes": 1, "limiters": 1,
+    });
+    assert_eq!(erased.json(), json!({"subject": GONE, "removed": counts}));
+    let after = stored(&usage).await;
+    // A confirm link can't be found by its subject, and confirms nothing any more.
+    let left: Vec<&str> = naming(&after).into_iter().filter(|line| !line.starts_with("quota_verify_link:")).collect();
+    assert_eq!(left, [""; 0]);
+    let of_other = |text: &str| {
+        let lines =
+            text.lines().filter(|line| line.contains(OTHER)).map(|line| line.split(' ').next().map(str::to_owned));
+        lines.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(of_other(&after), of_other(&before));
+    let sums = totals(&usage.client, &usage.keys).await.expect("redis answers");
+    assert_eq!((sums.pending, total("cancelled").await), (1, 1), "one of the other's deliveries is pending");
+
+    api.get(&path).await.expect_problem(404, "nothing is set for subject");
+    let again = api.send("DELETE", &path, &[], "").await.json();
+    assert!(again["removed"].as_object().expect("numbers").values().all(|count| *count == 0), "{again}");
+    // What is used from now on is counted and told as if nothing had been before.
+    usage.set(GONE, &[("limit:requests", "10/hour")]).await;
+    emit(&usage, &["subject", GONE, "units", "8", "id", "2"]).await;
+    eventually("the alert is raised again", || async { (total("raised").await == 3).then_some(()) }).await;
+    daemon.drain().await;
+}
+
+/// Who loses the connection half way repeats it: what was not reached the first time must still be found.
+#[tokio::test]
+async fn an_erasure_that_failed_half_way_is_repeated() {
+    let usage = RecordedUsage::start();
+    usage.set("alice", &[("plan", "free")]).await;
+    usage.set("bob", &[("plan", "free")]).await;
+    let (daemon, _) = with_token(DaemonSetup::on(&usage.server.url())).await;
+    for units in ["4000", "many"] {
+        emit(&usage, &["subject", "alice", "units", units]).await;
+    }
+    eventually("it is counted", || async { stored(&usage).await.contains("80:alice").then_some(()) }).await;
+    daemon.drain().await;
+    let words = ["ACL", "SETUSER", "few", "on", ">few", "~*", "+@all", "-xdel"];
+    let () = usage.client.query(redis::cmd(words[0]).arg(&words[1..])).await.expect("a user");
+    let few = usage.server.url().replace("redis://", "redis://few:few@");
+    let failed = quotabell(["subject", "remove", "--everything", "alice"]).redis(&few).run();
+    assert!(failed.code == 1 && failed.stderr.contains("remove everything of alice"), "{}", failed.stderr);
+    assert!(stored(&usage).await.contains("alice"));
+    let again = quotabell(["subject", "remove", "--everything", "alice", "bob"]).redis(&usage.server.url()).run();
+    assert!(again.code == 0 && again.stderr.contains("refused events"), "{}", again.stderr);
+    assert!(again.stderr.contains("removed bob: 1 settings"), "{}", again.stderr);
+    assert!(!stored(&usage).await.contains("alice"), "{}", stored(&usage).await);
+    let nothing = quotabell(["subject", "remove", "--everything", "alice"]).redis(&usage.server.url()).run();
+    assert!(nothing.stderr.contains("removed alice: nothing was stored"), "{}", nothing.stderr);
+}
+
+/// The platform sets a subject as a whole; what it does not name must not stay from before, and its contacts must.
+#[tokio::test]
+async fn settings_are_replaced_and_contacts_stay() {
+    let usage = RecordedUsage::start();
+    let contacts = r#"[{"channel":"email","address":"a@b.test"}]"#;
+    let before = [("limit:tokens", "5"), ("timezone", "UTC"), ("contacts", contacts), ("note", "the platform's own")];
+    usage.set("a/b", &before).await;
+    let (daemon, api) = with_token(DaemonSetup::on(&usage.server.url())).await;
+    let path = "/v1/subjects/a%2Fb";
+    let settings = json!({
+        "plan": "free", "timezone": null, "billing_day": 15, "limits": {"requests": ["600/hour", "5000/day"], "images": 7},
+        "thresholds": [90, 50],
+    });
+    let replaced = put(&api, path, &settings).await;
+    assert_eq!((replaced.status, replaced.header("cache-control")), (200, Some("no-store")), "{}", replaced.text);
+    let shown = replaced.json();
+    assert_eq!(shown, api.get(path).await.json());
+    assert_eq!((&shown["thresholds"], &shown["timezone"]), (&json!([50, 90]), &Value::Null));
+    assert_eq!(shown["limits"], json!({"images": 7, "requests": ["600/hour", "5000/day"]}));
+    assert_eq!(shown["contacts"][0]["address"], "a@b.test");
+    let note = usage.client.query::<String>(redis::cmd("HGET").arg("quota_subject:a/b").arg("note")).await;
+    assert_eq!(note.as_deref(), Ok("the platform's own"));
+    let nothing = put(&api, "/v1/subjects/new", &json!({})).await;
+    assert_eq!((nothing.status, &nothing.json()["plan"]), (200, &Value::Null));
+
+    for (body, problem) in [
+        (json!({"plan": "gold"}), "plan: there is no plan \"gold\", only free"),
+        (json!({"timezone": "Mars/Base"}), "timezone: \"Mars/Base\" is not an IANA time zone"),
+        (json!({"billing_day": 0}), "billing_day: a billing day is a day of the month, 1 to 31"),
+        (json!({"billing_day": 32}), "billing_day: "),
+        (json!({"limits": {"requests": "5/year"}}), "limits.requests: "),
+        (json!({"limits": {"requests": ["5/day", 6]}}), "two limits for the same window"),
+        (json!({"limits": {"a b": 5}}), "limits"),
+        (json!({"thresholds": [80, 80]}), "thresholds: 80 stands there twice"),
+        (json!({"thresholds": []}), "thresholds: names none"),
+        (json!({"thresholds": [0]}), "thresholds[0]: a threshold must be"),
+        (json!({"contacts": []}), "unknown field `contacts`"),
+        (json!([]), "the body must be a JSON object"),
+    ] {
+        put(&api, path, &body).await.expect_problem(400, problem);
+    }
+    assert_eq!(shown, api.get(path).await.json(), "what is refused changes nothing");
+    let without = api.without_token();
+    put(&without, path, &json!({})).await.expect_problem(401, "Authorization: Bearer TOKEN");
+    without.send("DELETE", path, &[], "").await.expect_problem(401, "Authorization: Bearer TOKEN");
+    api.send("PUT", path, &[], "{}").await.expect_problem(415, "application/json");
+    let () = usage.client.query(redis::cmd("SET").arg("quota_subject:odd").arg("x")).await.expect("set");
+    for method in ["PUT", "DELETE"] {
+        let answer = api.send(method, "/v1/subjects/odd", &[("content-type", "application/json")], "{}").await;
+        answer.expect_problem(503, "holds something else");
+    }
+    daemon.drain().await;
+}
+
+/// The daemon holds the counts: an erased one must not come back with the next event, and others must be counted exactly.
+#[tokio::test]
+async fn a_subject_is_erased_while_the_daemon_counts() {
+    const ROUNDS: u64 = 20;
+    const EVENTS: u64 = 50;
+    let usage = RecordedUsage::start();
+    let (daemon, api) = with_token(DaemonSetup::on(&usage.server.url())).await;
+    let used = async |subject: &str| {
+        let usage = api.get(&format!("/v1/subjects/{subject}/usage")).await.json();
+        usage["metrics"][0]["windows"][0]["used"].as_u64().expect("a count")
+    };
+    let burst = || async {
+        let mut pipeline = redis::pipe();
+        for subject in ["alice", "bob"].repeat(EVENTS as usize) {
+            pipeline.cmd("XADD").arg("usage").arg("*").arg("subject").arg(subject).ignore();
+        }
+        let () = usage.client.pipe(&pipeline).await.expect("added");
+    };
+    for round in 1..=ROUNDS {
+        let (erased, ()) = tokio::join!(api.send("DELETE", "/v1/subjects/alice", &[], ""), burst());
+        assert_eq!(erased.status, 200, "{}", erased.text);
+        eventually("all are counted", || async { (used("bob").await == round * EVENTS).then_some(()) }).await;
+        assert!(used("alice").await <= EVENTS, "no more than came since the erasure began");
+    }
+    burst().await;
+    eventually("all are counted", || async { (used("bob").await == (ROUNDS + 1) * EVENTS).then_some(()) }).await;
+    assert!((EVENTS..=2 * EVENTS).contains(&used("alice").await));
+    daemon.drain().await;
+}
+
+/// With partitions, a ranking must have the subjects of all of them, and an erasure find the subject where it lies, and what it sent
+/// to the wrong place.
+#[tokio::test]
+async fn rankings_and_erasures_know_the_partitions() {
+    const COUNT: u32 = 3;
+    let usage = RecordedUsage::start();
+    let setup = DaemonSetup::on(&usage.server.url()).env("QUOTABELL__STREAM__PARTITIONS", &COUNT.to_string());
+    let (daemon, api) = with_token(setup).await;
+    let add = async |partition: u32, subject: &str, units: usize| {
+        let stream = format!("usage:{partition}");
+        let fields = ["subject", subject, "units", &units.to_string()].map(str::to_owned);
+        let added = usage.client.query::<String>(redis::cmd("XADD").arg(stream).arg("*").arg(&fields)).await;
+        added.expect("added");
+    };
+    let names: Vec<String> = (0..9).map(|n| format!("subject {n}")).collect();
+    let partitions: Vec<PartitionNumber> =
+        names.iter().map(|name| PartitionNumber::of_subject(name.as_bytes(), COUNT)).collect();
+    assert!((0..COUNT).all(|number| partitions.iter().any(|partition| partition.get() == number)));
+    for (units, (name, partition)) in names.iter().zip(&partitions).enumerate() {
+        add(partition.get(), name, 100 - units).await;
+    }
+    let wrong = (partitions[4].get() + 1) % COUNT;
+    add(wrong, &names[4], 7).await;
+    let ranked = || {
+        let run =
+            quotabell(["top", "--json"]).redis(&usage.server.url()).env("QUOTABELL__STREAM__PARTITIONS", "3").run();
+        let subjects = run.expect_json().swap_remove(0)["subjects"].as_array().expect("a list").clone();
+        subjects.iter().map(|ranked| ranked["subject"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    eventually("all are counted", || async { (ranked() == names).then_some(()) }).await;
+    eventually("the event in the wrong partition is refused", || async {
+        let refused = format!("quota_refused:{{usage:{wrong}}}");
+        (usage.client.query::<u64>(redis::cmd("XLEN").arg(refused)).await == Ok(1)).then_some(())
+    })
+    .await;
+    let shown = api.get("/v1/top?limit=9").await.json();
+    assert_eq!(shown["subjects"][8]["subject"], names[8].as_str());
+    let history = api.get("/v1/subjects/subject%204/history").await.json();
+    assert_eq!(history["metrics"][0]["days"][0]["used"], 96);
+    let erased = api.send("DELETE", "/v1/subjects/subject%204", &[], "").await.json();
+    assert_eq!((&erased["removed"]["counters"], &erased["removed"]["refused"]), (&json!(1), &json!(1)));
+    let left: Vec<String> = names.iter().filter(|name| *name != "subject 4").cloned().collect();
+    assert_eq!(ranked(), left);
+    daemon.drain().await;
+}

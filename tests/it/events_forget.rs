@@ -1,0 +1,35 @@
+//! Counters that are removed while the worker holds them.
+
+use crate::support::partition::Partition;
+use quotabell::ledger::forget;
+use quotabell::types::{Period, Subject, keys};
+use quotabell::views::alerts::kept_periods;
+
+/// Of many counters in one hash a commit compares one: a total that was held must not be written back where another is compared.
+#[tokio::test]
+async fn a_counter_that_was_removed_begins_at_zero() {
+    let partition = Partition::with_worker().await;
+    let bucket = keys::bucket("alice");
+    let others = (0..).map(|n| format!("other {n}")).filter(|name| keys::bucket(name) == bucket).take(60);
+    let names: Vec<String> = std::iter::once("alice".to_owned()).chain(others).collect();
+    let alice = Subject::parse(b"alice").expect("legal");
+    let events = |units: &'static str| names.iter().map(move |name| vec!["subject", name.as_str(), "units", units]);
+    let add = async |units: &'static str| {
+        let events: Vec<Vec<&str>> = events(units).collect();
+        partition.add_at_once(&events.iter().map(Vec::as_slice).collect::<Vec<_>>()).await;
+        partition.caught_up().await;
+    };
+    // 80 % of the limit of 5,000.
+    add("4000").await;
+    let today: Period = partition.today().await.into();
+    assert_eq!(partition.count("alice", "requests", today).await, Some(4000));
+    let periods = kept_periods(partition.now().await);
+    let forgotten = forget::counts(&partition.client, &partition.keys, &alice, &periods).await.expect("redis answers");
+    assert_eq!((forgotten.counters, forgotten.records, forgotten.flags), (1, 1, 1));
+    add("5").await;
+    assert_eq!(partition.count("alice", "requests", today).await, Some(5));
+    assert_eq!(partition.count(&names[1], "requests", today).await, Some(4005));
+    add("4000").await;
+    assert_eq!(partition.raised("alice").await, [(80, 4000), (80, 4000)], "told again, since nothing was used");
+    assert_eq!(partition.raised(&names[1]).await, [(80, 4000), (100, 5000)]);
+}

@@ -1,0 +1,38 @@
+//! The worker archives days that are over.
+
+use crate::support::eventually::eventually;
+use crate::support::partition::Partition;
+use quotabell::ledger::past_days;
+use quotabell::types::{Day, Metric, Subject, keys};
+
+const CLOSED_TTL_S: i64 = 48 * 3600 + 2560;
+
+/// What was used on a day must be known when its counters are gone: also of a stream that has been silent since, and by a daemon that
+/// finds the day when it starts. Counters that are let go before would be lost.
+#[tokio::test]
+async fn a_day_that_is_over_is_archived_before_its_counters_are_let_go() {
+    let partition = Partition::without_worker();
+    let past = partition.today().await.before(4).expect("a day");
+    let alice = Subject::parse(b"alice").expect("legal");
+    let archived = async |day: Day| {
+        let read = past_days::read(&partition.client, &partition.keys, &alice, None, &[]).await.expect("redis answers");
+        read.get(&Metric::default()).and_then(|days| days.get(&day).copied())
+    };
+    let counter = partition.keys.usage(&Metric::default(), past, keys::bucket("alice"));
+    let life = async || partition.run::<i64>(&["TTL", &counter]).await;
+
+    let first = partition.start_worker().await;
+    partition.add_at(&format!("{past}T12:00:00Z"), &["subject", "alice", "units", "5"]).await;
+    eventually("it is archived", || async { (archived(past).await == Some(5)).then_some(()) }).await;
+    // An entry may still get an id of that day, so the day is not closed.
+    assert!(life().await > CLOSED_TTL_S);
+    partition.add_at(&format!("{past}T13:00:00Z"), &["subject", "alice", "units", "2"]).await;
+    eventually("it is archived again", || async { (archived(past).await == Some(7)).then_some(()) }).await;
+    first.end().await;
+
+    partition.add(&[(b"subject", b"bob")]).await;
+    partition.start_worker().await;
+    eventually("its counters are let go", || async { (life().await <= CLOSED_TTL_S).then_some(()) }).await;
+    assert_eq!(archived(past).await, Some(7));
+    assert_eq!(archived(past.next().expect("a day")).await, None);
+}
