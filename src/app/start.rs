@@ -274,7 +274,7 @@ fn other_count(checkpoint: &str, begun: u32, count: u32) -> CannotStart {
     CannotStart {
         problem: format!("{checkpoint} counts {begun} partitions, stream.partitions is {count}"),
         hint: format!(
-            "set stream.partitions = {begun}, the number that the stream was begun with; docs/scaling.md says how to begin with another"
+            "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
         ),
     }
 }
