@@ -188,6 +188,22 @@ impl RedisCluster {
         }
     }
 
+    /// Waits until the replicas of a primary have what it has now. Redis moves keys without waiting for them: where a primary dies
+    /// meanwhile, some of the moved keys are nowhere, and no program can tell what was in them.
+    pub async fn is_replicated(&self, primary: usize) {
+        let offsets = async |name: &str| {
+            let info: String = self.try_on(primary, &["INFO", "replication"]).await.expect("it answers");
+            let numbers = info.split([',', '\r', '\n']).filter_map(|part| part.strip_prefix(name)?.parse::<u64>().ok());
+            numbers.collect::<Vec<u64>>()
+        };
+        let written = offsets("master_repl_offset:").await[0];
+        eventually("the replicas have what was moved", || async {
+            let reached = offsets("offset=").await;
+            (!reached.is_empty() && reached.iter().all(|offset| *offset >= written)).then_some(())
+        })
+        .await;
+    }
+
     /// Begins to move a key's slot: from now on the nodes send those away who ask for what is not there.
     pub async fn begin_move(&self, key: &str, to: usize) -> Move {
         let from = self.primary_of(key).await;

@@ -37,6 +37,7 @@ pub async fn run(trial: Trial) -> Told {
             deployment.round_trips(random.random_range(0..5)).await;
         }
         cluster.end_move(moving).await;
+        cluster.is_replicated(to).await;
         moves += 1;
         deployment.reads_on(random.random_range(1..ENTRIES), READS_WITHIN).await;
         cluster.is_whole().await;
