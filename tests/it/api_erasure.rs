@@ -10,14 +10,15 @@ use crate::support::recorded_usage::RecordedUsage;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::outbox::totals;
+use quotabell::types::keys::bucket;
 use quotabell::types::{Day, PartitionNumber};
 use redis::Value as Reply;
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
-/// The subject, and one whose name ends as that of the first.
+/// The subject, and one in the same hashes whose name ends as that of the first.
 const GONE: &str = "gone:1*";
-const OTHER: &str = "7:gone:1*";
+const OTHER: &str = "166:gone:1*";
 
 async fn with_token(setup: DaemonSetup) -> (Daemon, Caller) {
     let mut daemon = setup.env("QUOTABELL__HTTP__TOKEN", TOKEN).start().await;
@@ -71,6 +72,7 @@ async fn emit(usage: &RecordedUsage, fields: &[&str]) {
 /// A customer has the right to be forgotten: whatever key is left, with whatever it holds, breaks it. And nobody else may be.
 #[tokio::test]
 async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
+    assert_eq!(bucket(GONE), bucket(OTHER));
     let usage = RecordedUsage::start();
     let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
     // Past days of both are archived; a delivery fails, and is tried again.

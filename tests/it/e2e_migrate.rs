@@ -184,7 +184,7 @@ async fn history_moves_along() {
     source.agree().await;
     daemon.drain().await;
     let (metric, mut written) = (Metric::default(), Vec::new());
-    for (partition, back) in source.partitions.iter().zip([30, 20]) {
+    for (partition, back) in source.partitions.iter().zip([20, 30]) {
         let Partition { client, keys } = partition;
         let now = client.server_time().await.expect("redis answers");
         let day = Day::in_utc(now).and_then(|today| today.before(back)).expect("a day");
