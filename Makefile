@@ -66,7 +66,8 @@ SEED ?=
 PARTITIONS ?= 1
 SCENARIOS ?=
 
-torture: setup ## faults by the thousand, an hour of them: MINUTES=60 SEED= PARTITIONS=1 SCENARIOS="kills cluster"
+torture: ## faults by the thousand, an hour of them: MINUTES=60 SEED= PARTITIONS=1 SCENARIOS="kills cluster"
+	@bash tools/setup.sh torture
 	$(CARGO) test --locked --test torture -- --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --partitions $(PARTITIONS) $(SCENARIOS)
 
 mutants: setup ## plant bugs one at a time and see which test catches each: MUTANTS="commit.lua" for some of them

@@ -50,9 +50,11 @@ fn every_number_is_as_expected_and_nothing_is_left() {
     assert!(!stdout.contains("WRONG") && !stdout.contains('\x1b'), "{stdout}");
     for row in [
         "  alice, requests ",
-        "  carol 100 %, email + webhook  1 alert, 2 sent  1 alert, 2 sent  ok",
+        "  carol 100 % of 3000/day, email + webhook  1 alert, 2 sent  1 alert, 2 sent  ok",
         "  counter_overflow ",
         "  ids seen before ",
+        "  heidi 80 % of 3500/month, webhook ",
+        "  ivan 100 % of 4000/day, email ",
         "  kills survived  ",
     ] {
         assert!(stdout.lines().any(|line| line.starts_with(row) && line.contains("  ok")), "{row} in {stdout}");

@@ -165,9 +165,9 @@ def plant_in_binaries(mutant, binaries):
     # Most tests run the daemon too.
     paths = {binaries[target] for target in targets_of([mutant])} | {BUILD / "debug" / "quotabell"}
     originals = {path: path.read_bytes() for path in paths}
-    without = [path.name for path, original in originals.items() if text not in original]
-    if without:
-        sys.exit(f"error: {mutant['name']}: its text does not stand in {without}")
+    originals = {path: original for path, original in originals.items() if text in original}
+    if not originals:
+        sys.exit(f"error: {mutant['name']}: its text does not stand in any binary")
     try:
         for path, original in originals.items():
             replace_file(path, original.replace(text, replacement))

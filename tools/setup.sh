@@ -2,6 +2,8 @@
 # Installs what quotabell's build, demo and tests need and this machine lacks: a Redis server (7.0 or later, or Valkey 7.2 or later),
 # the system's certificate authorities, a C compiler (one dependency has C in it). Does nothing where all of them are there.
 #
+# `setup.sh torture` also installs libfaketime, with which `make torture` gives daemons another clock.
+#
 # Only on Debian and its kin, through apt-get; elsewhere it says what is missing and ends with 1.
 set -euo pipefail
 
@@ -19,6 +21,9 @@ command -v redis-server >/dev/null || command -v valkey-server >/dev/null \
   || lacks ca-certificates "HTTPS and TLS to mail servers need authorities to trust"
 command -v cc >/dev/null || lacks gcc "one dependency is partly written in C"
 command -v cc >/dev/null || [[ -e /usr/include/stdio.h ]] || lacks libc6-dev "its headers"
+
+[[ ${1:-} != torture ]] || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null \
+  || lacks libfaketime "some daemons of make torture get another clock"
 
 if ! command -v "${CARGO:-cargo}" >/dev/null; then
   printf 'error: cargo was not found\nhint: install Rust 1.88 or later with rustup, see https://rustup.rs\n' >&2

@@ -7,9 +7,9 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use super::received::{AlertNumbers, FAILURES, ReceivedAttempt};
-use super::scenario::{Scenario, SimulatedSubject};
+use super::scenario::{Scenario, SimulatedAlert, SimulatedSubject};
 use crate::outbox::Totals;
-use crate::types::{AlertId, Percent};
+use crate::types::AlertId;
 
 /// One number that was expected and one that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -75,9 +75,9 @@ fn alerts(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
     const SECTION: &str = "alerts and deliveries";
     let (mut ours, mut checks) = (BTreeSet::new(), Vec::new());
     for simulated in &scenario.subjects {
-        for percent in &simulated.uses.reaches {
-            ours.insert(simulated.alert_id(*percent));
-            checks.push(alert(SECTION, simulated, *percent, seen));
+        for expected in &simulated.alerts {
+            ours.insert(expected.id.clone());
+            checks.push(alert(SECTION, simulated, expected, seen));
         }
     }
     let raised = seen.raised.iter().map(|(id, _)| id);
@@ -86,12 +86,17 @@ fn alerts(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
     checks
 }
 
-fn alert(section: &'static str, simulated: &SimulatedSubject, percent: Percent, seen: &ObservedRun) -> Comparison {
+fn alert(
+    section: &'static str,
+    simulated: &SimulatedSubject,
+    expected: &SimulatedAlert,
+    seen: &ObservedRun,
+) -> Comparison {
     let SimulatedSubject { uses, contacts, .. } = simulated;
-    let id = simulated.alert_id(percent);
-    let raised = seen.raised.iter().filter(|(raised, _)| *raised == id).count();
+    let SimulatedAlert { what, id, .. } = expected;
+    let raised = seen.raised.iter().filter(|(raised, _)| raised == id).count();
     let accepted: Vec<&ReceivedAttempt> =
-        seen.arrivals.iter().filter(|arrival| arrival.alert == id && arrival.is_accepted()).collect();
+        seen.arrivals.iter().filter(|arrival| arrival.alert == *id && arrival.is_accepted()).collect();
     let (mut sent, mut doubled, mut after_the_kill) = (0, 0, 0);
     for contact in contacts {
         let arrivals = accepted.iter().filter(|arrival| arrival.contact.as_ref() == Some(&contact.id));
@@ -106,7 +111,7 @@ fn alert(section: &'static str, simulated: &SimulatedSubject, percent: Percent, 
     let came_to = |raised: usize, sent: usize| format!("{raised} alert, {sent} sent");
     let doubled = if doubled > 0 { format!(", {doubled} again") } else { String::new() };
     let channels: Vec<&str> = contacts.iter().map(|contact| contact.channel().as_str()).collect();
-    let what = format!("{} {percent} %, {}", uses.subject, channels.join(" + "));
+    let what = format!("{} {what}, {}", uses.subject, channels.join(" + "));
     let mut check = text(section, what, came_to(1, contacts.len()), came_to(raised, sent) + &doubled);
     if after_the_kill > 0 {
         check.note = format!("{after_the_kill} sent again after the kill, same id");
@@ -127,14 +132,14 @@ fn totals(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
     const SECTION: &str = "the daemon's own books";
     let totals = &seen.totals;
     let sum = |of: fn(&SimulatedSubject) -> usize| scenario.subjects.iter().map(|one| of(one) as u64).sum::<u64>();
-    let made = sum(|simulated| simulated.uses.reaches.len() * simulated.contacts.len());
+    let made = sum(|simulated| simulated.alerts.len() * simulated.contacts.len());
     let balance = totals.delivered + totals.dead + totals.muted + totals.expired + totals.cancelled + totals.pending;
     vec![
         number(SECTION, "events counted", sum(|simulated| simulated.uses.events as usize), totals.counted),
         number(SECTION, "ids seen before", scenario.repeated, totals.duplicates),
         number(SECTION, "events refused", scenario.refused.values().sum(), totals.refused),
         number(SECTION, "events left unread", 0, seen.unread),
-        number(SECTION, "alerts raised", sum(|simulated| simulated.uses.reaches.len()), totals.raised),
+        number(SECTION, "alerts raised", sum(|simulated| simulated.alerts.len()), totals.raised),
         number(SECTION, "deliveries made", made, totals.made),
         number(SECTION, "deliveries delivered", made, totals.delivered),
         number(SECTION, "delivered + dead + ... + pending", totals.made, balance),
@@ -175,8 +180,8 @@ mod tests {
         for simulated in &scenario.subjects {
             seen.counts.push(simulated.total_units());
             seen.totals.counted += u64::from(simulated.uses.events);
-            for percent in &simulated.uses.reaches {
-                let (id, numbers) = (simulated.alert_id(*percent), AlertNumbers { percent: 80, used: 101, limit: 100 });
+            for expected in &simulated.alerts {
+                let (id, numbers) = (expected.id.clone(), AlertNumbers { percent: 80, used: 101, limit: 100 });
                 for contact in &simulated.contacts {
                     let arrival = ReceivedAttempt {
                         channel: contact.channel(),
@@ -220,7 +225,7 @@ mod tests {
         let scenario = sample();
         let wrong = |spoil: fn(&mut ObservedRun)| wrong(&scenario, spoil);
         assert_eq!(wrong(|_| {}), [""; 0]);
-        assert_eq!(compare(&scenario, &right(&scenario)).len(), 40);
+        assert_eq!(compare(&scenario, &right(&scenario)).len(), 50);
         assert_eq!(wrong(|seen| seen.counts[0] += 1), ["alice, requests"]);
         assert_eq!(wrong(|seen| seen.refused.clear()).len(), scenario.refused.len());
         assert_eq!(wrong(|seen| seen.refused.push("wrong_partition".to_owned())), ["wrong_partition"]);
@@ -240,7 +245,7 @@ mod tests {
             seen.raised[0].0 = AlertId::from_stored("alert_0");
             seen.arrivals[0].alert = AlertId::from_stored("alert_0");
         };
-        assert_eq!(wrong(strange), ["alice 80 %, email", "any other"]);
+        assert_eq!(wrong(strange), ["alice 80 % of 5000/day, email", "any other"]);
     }
 
     /// A lost delivery to one of two contacts is wrong; what the killed daemon had sent and could not settle may come twice, nothing
@@ -250,7 +255,10 @@ mod tests {
         let scenario = sample();
         let lost = &scenario.subjects[2].contacts[1].id;
         let undelivered = |seen: &mut ObservedRun| seen.arrivals.retain(|one| one.contact.as_ref() != Some(lost));
-        assert_eq!(wrong(&scenario, undelivered), ["carol 80 %, email + webhook", "carol 100 %, email + webhook"]);
+        assert_eq!(
+            wrong(&scenario, undelivered),
+            ["carol 80 % of 3000/day, email + webhook", "carol 100 % of 3000/day, email + webhook"]
+        );
         let again = |seen: &mut ObservedRun, seconds: &[u64]| {
             let first = seen.arrivals[0].clone();
             let copies = seconds
@@ -264,7 +272,7 @@ mod tests {
         assert!(checks.iter().all(|check| check.ok), "{checks:?}");
         assert!(checks.iter().any(|check| check.note == "1 sent again after the kill, same id"), "{checks:?}");
         for seconds in [&[3][..], &[9, 10]] {
-            assert_eq!(wrong(&scenario, |seen| again(seen, seconds)), ["alice 80 %, email"], "{seconds:?}");
+            assert_eq!(wrong(&scenario, |seen| again(seen, seconds)), ["alice 80 % of 5000/day, email"], "{seconds:?}");
         }
     }
 }

@@ -14,13 +14,13 @@ use super::compare::{Comparison, ObservedRun, compare};
 use super::daemon::{self, Daemon};
 use super::environment::DemoEnvironment;
 use super::received::{AlertNumbers, FAILURES, LocalReceivers, ReceivedAttempt};
-use super::scenario::{self, Scenario, SimulatedSubject};
+use super::scenario::{self, Scenario, SimulatedSubject, Upgrade};
 use super::screen::Screen;
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
 use crate::terminal::table::Color;
 use crate::types::keys::{self, SUBJECT_PREFIX_DEFAULT};
-use crate::types::{Alert, Day, Keys, PartitionNumber, Period};
+use crate::types::{Alert, Keys, PartitionNumber, Period, Subject};
 use crate::views::refused::MergedRefusedEvents;
 use crate::wire::{Partition, Partitions, RedisEndpoint};
 
@@ -77,7 +77,18 @@ pub(super) async fn run(
     let (sent, seen) = (Cell::new(0), ObservedRun::default());
     let (scenario, partitions) = (&scenario, &partitions);
     let refused_said = BTreeSet::new();
-    let mut run = Run { screen, folder, scenario, partitions, address, receivers, sent: &sent, seen, refused_said };
+    let mut run = Run {
+        screen,
+        folder,
+        scenario,
+        partitions,
+        address,
+        receivers,
+        sent: &sent,
+        seen,
+        refused_said,
+        upgraded: BTreeSet::new(),
+    };
     let all = async { tokio::try_join!(scenario.send(partitions, duration, &sent), run.follow(daemon)) };
     match timeout(WITHIN.saturating_sub(screen.elapsed()), all).await {
         Ok(done) => drop(done?),
@@ -90,10 +101,11 @@ pub(super) async fn run(
     }
     screen.say(Color::Gray, "daemon", format_args!("drained after SIGTERM, {}", run.seen.ended))?;
     run.look().await?;
-    let days: BTreeSet<Day> = scenario.subjects.iter().map(|simulated| simulated.day).collect();
-    let days: Vec<Period> = days.into_iter().map(Period::from).collect();
+    let expected = scenario.subjects.iter().flat_map(|simulated| &simulated.alerts);
+    let periods: BTreeSet<Period> = expected.map(|expected| expected.period).collect();
+    let periods: Vec<Period> = periods.into_iter().collect();
     for Partition { client, keys } in partitions.iter() {
-        let alerts = query::alerts(client, keys, &days).await.context("read the alerts")?;
+        let alerts = query::alerts(client, keys, &periods).await.context("read the alerts")?;
         run.seen.raised.extend(alerts.into_iter().map(|Alert { id, threshold_percent, used, limit, .. }| {
             (id, AlertNumbers { percent: threshold_percent.get(), used, limit })
         }));
@@ -115,6 +127,8 @@ struct Run<'a> {
     seen: ObservedRun,
     /// Stream and entry of the refused events that were told.
     refused_said: BTreeSet<(String, String)>,
+    /// Who has got other limits.
+    upgraded: BTreeSet<Subject>,
 }
 
 impl Run<'_> {
@@ -128,6 +142,7 @@ impl Run<'_> {
                 arrival = self.receivers.next(&self.scenario.subjects) => self.take(arrival)?,
                 _ = looks.tick() => {
                     daemon.check_running()?;
+                    self.upgrade().await?;
                     if self.seen.taken_over.is_none() && self.sent.get() >= kill_after {
                         self.replace(daemon).await?;
                     }
@@ -140,6 +155,25 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// Writes other limits of those who are to have them by now.
+    async fn upgrade(&mut self) -> anyhow::Result<()> {
+        let sent = self.sent.get() as f64 / self.scenario.events() as f64;
+        for SimulatedSubject { uses, .. } in &self.scenario.subjects {
+            let Some(Upgrade { at, fields }) = &uses.upgrade else { continue };
+            if sent < *at || !self.upgraded.insert(uses.subject.clone()) {
+                continue;
+            }
+            let Partition { client, keys } = self.partitions.first();
+            let key = keys.subject(&uses.subject);
+            let set = redis::cmd("HSET").arg(&key).arg(fields).to_owned();
+            let () = client.query(&set).await.with_context(|| format!("write {key}"))?;
+            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
+            let what = format_args!("{} buys more: HSET {key} {}", uses.subject, fields.join(" "));
+            self.screen.say(Color::Gray, "upgrade", what)?;
+        }
+        Ok(())
     }
 
     /// Kills the daemon and starts another.
@@ -193,9 +227,8 @@ impl Run<'_> {
     fn take(&mut self, arrival: ReceivedAttempt) -> anyhow::Result<()> {
         let before = self.seen.arrivals.iter();
         let attempt = 1 + before.filter(|one| (&one.alert, &one.contact) == (&arrival.alert, &arrival.contact)).count();
-        let is_of = |simulated: &&SimulatedSubject| {
-            simulated.uses.reaches.iter().any(|percent| simulated.alert_id(*percent) == arrival.alert)
-        };
+        let is_of =
+            |simulated: &&SimulatedSubject| simulated.alerts.iter().any(|expected| expected.id == arrival.alert);
         let subject = self.scenario.subjects.iter().find(is_of);
         let subject = subject.map_or("nobody", |simulated| simulated.uses.subject.as_str());
         let AlertNumbers { percent, used, limit } = arrival.numbers;

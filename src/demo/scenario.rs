@@ -15,7 +15,10 @@ use crate::channels::webhook::secret;
 use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
 use crate::subjects::record::TIMEZONE;
-use crate::types::{AlertId, AlertKey, Day, DaySpan, Instance, Keys, Metric, Percent, Subject, Units, UnixMs};
+use crate::types::{
+    AlertId, AlertKey, BillingDay, Day, DaySpan, Instance, Keys, Limits, Metric, Percent, Period, PeriodSpan, Subject,
+    UnixMs, WindowLimit,
+};
 use crate::wire::{Partition, Partitions};
 
 /// Everything below; {steady} and {flaky} stand for the URLs of receivers.
@@ -42,12 +45,9 @@ pub(super) struct SubjectUse {
     pub(super) subject: Subject,
     #[serde(default)]
     pub(super) metric: Metric,
-    /// Its limit of the metric, units a day, which `fields` or the plan say too.
-    #[serde(default = "no_limit")]
-    limit: Units,
-    /// The thresholds that its use reaches, ascending.
+    /// The alerts that follow from `fields` or the plan, and its use: `80 % of 5000/day`.
     #[serde(default)]
-    pub(super) reaches: Vec<Percent>,
+    alerts: Vec<String>,
     /// The fields of its hash; empty: Redis does not know it.
     #[serde(default)]
     fields: BTreeMap<String, String>,
@@ -57,6 +57,23 @@ pub(super) struct SubjectUse {
     pub(super) events: u32,
     units: Vec<u64>,
     repeat_every: Option<u32>,
+    pub(super) upgrade: Option<Upgrade>,
+}
+
+/// Other fields of a subject's hash, in the middle of the traffic.
+#[derive(Deserialize)]
+pub(super) struct Upgrade {
+    /// The share of the traffic that was sent before.
+    pub(super) at: f64,
+    pub(super) fields: BTreeMap<String, String>,
+}
+
+/// An alert that is expected.
+pub(super) struct SimulatedAlert {
+    /// As the file says it.
+    pub(super) what: String,
+    pub(super) id: AlertId,
+    pub(super) period: Period,
 }
 
 /// An event that must be refused.
@@ -72,6 +89,7 @@ pub(super) struct SimulatedSubject {
     pub(super) uses: SubjectUse,
     /// The day in its zone to which the traffic belongs.
     pub(super) day: Day,
+    pub(super) alerts: Vec<SimulatedAlert>,
     /// Whom its alerts reach; the fallback contact where it has none of its own.
     pub(super) contacts: Vec<Contact>,
 }
@@ -87,23 +105,10 @@ pub(super) struct Scenario {
     events: Vec<Vec<Vec<u8>>>,
 }
 
-/// Of a subject that reaches no threshold.
-const fn no_limit() -> Units {
-    Units::ONE
-}
-
 impl SimulatedSubject {
     /// Everything that it will use.
     pub(super) fn total_units(&self) -> u64 {
         self.uses.units.iter().cycle().take(self.uses.events as usize).sum()
-    }
-
-    /// The id of its one alert at this threshold.
-    pub(super) fn alert_id(&self, percent: Percent) -> AlertId {
-        let units = u64::try_from(percent.threshold_units(self.uses.limit)).unwrap_or(u64::MAX);
-        let (subject, metric) = (&self.uses.subject, &self.uses.metric);
-        let key = AlertKey { subject, metric, period: self.day.into(), percent, units };
-        AlertId::of(&Instance::from_stored(INSTANCE), &key)
     }
 }
 
@@ -202,7 +207,20 @@ impl SubjectUse {
         let zone: Tz = self.fields.get(TIMEZONE).map_or(Ok(Tz::UTC), |zone| zone.parse())?;
         let span =
             DaySpan::containing(zone, now).with_context(|| format!("the clock says {now}, which is in no day"))?;
-        Ok(SimulatedSubject { uses: self, day: span.day, contacts })
+        let alerts = self.alerts.iter().map(|what| self.expected(what, zone, now)).collect::<anyhow::Result<_>>()?;
+        Ok(SimulatedSubject { uses: self, day: span.day, alerts, contacts })
+    }
+
+    fn expected(&self, what: &str, zone: Tz, now: UnixMs) -> anyhow::Result<SimulatedAlert> {
+        let form = || format!("{what:?} is not of the form \"80 % of 5000/day\"");
+        let (percent, limit) = what.split_once(" % of ").with_context(form)?;
+        let (percent, limits): (Percent, Limits) = (Percent::new(percent.parse()?).with_context(form)?, limit.parse()?);
+        let WindowLimit { window, units } = limits.as_slice()[0];
+        let span = PeriodSpan::containing(window, zone, BillingDay::FIRST, now).with_context(form)?;
+        let units = u64::try_from(percent.threshold_units(units)).unwrap_or(u64::MAX);
+        let (subject, metric, period) = (&self.subject, &self.metric, span.period);
+        let id = AlertId::of(&Instance::from_stored(INSTANCE), &AlertKey { subject, metric, period, percent, units });
+        Ok(SimulatedAlert { what: what.to_owned(), id, period })
     }
 
     fn event(&self, number: u32, now: UnixMs) -> Vec<Vec<u8>> {

@@ -96,13 +96,14 @@ impl Janitor {
         }
     }
 
-    /// Tidies the stream, and archives a slice of a day. What fails is tried again, and never keeps events from being counted.
-    pub(super) async fn tidy(&mut self, client: &RedisClient) -> Vec<TidyWarning> {
+    /// Tidies the stream, and archives a slice of a day. What fails is tried again, and never keeps events from being counted. `None`
+    /// where the stream was not tidied: then what was told of it before is still so.
+    pub(super) async fn tidy(&mut self, client: &RedisClient) -> Option<Vec<TidyWarning>> {
         if self.retention.has_to_archive(self.reached) && self.archive_due <= Instant::now() {
             self.archive(client).await;
         }
         if self.untidied == 0 {
-            return Vec::new();
+            return None;
         }
         self.tidied = Instant::now();
         let past = self.past_windows();
@@ -112,11 +113,11 @@ impl Janitor {
                 past.iter().for_each(|window| {
                     self.windows.remove(window);
                 });
-                warnings
+                Some(warnings)
             }
             Err(error) => {
                 tracing::debug!(%error, "the stream could not be tidied yet");
-                Vec::new()
+                None
             }
         }
     }

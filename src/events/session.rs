@@ -353,8 +353,9 @@ impl EventWorker {
     }
 
     async fn tidy_now(&mut self) {
-        let warnings = self.janitor.tidy(&self.client).await;
-        self.report.tidied(&warnings);
+        if let Some(warnings) = self.janitor.tidy(&self.client).await {
+            self.report.tidied(&warnings);
+        }
     }
 
     /// Nothing is unread.

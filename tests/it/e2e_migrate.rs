@@ -2,8 +2,11 @@
 
 use std::process::Stdio;
 
+use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
+use quotabell::ledger::past_days;
 use quotabell::outbox::totals;
-use quotabell::types::{AlertKey, Metric, Percent, Subject};
+use quotabell::types::keys::bucket;
+use quotabell::types::{AlertKey, Day, Metric, Percent, Subject};
 use quotabell::wire::Partition;
 
 use crate::support::binary::{Finished, quotabell};
@@ -169,4 +172,47 @@ async fn what_can_not_be_moved_is_refused() {
     let () = source.partitions.first().client.query(&odd).await.expect("set");
     let _: u64 = other.run("DEL", &["quota_usage:{usage:1}:requests:2026-11-21:00"]).await;
     refused(&migrate(&old.url(), &other.server.url(), "2"), 1, &["quota_odd:{usage}", "does not know"]);
+}
+
+/// What was used last month must be known after the move too, also where the last day of a metric differs between partitions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_moves_along() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let mut source = Streams::on(&old.url(), 2).await;
+    let daemon = source.daemon().start().await;
+    source.send(events(SUBJECTS)).await;
+    source.agree().await;
+    daemon.drain().await;
+    let (metric, mut written) = (Metric::default(), Vec::new());
+    for (partition, back) in source.partitions.iter().zip([30, 20]) {
+        let Partition { client, keys } = partition;
+        let now = client.server_time().await.expect("redis answers");
+        let day = Day::in_utc(now).and_then(|today| today.before(back)).expect("a day");
+        let of = |subject: &Subject| source.partitions.of(subject).number() == partition.number();
+        let subject = (0..).map(|n| format!("s:{n}").parse().expect("legal")).find(of).expect("one of them");
+        let mut pipeline = redis::pipe();
+        let counters = keys.usage(&metric, day, bucket(subject.as_str()));
+        pipeline.sadd(keys.metrics(day), metric.as_str()).ignore().hset(counters, subject.as_str(), back).ignore();
+        let () = client.pipe(&pipeline).await.expect("written");
+        let mut archiver = HistoryArchiver::new(keys.clone(), HistoryConfig { days: 90 }).expect("it keeps days");
+        archiver.written(day);
+        while archiver.next().is_some() {
+            archiver.archive(client, now).await.expect("redis answers");
+        }
+        written.push((subject, day, back));
+    }
+    assert_eq!(migrate(&old.url(), &new.url(), "1").code, 0);
+    let target = source.moved_to(&new.url(), 1).await;
+    let Partition { client, keys } = target.partitions.first();
+    for (subject, day, units) in written {
+        let days = past_days::read(client, keys, &subject, None, &[]).await.expect("redis answers");
+        assert_eq!(days[&metric].get(&day), Some(&units), "{subject}");
+    }
+    let newest: Vec<(String, i64)> = client
+        .query(redis::cmd("ZRANGE").arg(keys.history_metrics()).arg(0).arg(-1).arg("WITHSCORES"))
+        .await
+        .expect("redis answers");
+    let now = client.server_time().await.expect("redis answers");
+    let expected = Day::in_utc(now).and_then(|today| today.before(20)).expect("a day").since_epoch();
+    assert_eq!(newest, [("requests".to_owned(), expected)]);
 }

@@ -370,3 +370,14 @@ async fn a_record_that_comes_later_in_the_minute_has_a_life() {
     assert!((expected - 5..=expected).contains(&life), "{life}");
     assert!(ledger.run::<u64>(&["TTL", &ledger.counter(&first)]).await <= 1_000_000);
 }
+
+/// A hash is given its life once a minute: one that somebody deleted in between, and that a new subject makes again, would live for
+/// ever.
+#[tokio::test]
+async fn a_hash_that_has_gone_gets_its_life_when_it_is_made_again() {
+    let ledger = Ledger::open();
+    let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
+    batch.groups[0].ttl_s = None;
+    ledger.committed(&batch).await;
+    assert!(ledger.run::<i64>(&["TTL", &ledger.counter(&batch)]).await > 13 * 86_400);
+}
