@@ -169,7 +169,7 @@ fn every_test_named_under_the_guarantees_exists() {
 
 /// Where the tests of this name stand: `tests/NAME.rs`, or in the folder of one of the test binaries.
 fn test_file(name: &str) -> String {
-    let folders = ["tests", "tests/it", "tests/kill", "tests/model"];
+    let folders = ["tests", "tests/it", "tests/kill", "tests/model", "tests/torture"];
     let mut paths = folders.iter().map(|folder| format!("{folder}/{name}.rs"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     paths.find(|path| root.join(path).exists()).unwrap_or_else(|| panic!("no file {name}.rs in {folders:?}"))
