@@ -177,6 +177,18 @@ async fn what_is_recorded_is_a_usage_event() {
     assert_eq!(entries.len(), 1);
 }
 
+/// What is allowed is recorded too, down to the last unit: the script and whoever reads its answer must not disagree.
+#[tokio::test]
+async fn the_last_units_of_a_limit_are_recorded() {
+    let gate = Gate::open();
+    let who = subject("alice");
+    let ask = CheckRequest { record: "order-8".parse().ok(), ..question(&who, 5) };
+    let judged = gate.judge(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
+    assert!(judged.is_allowed());
+    assert_eq!(judged.recorded, Recorded::Yes);
+    assert_eq!(gate.books.run::<u64>("XLEN", "usage").await, 1);
+}
+
 /// Nothing to judge by and nothing to record needs no round trip, and is no refusal.
 #[tokio::test]
 async fn without_a_limit_everything_is_allowed() {

@@ -381,3 +381,14 @@ async fn a_hash_that_has_gone_gets_its_life_when_it_is_made_again() {
     ledger.committed(&batch).await;
     assert!(ledger.run::<i64>(&["TTL", &ledger.counter(&batch)]).await > 13 * 86_400);
 }
+
+/// Where single entries of a batch did not count as read, tools would be shown a lag that is not there.
+#[tokio::test]
+async fn all_entries_of_a_batch_count_as_read() {
+    let ledger = Ledger::open();
+    let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
+    batch.entries = 3;
+    ledger.committed(&batch).await;
+    let read: u64 = ledger.run(&["HGET", &ledger.keys.checkpoint(), "entries_read"]).await;
+    assert_eq!(read, 3);
+}

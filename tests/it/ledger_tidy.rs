@@ -203,6 +203,20 @@ async fn audited(ledger: &Ledger, at: StreamId) -> AuditFinding {
     Audit::new(ledger.keys.clone()).run(&ledger.client, at).await.expect("redis answers")
 }
 
+/// A producer that trims what nobody has counted: an operator has to see how much that was.
+#[tokio::test]
+async fn unread_entries_that_are_trimmed_are_counted_once() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+    for _ in 0..3 {
+        ledger.add("unread").await;
+    }
+    ledger.committed(&batch).await;
+    ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
+    assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(3));
+    assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Even);
+}
+
 /// A cleaning job that deletes the stream takes events along that nobody has counted: an operator who sees no number trusts counts that
 /// are too low.
 #[tokio::test]
