@@ -75,6 +75,7 @@ pub(super) async fn run(
         .set_up("traffic", format_args!("{events} usage events in {seconds} s: XADD {stream} * subject alice ...\n"))?;
 
     let (sent, seen) = (Cell::new(0), ObservedRun::default());
+    let allowed = Cell::new(scenario.held_at(&BTreeSet::new()));
     let (scenario, partitions) = (&scenario, &partitions);
     let refused_said = BTreeSet::new();
     let mut run = Run {
@@ -87,9 +88,10 @@ pub(super) async fn run(
         sent: &sent,
         seen,
         refused_said,
+        allowed: &allowed,
         upgraded: BTreeSet::new(),
     };
-    let all = async { tokio::try_join!(scenario.send(partitions, duration, &sent), run.follow(daemon)) };
+    let all = async { tokio::try_join!(scenario.send(partitions, duration, &sent, &allowed), run.follow(daemon)) };
     match timeout(WITHIN.saturating_sub(screen.elapsed()), all).await {
         Ok(done) => drop(done?),
         // What is missing shows in the summary.
@@ -127,6 +129,8 @@ struct Run<'a> {
     seen: ObservedRun,
     /// Stream and entry of the refused events that were told.
     refused_said: BTreeSet<(String, String)>,
+    /// How many events may be sent by now.
+    allowed: &'a Cell<u64>,
     /// Who has got other limits.
     upgraded: BTreeSet<Subject>,
 }
@@ -159,10 +163,14 @@ impl Run<'_> {
 
     /// Writes other limits of those who are to have them by now.
     async fn upgrade(&mut self) -> anyhow::Result<()> {
-        let sent = self.sent.get() as f64 / self.scenario.events() as f64;
-        for SimulatedSubject { uses, .. } in &self.scenario.subjects {
-            let Some(Upgrade { at, fields }) = &uses.upgrade else { continue };
-            if sent < *at || !self.upgraded.insert(uses.subject.clone()) {
+        if self.sent.get() < self.allowed.get() {
+            return Ok(());
+        }
+        for SimulatedSubject { uses, alerts, .. } in &self.scenario.subjects {
+            let Some(Upgrade { after, fields, .. }) = &uses.upgrade else { continue };
+            let mut arrived = self.seen.arrivals.iter().map(|arrival| &arrival.alert);
+            let is_told = arrived.any(|id| alerts.iter().any(|alert| alert.what == *after && alert.id == *id));
+            if !is_told || !self.upgraded.insert(uses.subject.clone()) {
                 continue;
             }
             let Partition { client, keys } = self.partitions.first();
@@ -173,6 +181,7 @@ impl Run<'_> {
             let what = format_args!("{} buys more: HSET {key} {}", uses.subject, fields.join(" "));
             self.screen.say(Color::Gray, "upgrade", what)?;
         }
+        self.allowed.set(self.scenario.held_at(&self.upgraded));
         Ok(())
     }
 

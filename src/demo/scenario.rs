@@ -3,7 +3,7 @@
 //! What is expected of the daemon is computed from here alone, never read back from it. Sending is a plain client's XADD.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -63,8 +63,10 @@ pub(super) struct SubjectUse {
 /// Other fields of a subject's hash, in the middle of the traffic.
 #[derive(Deserialize)]
 pub(super) struct Upgrade {
-    /// The share of the traffic that was sent before.
+    /// The share of the traffic that is sent before.
     pub(super) at: f64,
+    /// The alert that arrives before.
+    pub(super) after: String,
     pub(super) fields: BTreeMap<String, String>,
 }
 
@@ -161,20 +163,33 @@ impl Scenario {
         Ok(replies.len())
     }
 
-    /// Sends everything, evenly over `duration`, and tells `sent` how far it is.
+    /// How many events are sent before the next upgrade of somebody who is not among `upgraded`.
+    pub(super) fn held_at(&self, upgraded: &BTreeSet<Subject>) -> u64 {
+        let waiting = self.subjects.iter().filter(|simulated| !upgraded.contains(&simulated.uses.subject));
+        let places = waiting.filter_map(|simulated| simulated.uses.upgrade.as_ref()).map(|upgrade| upgrade.at);
+        let place = places.min_by(f64::total_cmp);
+        place.map_or(u64::MAX, |place| (place * self.events() as f64) as u64)
+    }
+
+    /// Sends everything, evenly over `duration`, and tells `sent` how far it is. Waits where as much was sent as `allowed` says.
     pub(super) async fn send(
         &self,
         partitions: &Partitions,
         duration: Duration,
         sent: &Cell<u64>,
+        allowed: &Cell<u64>,
     ) -> anyhow::Result<()> {
         let Partition { client, keys } = partitions.first();
-        let (started, mut ticks, all) = (Instant::now(), interval(TICK), self.events.len());
+        let (mut started, mut ticks, all) = (Instant::now(), interval(TICK), self.events.len());
         while sent.get() < self.events() {
             ticks.tick().await;
+            if sent.get() >= allowed.get() {
+                started += TICK;
+                continue;
+            }
             let share = started.elapsed().as_secs_f64() / duration.as_secs_f64();
             let done = sent.get() as usize;
-            let due = ((all as f64 * share) as usize).clamp(done + 1, all);
+            let due = ((all as f64 * share) as usize).clamp(done + 1, all).min(allowed.get() as usize);
             let mut pipeline = redis::pipe();
             for event in &self.events[done..due] {
                 pipeline.cmd("XADD").arg(stream_of(keys, event)).arg("*").arg(event);
