@@ -75,7 +75,7 @@ pub struct ReadEntry<F> {
 pub enum AddOutcome {
     /// It is in the batch: counted, a duplicate, or refused.
     Added,
-    /// Something has to be read first ([`BatchBuilder::missing`]); then it is to be added again.
+    /// Something has to be read first ([`BatchBuilder::needs`]); then it is to be added again.
     Missing,
     /// The batch is full.
     Full,
