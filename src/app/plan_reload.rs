@@ -30,7 +30,7 @@ pub(super) struct PlanReloader {
 impl PlanReloader {
     /// For a daemon that was started with `config`, of which these are the plans.
     pub(super) fn new(read: ReadConfig, config: &Config, plans: Plans) -> Self {
-        show_in_effect(&plans.fingerprint());
+        show(&plans.fingerprint(), 1.0);
         Self { read, plans, config: Mutex::new(config.clone()), holders: Mutex::default() }
     }
 
@@ -60,8 +60,8 @@ impl PlanReloader {
         drop(last);
         lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
         if before != fingerprint {
-            hide(&before);
-            show_in_effect(&fingerprint);
+            show(&before, 0.0);
+            show(&fingerprint, 1.0);
         }
         Ok(ReloadedPlans { changed: before != fingerprint, fingerprint: fingerprint.to_string() })
     }
@@ -97,12 +97,9 @@ fn refused(error: &anyhow::Error) -> ReloadError {
     ReloadError(format!("{error:#}"))
 }
 
-fn show_in_effect(fingerprint: &str) {
-    gauge!(meters::PLANS, "fingerprint" => fingerprint.to_owned()).set(1.0);
-}
-
-fn hide(fingerprint: &str) {
-    gauge!(meters::PLANS, "fingerprint" => fingerprint.to_owned()).set(0.0);
+/// 1 for plans that are in effect, 0 for those before.
+fn show(fingerprint: &str, in_effect: f64) {
+    gauge!(meters::PLANS, "fingerprint" => fingerprint.to_owned()).set(in_effect);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

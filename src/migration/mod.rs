@@ -10,7 +10,7 @@ mod piece;
 mod source;
 mod target;
 
-use redis::{RedisError, RedisResult};
+use redis::RedisResult;
 
 use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::{Totals, totals};
@@ -109,8 +109,10 @@ impl Migration<'_> {
             let mut read = redis::cmd("HMGET");
             read.arg(&checkpoint).arg(&["id", "format", "instance", "fingerprint"]);
             type Stored = (Option<String>, Option<String>, Option<String>, Option<String>);
-            let (id, format, instance, fingerprint): Stored =
-                client.query(&read).await.map_err(|source| failed(format!("read {checkpoint}"), source))?;
+            let (id, format, instance, fingerprint): Stored = client
+                .query(&read)
+                .await
+                .map_err(|source| MigrationError::redis(format!("read {checkpoint}"), source))?;
             if let Some(format) = format.filter(|format| format != FORMAT) {
                 return Err(MigrationError::Format { checkpoint, format });
             }
@@ -129,7 +131,7 @@ impl Migration<'_> {
         let mut is_done = true;
         for Partition { client, keys } in self.to.iter() {
             let checkpoint = keys.checkpoint();
-            let redis = |source| failed(format!("look whether {checkpoint} is at the target"), source);
+            let redis = |source| MigrationError::redis(format!("look whether {checkpoint} is at the target"), source);
             let read = redis::cmd("HGET").arg(&checkpoint).arg("migration").to_owned();
             let state: Option<String> = client.query(&read).await.map_err(redis)?;
             match state {
@@ -151,11 +153,17 @@ impl Migration<'_> {
         for Partition { client, keys } in self.to.iter() {
             let mark = format!("{COPYING} {}", source.instance);
             let set = redis::cmd("HSET").arg(keys.checkpoint()).arg("migration").arg(mark).to_owned();
-            let () = client.query(&set).await.map_err(|source| failed("mark the target".to_owned(), source))?;
+            let () = client
+                .query(&set)
+                .await
+                .map_err(|source| MigrationError::redis("mark the target".to_owned(), source))?;
         }
         for Partition { client, keys } in self.from.iter() {
             let set = redis::cmd("HSET").arg(keys.checkpoint()).arg("moved_to").arg(self.to_shown).to_owned();
-            let () = client.query(&set).await.map_err(|source| failed("mark the source".to_owned(), source))?;
+            let () = client
+                .query(&set)
+                .await
+                .map_err(|source| MigrationError::redis("mark the source".to_owned(), source))?;
         }
         let counted = source.last_counted();
         if counted == StreamId::ZERO {
@@ -163,7 +171,7 @@ impl Migration<'_> {
         }
         for Partition { client, keys } in self.to.iter() {
             let stream = keys.stream();
-            let redis = |source| failed(format!("begin {stream}"), source);
+            let redis = |source| MigrationError::redis(format!("begin {stream}"), source);
             let mut create = redis::cmd("XGROUP");
             create.arg("CREATE").arg(stream).arg(keys::GROUP).arg(counted.to_string()).arg("MKSTREAM");
             match client.query::<()>(&create).await {
@@ -199,8 +207,9 @@ impl Migration<'_> {
         for (partition, counted) in self.from.iter().zip(&source.counted) {
             let after = if stream == CopiedStream::Usage { *counted } else { StreamId::ZERO };
             let copied = stream.copy(partition, after, self.to).await;
-            appended +=
-                copied.map_err(|source| failed(format!("copy entries of {}", stream.key(&partition.keys)), source))?;
+            appended += copied.map_err(|source| {
+                MigrationError::redis(format!("copy entries of {}", stream.key(&partition.keys)), source)
+            })?;
         }
         Ok(appended)
     }
@@ -244,7 +253,10 @@ impl Migration<'_> {
                 set.arg("id").arg(counted.to_string()).arg("entries_read").arg(0);
             }
             set.arg("migration").arg(format!("{DONE} {}", source.instance));
-            let () = client.query(&set).await.map_err(|source| failed("write the checkpoint".to_owned(), source))?;
+            let () = client
+                .query(&set)
+                .await
+                .map_err(|source| MigrationError::redis("write the checkpoint".to_owned(), source))?;
         }
         Ok(())
     }
@@ -263,7 +275,7 @@ async fn write_totals(client: &RedisClient, keys: &Keys, totals: &Totals) -> Res
     for (name, count) in totals.counts() {
         set.arg(name).arg(count);
     }
-    client.query(&set).await.map_err(|source| failed(format!("write {}", keys.totals()), source))
+    client.query(&set).await.map_err(|source| MigrationError::redis(format!("write {}", keys.totals()), source))
 }
 
 async fn length(partitions: &Partitions, stream: CopiedStream) -> Result<u64, MigrationError> {
@@ -271,7 +283,7 @@ async fn length(partitions: &Partitions, stream: CopiedStream) -> Result<u64, Mi
     for Partition { client, keys } in partitions.iter() {
         let key = stream.key(keys);
         let length: RedisResult<u64> = client.query(redis::cmd("XLEN").arg(&key)).await;
-        sum += length.map_err(|source| failed(format!("read {key}"), source))?;
+        sum += length.map_err(|source| MigrationError::redis(format!("read {key}"), source))?;
     }
     Ok(sum)
 }
@@ -299,14 +311,10 @@ async fn no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {
         let holder: Option<String> = client
             .query(redis::cmd("GET").arg(&lease))
             .await
-            .map_err(|source| failed(format!("look whether a daemon holds {lease}"), source))?;
+            .map_err(|source| MigrationError::redis(format!("look whether a daemon holds {lease}"), source))?;
         if let Some(holder) = holder {
             return Err(MigrationError::Daemon { lease, holder });
         }
     }
     Ok(())
-}
-
-fn failed(what: String, source: RedisError) -> MigrationError {
-    MigrationError::Redis { what, source }
 }
