@@ -53,8 +53,9 @@ pub async fn run(trial: Trial) -> Told {
             pauses += 1;
             continue;
         }
-        let daemon = std::mem::replace(&mut daemons[victim], setup[victim].spawn());
-        daemon.kill().await;
+        // Its successor listens at the same address: this one must be gone first.
+        daemons.remove(victim).kill().await;
+        daemons.insert(victim, setup[victim].spawn());
         kills += 1;
     }
     let told = deployment.compare(load).await;

@@ -22,6 +22,8 @@ pub async fn run(trial: Trial) -> Told {
     let mut service = SentinelService::start_behind_proxies().await;
     let url = service.url("");
     let deployment = Deployment::open(&url, trial).await;
+    // The customers' settings must not be in a tail that is lost: the model knows them as they were written.
+    service.replicates(0).await;
     let mut random = StdRng::seed_from_u64(trial.seed ^ 6);
     let daemons = [deployment.daemon(&url).start().await, deployment.daemon(&url).start().await];
     let load = deployment.produce(LoadKind::Traffic);
