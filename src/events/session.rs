@@ -24,7 +24,7 @@ use super::worker::EventWorker;
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
 /// A batch that grows because more entries are there is committed after this long, full or not.
-const HOLD_MAX: Duration = Duration::from_millis(25);
+const HOLD_MAX: Duration = Duration::from_millis(100);
 /// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
 const READ_STEPS_MAX: u32 = 8;
 
@@ -225,14 +225,9 @@ impl EventWorker {
     /// Adds entries until the batch is full or the reading ends, reading what is not held.
     async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
         loop {
-            let mut outcome = AddOutcome::Added;
-            for entry in entries_from(reader, reading.added) {
-                outcome = self.builder.add(&mut self.held, &entry, reading.server);
-                if outcome != AddOutcome::Added {
-                    break;
-                }
-                reading.added += 1;
-            }
+            let entries = entries_from(reader, reading.added);
+            let (added, outcome) = self.builder.add(&mut self.held, entries, reading.server);
+            reading.added += added;
             if outcome != AddOutcome::Missing {
                 return Ok(());
             }
