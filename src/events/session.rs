@@ -12,7 +12,7 @@ use crate::ledger::audit::AuditFinding;
 use crate::ledger::{CommitOutcome, SeenWindows};
 use crate::types::{Instance, StreamId, UnixMs};
 use crate::wire::xread::{StreamReader, XreadReply};
-use crate::wire::{ErrorKind, error_kind};
+use crate::wire::{CutEntry, ErrorKind, ReadError, error_kind};
 
 use super::batch_builder::{AddOutcome, ReadEntry};
 use super::held_state::Missing;
@@ -65,9 +65,14 @@ impl EventWorker {
         self.builder.set_generation(start.generation);
         self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
+        let instance = start.instance.clone();
         let ended = self.read_and_commit(start, &mut in_flight, stop).await;
         if matches!(ended, Err(SessionError::Read(_))) {
             self.commit_rest(&mut in_flight).await?;
+        }
+        if let Err(SessionError::Read(ReadError::LongEntry(entry))) = &ended {
+            self.refuse_cut(instance, entry, &mut in_flight).await?;
+            return Err(SessionError::Again("an entry was too large to be read"));
         }
         ended
     }
@@ -80,11 +85,15 @@ impl EventWorker {
         stop: &CancellationToken,
     ) -> Result<(), SessionError> {
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
+        self.report.unbounded(reader.unbounded());
         let mut reading: Option<Reading> = None;
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
         let mut begun = Instant::now();
         let mut after = checkpoint;
+        if self.read_sizer.is_stuck() {
+            after = self.read_one(after).await?;
+        }
         self.request(&mut reader, after, is_behind).await?;
         loop {
             if let Some(open) = &mut reading {
@@ -144,6 +153,34 @@ impl EventWorker {
                 }
             }
         }
+    }
+
+    /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the last one added.
+    async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
+        let mut reader = StreamReader::connect_unbounded(&self.target, self.keys.stream()).await?;
+        reader.request(&after.to_string(), 1, None).await?;
+        let received = reader.receive().await?;
+        let Some(last) = received.last else { return Ok(after) };
+        self.read_sizer.came(&received);
+        self.begin_reading()?;
+        let server = UnixMs(received.server_ms);
+        self.add_up(&reader, &mut Reading { server, added: 0, entries: received.entries }).await?;
+        Ok(last)
+    }
+
+    /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
+    async fn refuse_cut(
+        &mut self,
+        instance: Instance,
+        entry: &CutEntry,
+        in_flight: &mut InFlightCommit,
+    ) -> Result<(), SessionError> {
+        let now = self.client.server_time().await;
+        let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;
+        self.builder.begin(instance, self.builder.reached_entry(), self.batch_sizer.bounds());
+        self.builder.add_cut(entry, now);
+        *in_flight = self.commit().await?;
+        self.settle(in_flight).await
     }
 
     /// Asks for the entries after one, so that the server reads while the last ones are added. Where there is no more, a batch that
