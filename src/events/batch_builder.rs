@@ -10,7 +10,8 @@ use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, Refused
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::seen::{SeenId, SeenIds, window_of};
 use crate::ledger::totals::RowKey;
-use crate::types::{Instance, Keys, StreamId, Subject, UnixMs};
+use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
+use crate::wire::{CutEntry, raw::ENTRY_BYTES_MAX};
 
 use super::batch_changes::{BatchChanges, Evidence};
 use super::held_state::{HeldState, Missing};
@@ -238,14 +239,26 @@ impl BatchBuilder {
             Ok(other) => return other,
             Err(broken) => self.refuse(&found.entry, broken),
         }
+        self.added(found.entry.id, server);
+        AddOutcome::Added
+    }
+
+    /// Adds an entry that was not read to its end at `server`, because it is too long, as refused.
+    pub fn add_cut(&mut self, entry: &CutEntry, server: UnixMs) {
+        let detail = format!("an entry must have at most {ENTRY_BYTES_MAX} bytes, with all its fields");
+        let broken = InvalidEvent::new(RefusalReason::TooLarge, detail);
+        self.refuse(&ReadEntry { id: entry.id, fields: entry.fields() }, broken);
+        self.added(entry.id, server);
+    }
+
+    fn added(&mut self, entry: StreamId, server: UnixMs) {
         if self.batch.entries == 0 {
             self.batch.read_at = server;
-            self.first_entry = found.entry.id;
+            self.first_entry = entry;
         }
         self.newest_read = server;
         self.batch.entries += 1;
-        self.batch.to = found.entry.id;
-        AddOutcome::Added
+        self.batch.to = entry;
     }
 
     fn add_event<F>(

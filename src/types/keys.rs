@@ -60,6 +60,12 @@ pub const DAEMONS: &str = "quota_daemons";
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
 
+/// The channel that a reader of streams subscribes to; nobody publishes there. What it is for: `RawConnection::subscribe`.
+#[must_use]
+pub fn reader_channel(nonce: &str) -> String {
+    format!("quota_reader:{nonce}")
+}
+
 const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
 
 /// The hash in which a subject's counters lie: CRC-16 (XMODEM, as Redis slots) modulo 256.
