@@ -14,6 +14,7 @@ mod check;
 pub mod check_service;
 pub mod config;
 mod confirm;
+pub mod connection_limit;
 mod contacts;
 pub mod gauges;
 mod list_query;
@@ -52,5 +53,5 @@ use server::ServerLimits;
 
 /// Serves the routes on a listener that is bound already, until stopped.
 pub async fn serve(state: Arc<ApiState>, listener: TcpListener, stop: CancellationToken) {
-    server::serve(routes::router(state), listener, ServerLimits::DAEMON, stop).await;
+    server::serve(routes::routes(state), listener, ServerLimits::DAEMON, stop).await;
 }

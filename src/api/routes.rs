@@ -13,6 +13,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
+use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
 use super::{check, confirm, contacts, openapi, probes, reload, subjects, top};
@@ -116,10 +117,20 @@ pub const ROUTES: &[Route] = &[
     Route { method: "POST", path: "/confirm/{token}", access: Access::Open, handler: || post(confirm::confirm) },
 ];
 
-/// The router of every route. Other paths and methods answer a problem, too.
-pub fn router(api: Arc<ApiState>) -> Router {
+/// The paths that are answered even when there are as many connections as there may be: who watches the daemon must not lose sight
+/// of it then.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// Everything that is served, and what of it is served to probes alone.
+pub fn routes(api: Arc<ApiState>) -> Routes {
+    let probes = ROUTES.iter().filter(|route| PROBES.contains(&route.path));
+    Routes { probes: router(probes, Arc::clone(&api)).fallback(connection_limit_reached), all: router(ROUTES, api) }
+}
+
+/// The router of these routes. Other paths and methods answer a problem, too.
+fn router<'a>(routes: impl IntoIterator<Item = &'a Route>, api: Arc<ApiState>) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
+    for route in routes {
         let guard = Authorization { api: Arc::clone(&api), access: route.access };
         router = router.route(route.path, (route.handler)().route_layer(from_fn_with_state(guard, authorize)));
     }
@@ -159,6 +170,10 @@ async fn authorize(State(guard): State<Authorization>, request: Request, next: N
         Some(problem) => problem.into_response(),
         None => next.run(request).await,
     }
+}
+
+async fn connection_limit_reached() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "every connection that there may be is being answered: try again")
 }
 
 async fn not_found(uri: Uri) -> Problem {

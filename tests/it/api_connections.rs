@@ -9,7 +9,7 @@ use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::redis_server::RedisServer;
 use axum::Router;
 use axum::routing::{get, post};
-use quotabell::api::server::{self, ServerLimits};
+use quotabell::api::server::{self, Routes, ServerLimits};
 use quotabell::api::timeouts::Timeouts;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -48,7 +48,7 @@ impl Server {
                 "slow"
             }
         };
-        let routes = Router::new()
+        let all = Router::new()
             .route("/", get(|| async { "here" }))
             .route("/slow", get(slow))
             .route("/echo", post(|body: String| async { body }))
@@ -56,7 +56,9 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let stop = CancellationToken::new();
-        let limits = ServerLimits { connections_max, timeouts };
+        let probes = Router::new().route("/", get(|| async { "probe" })).fallback(|| async { "no room" });
+        let limits = ServerLimits { connections_max, probes_max: 1, timeouts };
+        let routes = Routes { all, probes };
         let serving = tokio::spawn(server::serve(routes, listener, limits, stop.clone()));
         Self { address, stop, serving, go, began }
     }
@@ -185,23 +187,67 @@ async fn a_head_that_never_ends_is_refused() {
     server.caller().await.ask().await;
 }
 
-/// Connections without a bound take the descriptors that Redis and receivers need.
+/// Connections without a bound take the descriptors that Redis and receivers need; a bound without more lets whoever connects and
+/// says nothing keep all others out.
 #[tokio::test]
-async fn one_more_than_there_may_be_waits_for_a_place() {
-    let server = Server::start(2, Timeouts { head: LONG, idle: LONG }).await;
-    let (mut first, mut second) = (server.caller().await, server.caller().await);
-    first.ask().await;
-    second.ask().await;
-    let mut third = server.caller().await;
-    third.send(REQUEST).await;
-    for _ in 0..100 {
-        first.ask().await;
-        second.ask().await;
+async fn the_longest_idle_connection_gives_way_to_a_new_one() {
+    let server = Server::start(3, Timeouts { head: LONG, idle: LONG }).await;
+    let (mut silent, mut half, mut asked) = (server.caller().await, server.caller().await, server.caller().await);
+    asked.ask().await;
+    half.send(HALF).await;
+    // Its wait begins anew with each answer.
+    asked.ask().await;
+    let mut fourth = server.caller().await;
+    fourth.ask().await;
+    silent.is_closed().await;
+    let mut fifth = server.caller().await;
+    fifth.ask().await;
+    half.is_closed().await;
+    for kept in [&mut asked, &mut fourth, &mut fifth] {
+        kept.ask().await;
     }
-    let early = third.0.try_read(&mut [0; 1]);
-    assert_eq!(early.expect_err("no answer yet").kind(), std::io::ErrorKind::WouldBlock);
-    drop(first);
-    third.reads("here").await;
+}
+
+/// Whoever connects a thousand times and says nothing must not keep API nodes and probes out, whatever their number.
+#[tokio::test]
+async fn idle_connections_keep_nobody_out() {
+    let server = Server::start(4, Timeouts { head: LONG, idle: LONG }).await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(server.caller().await);
+        server.caller().await.ask().await;
+    }
+}
+
+/// Where every connection is being answered nobody gives way, and whoever watches the daemon must see it all the same.
+#[tokio::test]
+async fn probes_keep_a_place_while_every_connection_is_being_answered() {
+    let server = Server::start(2, Timeouts { head: LONG, idle: LONG }).await;
+    let mut slow = [server.caller().await, server.caller().await];
+    for caller in &mut slow {
+        caller.send("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        server.began.notified().await;
+    }
+    for _ in 0..3 {
+        let mut probe = server.caller().await;
+        probe.send(REQUEST).await;
+        probe.reads("probe").await;
+        probe.is_closed().await;
+        let mut other = server.caller().await;
+        other.send("GET /echo HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        other.reads("no room").await;
+    }
+    // A probe that says nothing gives way to the next one.
+    let mut silent = server.caller().await;
+    let mut probe = server.caller().await;
+    probe.send(REQUEST).await;
+    probe.reads("probe").await;
+    silent.is_closed().await;
+    for caller in &mut slow {
+        server.go.notify_one();
+        caller.reads("slow").await;
+    }
+    server.caller().await.ask().await;
 }
 
 /// A drain waits neither for those who keep a connection nor cuts off who is being answered.
