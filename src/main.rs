@@ -29,7 +29,10 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         RuntimeKind::CurrentThread => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder.enable_all().build().context("start the runtime")?;
-    runtime.block_on(cli.execute())
+    let ended = runtime.block_on(cli.execute());
+    // The system may still look up the name of the Redis server in a thread, for half a minute. Nobody waits for that.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Help and version go to stdout as asked; a wrong command line ends with a hint like every other error.

@@ -1,19 +1,62 @@
-//! The log: text or JSON, on stderr.
+//! The log: text or JSON, on stderr, one line an event whatever a subject is called.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::types::text::is_control;
 
 /// Installs the log of this process. Libraries are heard from `warn` on; NO_COLOR is honoured.
 pub fn install(config: &LogConfig) {
     let filter = EnvFilter::new(format!("warn,quotabell={}", config.level.as_str()));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| OneLine(io::stderr()));
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // Installed once a process; a second call (tests in one process) keeps the first.
     let _ = match config.format {
         LogFormat::Text => builder.with_ansi(colours).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+}
+
+/// Escapes what would end a line or turn its direction on a screen, and that the subscriber lets pass: it knows the controls of ASCII
+/// and of Latin-1 alone. `\u2028` is an escape of JSON too.
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    /// The subscriber hands over a whole event at once.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(escaped(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn escaped(event: &str) -> String {
+    let mut line = String::with_capacity(event.len());
+    for character in event.chars() {
+        // What is ASCII is the subscriber's own: line ends and colours.
+        if !character.is_ascii() && is_control(character) {
+            line.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A subject that is called so would forge a line of the log, or show one backwards.
+    #[test]
+    fn an_event_stays_one_line_and_reads_from_left_to_right() {
+        let mut log = Vec::new();
+        OneLine(&mut log).write_all("a\u{2028}b\u{202e}c\u{85}é\u{1b}[0m\n".as_bytes()).expect("it is kept");
+        assert_eq!(String::from_utf8(log).expect("UTF-8"), "a\\u2028b\\u202ec\\u0085é\u{1b}[0m\n");
+    }
 }

@@ -1,19 +1,36 @@
-//! Certificate authorities: the system's, and those of `ca_file` beside them.
+//! Our side of TLS: ring, and whom we trust: the system's certificate authorities, and those of `ca_file` beside them.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 
 use super::error::ChannelError;
 
-/// Reads the PEM file of certificates that `setting` names.
+/// The configuration of TLS for a client that trusts the system's authorities and those of `ca_file`, which `setting` names.
+///
+/// A system without any authority is no error: plain text still works, and a TLS attempt says that the certificate is not trusted.
 ///
 /// # Errors
 ///
-/// It can't be read, holds no certificate, or one that is broken.
-pub(super) fn read(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
+/// `ca_file` can't be read, holds no certificate, or one that is broken.
+pub(super) fn tls(setting: &'static str, ca_file: Option<&Path>) -> Result<ClientConfig, ChannelError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(path) = ca_file {
+        for certificate in read(setting, path)? {
+            roots.add(certificate).map_err(|_| broken(setting, path))?;
+        }
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let versions = builder.with_safe_default_protocol_versions();
+    let builder = versions.map_err(|error| ChannelError::of_machine("build TLS", error))?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn read(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
     let failed = |source| ChannelError::of_setting(setting, format_args!("read {path:?}")).caused_by(source);
     let pem = std::fs::read(path).map_err(failed)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -25,25 +42,6 @@ pub(super) fn read(setting: &'static str, path: &Path) -> Result<Vec<Certificate
     Ok(certificates)
 }
 
-/// A certificate of the file is none.
-pub(super) fn broken(setting: &'static str, path: &Path) -> ChannelError {
+fn broken(setting: &'static str, path: &Path) -> ChannelError {
     ChannelError::of_setting(setting, format_args!("{path:?} holds a broken certificate"))
-}
-
-/// The system's authorities and those of `ca_file`.
-///
-/// A system without any is no error: plain HTTP still works, and a TLS attempt says that the certificate is not trusted.
-///
-/// # Errors
-///
-/// Those of [`read`].
-pub(super) fn roots(setting: &'static str, ca_file: Option<&Path>) -> Result<RootCertStore, ChannelError> {
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = ca_file {
-        for certificate in read(setting, path)? {
-            store.add(certificate).map_err(|_| broken(setting, path))?;
-        }
-    }
-    Ok(store)
 }

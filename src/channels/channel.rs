@@ -11,14 +11,15 @@ use crate::contacts::Contact;
 use crate::types::duration::HumanDuration;
 use crate::types::{Alert, Channel, Class, DeliveryId, Outcome, Rate, Secret, Subject, UnixMs};
 
-/// The sections of the configuration that belong to channels. Each channel picks its own by its type.
+/// The sections of the configuration that belong to channels: one of each, and those that they share. Each channel picks its own by
+/// its type.
 #[derive(Debug, Clone)]
 pub struct ChannelSettings<'a> {
     sections: Vec<&'a dyn Any>,
 }
 
 impl<'a> ChannelSettings<'a> {
-    /// These sections: one of each channel of the registry.
+    /// These sections: one of each channel of the registry, and [`DnsConfig`](super::DnsConfig).
     #[must_use]
     pub fn new(sections: impl IntoIterator<Item = &'a dyn Any>) -> Self {
         Self { sections: sections.into_iter().collect() }

@@ -1,4 +1,4 @@
-//! What went wrong, in a few words: from the error chains of reqwest and lettre to the text of the attempt log.
+//! What went wrong, in a few words: from error chains to the text of the attempt log.
 //!
 //! The chains themselves hold addresses, URLs and what the other side wrote, so none of their text is passed on: only what is
 //! recognised here is said.
@@ -7,6 +7,8 @@ use std::error::Error;
 use std::io;
 
 use rustls::CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
+
+use super::resolver::ResolveError;
 
 /// Nobody that is trusted has signed the certificate.
 pub(super) const UNTRUSTED: &str = "TLS: certificate not trusted";
@@ -41,6 +43,19 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
             _ => "TLS: handshake failed",
         });
     }
+    if let Some(error) = error.downcast_ref::<hyper::Error>() {
+        return match error {
+            _ if error.is_parse_too_large() => Some("the head of the answer is too large"),
+            _ if error.is_parse() => Some("the answer is not HTTP"),
+            _ if error.is_incomplete_message() => Some("connection closed early"),
+            _ => None,
+        };
+    }
+    match error.downcast_ref::<ResolveError>() {
+        Some(ResolveError::NoSuchHost) => return Some("DNS: no such host"),
+        Some(ResolveError::NoAnswer) => return Some("DNS: no answer"),
+        None => {}
+    }
     let error = error.downcast_ref::<io::Error>()?;
     Some(match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused",
@@ -49,15 +64,8 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
         io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => "connection closed",
         io::ErrorKind::UnexpectedEof => "connection closed early",
         io::ErrorKind::TimedOut => "connect: timed out",
-        _ => return dns_text(&error.to_string()),
+        _ => return None,
     })
-}
-
-/// std gives a failed look-up no kind and no number of its own, only this text and the resolver's words after it.
-fn dns_text(text: &str) -> Option<&'static str> {
-    let words = text.strip_prefix("failed to lookup address")?;
-    let passes = words.contains("emporary failure") || words.contains("ry again");
-    Some(if passes { "DNS: no answer" } else { "DNS: no such host" })
 }
 
 #[cfg(test)]

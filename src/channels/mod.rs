@@ -13,6 +13,7 @@ pub mod email;
 mod error;
 pub mod invalid_contact;
 pub mod registry;
+pub mod resolver;
 mod retry_spacing;
 pub mod sample;
 mod set;
@@ -27,5 +28,6 @@ pub use channel::{
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;
 pub use registry::{REGISTRY, check_contact, definition};
+pub use resolver::{DnsConfig, Resolver};
 pub use sample::{Sample, sample_alert};
 pub use set::{Channels, Preview, preview};

@@ -300,7 +300,7 @@ fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
     let hint = match outcome.class {
         Class::Delivered => return Ok(()),
         Class::Permanent => outcome.hint.unwrap_or(definition.permanent_hint),
-        Class::Transient => outcome.hint.unwrap_or(definition.transient_hint),
+        Class::Rejected | Class::Transient => outcome.hint.unwrap_or(definition.transient_hint),
     };
     let what = outcome.error.as_deref().unwrap_or("no reason given");
     Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))

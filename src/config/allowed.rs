@@ -51,6 +51,10 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["retry", "max_interval"], r#"a duration, at least retry.first, as "6h""#),
     (&["retry", "give_up_after"], r#"a duration above 0, as "3d""#),
     (&["alerts", "jump"], r#""each" or "highest""#),
+    (
+        &["dns", "servers"],
+        r#"IP addresses with ports, as ["10.0.0.2:53"]; an empty list for those of /etc/resolv.conf"#,
+    ),
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
     (&["http", "token_file"], "the path of a file whose first line is the token"),

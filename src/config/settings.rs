@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::config::{CheckConfig, HttpConfig};
-use crate::channels::ChannelSettings;
 use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
+use crate::channels::{ChannelSettings, DnsConfig};
 use crate::contacts::FallbackConfig;
 use crate::events::config::StreamConfig;
 use crate::ledger::history::HistoryConfig;
@@ -49,6 +49,8 @@ pub struct Config {
     pub webhook: WebhookConfig,
     /// `[email]`.
     pub email: EmailConfig,
+    /// `[dns]`.
+    pub dns: DnsConfig,
     /// `[http]`.
     pub http: HttpConfig,
     /// `[check]`.
@@ -75,7 +77,7 @@ impl Config {
     /// The sections that belong to channels: a new channel's is added here.
     #[must_use]
     pub fn channel_settings(&self) -> ChannelSettings<'_> {
-        ChannelSettings::new([&self.email as &dyn Any, &self.webhook])
+        ChannelSettings::new([&self.email as &dyn Any, &self.webhook, &self.dns])
     }
 }
 

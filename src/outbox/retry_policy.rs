@@ -7,6 +7,9 @@ use super::settle::Settlement;
 use crate::types::duration::whole_ms;
 use crate::types::{Class, Outcome, UnixMs};
 
+/// How long a receiver is asked again that refuses what it gets: somebody may mend it within a day, as a URL or a password.
+const REJECTED_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// One attempt that ended.
 #[derive(Debug, Clone)]
 pub struct EndedAttempt {
@@ -31,13 +34,23 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
     match outcome.class {
         Class::Delivered => Settlement::Delivered(outcome),
         Class::Permanent => Settlement::Dead(outcome),
-        Class::Transient if tried_for(first_attempt, now, outcome.took) >= retry.give_up_after => {
+        Class::Transient | Class::Rejected
+            if tried_for(first_attempt, now, outcome.took) >= give_up_after(outcome.class, retry) =>
+        {
             Settlement::Dead(outcome)
         }
-        Class::Transient => {
+        Class::Transient | Class::Rejected => {
             let asked = outcome.retry_after.unwrap_or_default().min(retry.max_interval);
             Settlement::Retry(outcome, whole_ms(retry.schedule().delay(attempt).max(asked)))
         }
+    }
+}
+
+/// How long failures of this class are tried again.
+fn give_up_after(class: Class, retry: &RetryConfig) -> Duration {
+    match class {
+        Class::Rejected => retry.give_up_after.min(REJECTED_FOR_MAX),
+        _ => retry.give_up_after,
     }
 }
 
@@ -87,6 +100,16 @@ mod tests {
         assert!(matches!(after(&failed, 9, end_ms - 21), Settlement::Retry(..)));
         assert!(matches!(after(&failed, 9, end_ms - 20), Settlement::Dead(_)));
         assert!(matches!(after(&failed, 9, end_ms * 100), Settlement::Dead(_)));
+    }
+
+    /// A receiver that refuses is asked for a day, and no longer than everything else where that is shorter.
+    #[test]
+    fn a_rejected_delivery_is_given_up_after_a_day() {
+        let (failed, day_ms) = (outcome(Class::Rejected, None), 86_400_000);
+        assert!(matches!(after(&failed, 9, day_ms - 21), Settlement::Retry(..)));
+        assert!(matches!(after(&failed, 9, day_ms - 20), Settlement::Dead(_)));
+        let hour = RetryConfig { give_up_after: Duration::from_secs(3600), ..retry() };
+        assert_eq!(give_up_after(Class::Rejected, &hour), hour.give_up_after);
     }
 
     /// A clock that went back must not end a delivery.

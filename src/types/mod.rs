@@ -48,7 +48,7 @@ pub use log_limiter::{LOG_INTERVAL, LogLimiter};
 pub use metric::Metric;
 pub use nonce::nonce;
 pub use notification::{Notification, NotificationKind, VerificationRequest};
-pub use outcome::{Class, Outcome};
+pub use outcome::{Class, DisableReason, Outcome};
 pub use partition::{PARTITIONS_MAX, PartitionNumber};
 pub use percent::Percent;
 pub use period::{Period, PeriodSpan};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::text::is_control;
+
 /// What an outcome means for the delivery. Decided where the attempt is made, never guessed from text afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
@@ -10,6 +12,8 @@ pub enum Class {
     Delivered,
     /// Trying again can't help: the delivery is dead.
     Permanent,
+    /// The other side refuses it, and will most likely refuse it again: trying again for a day may help, but not for longer.
+    Rejected,
     /// Trying again may help.
     Transient,
 }
@@ -21,6 +25,7 @@ impl Class {
         match self {
             Self::Delivered => "delivered",
             Self::Permanent => "permanent",
+            Self::Rejected => "rejected",
             Self::Transient => "transient",
         }
     }
@@ -29,6 +34,29 @@ impl Class {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// Why a contact is to get nothing more, as the other side told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DisableReason {
+    /// HTTP 410: there is no such receiver any more.
+    Gone,
+    /// The receiver asked for it, by `webhook-delivery: disable`.
+    Asked,
+    /// The mail server knows no such mailbox.
+    NoMailbox,
+}
+
+impl DisableReason {
+    /// The reason as it is stored and shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Asked => "asked",
+            Self::NoMailbox => "no_mailbox",
+        }
     }
 }
 
@@ -48,6 +76,8 @@ pub struct Outcome {
     pub reply: Option<String>,
     /// Host and port of the other side, where it was known. For the operator alone, as the reply.
     pub peer: Option<String>,
+    /// Why the contact is to get nothing more, if so. It may come with a delivery: a receiver can take its last one.
+    pub disables: Option<DisableReason>,
     /// How long the receiver asked us to wait (Retry-After).
     pub retry_after: Option<Duration>,
     /// How long the attempt took.
@@ -65,6 +95,7 @@ impl Outcome {
             hint: None,
             reply: None,
             peer: None,
+            disables: None,
             retry_after: None,
             took: Duration::ZERO,
         }
@@ -86,7 +117,7 @@ const REPLY_BYTES_MAX: usize = 512;
 pub fn printable_reply(said: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(&said[..said.len().min(REPLY_BYTES_MAX)]);
     let text = text.trim_end_matches('\u{fffd}');
-    let spaced: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let spaced: String = text.chars().map(|letter| if is_control(letter) { ' ' } else { letter }).collect();
     let line = spaced.split_whitespace().collect::<Vec<_>>().join(" ");
     (!line.is_empty()).then_some(line)
 }

@@ -18,13 +18,21 @@ pub fn lossless(bytes: &[u8]) -> String {
     text
 }
 
+/// Whether a character does something to the text around it instead of standing in it: controls, separators of lines, and those that
+/// turn the direction of what follows.
+#[must_use]
+pub fn is_control(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Text that a terminal shows and does not obey: control characters, which strangers may have put into a subject or a refused
 /// field, are escaped.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() { shown.extend(character.escape_default()) } else { shown.push(character) }
+        if is_control(character) { shown.extend(character.escape_default()) } else { shown.push(character) }
     }
     shown
 }
@@ -141,5 +149,6 @@ mod tests {
     #[test]
     fn control_characters_are_shown_and_not_obeyed() {
         assert_eq!(printable("a\x1b[2Jb\n\u{85}"), "a\\u{1b}[2Jb\\n\\u{85}");
+        assert_eq!(printable("a\u{2028}b\u{202e}c\u{2069}é"), "a\\u{2028}b\\u{202e}c\\u{2069}é");
     }
 }

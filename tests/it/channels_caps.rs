@@ -8,7 +8,7 @@ use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelSettings, Sample, sample_alert};
+use quotabell::channels::{ChannelSettings, DnsConfig, Sample, sample_alert};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
@@ -52,7 +52,8 @@ fn sender(client: Arc<RedisClient>, caps: Caps) -> Sending {
     };
     let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
     let email = EmailConfig { smtp_url: caps.smtp_url, per_minute, ..defaults.email };
-    let settings = ChannelSettings::new([&email as &dyn std::any::Any, &webhook]);
+    let dns = DnsConfig::default();
+    let settings = ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &dns]);
     Sending::new(client, &settings, defaults.retry).expect("legal settings")
 }
 

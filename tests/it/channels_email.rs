@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
+use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
-use quotabell::types::{Class, Outcome};
+use quotabell::types::{Class, DisableReason, Outcome};
 
 /// Short, so that a hanging server costs little; long enough for a loaded machine.
 const SHORT: Duration = Duration::from_millis(400);
 
-const MAIL: Mail<'static> = Mail {
+pub(super) const MAIL: Mail<'static> = Mail {
     to: "bob@example.com",
     message_id: "delivery_0123",
     alert_id: Some("alert_0123"),
@@ -22,7 +23,7 @@ const MAIL: Mail<'static> = Mail {
     now_s: 1_795_250_000,
 };
 
-fn config(url: &str) -> EmailConfig {
+pub(super) fn config(url: &str) -> EmailConfig {
     EmailConfig {
         smtp_url: url.to_owned(),
         smtp_url_file: None,
@@ -34,15 +35,15 @@ fn config(url: &str) -> EmailConfig {
     }
 }
 
-fn mailer(url: &str) -> Mailer {
-    Mailer::new(&config(url)).expect("a mailer")
+pub(super) fn mailer(url: &str) -> Mailer {
+    Mailer::new(&config(url), &DnsConfig::default()).expect("a mailer")
 }
 
 async fn server() -> SmtpCatcher {
     SmtpCatcher::start(SmtpSetup::default()).await.expect("a server")
 }
 
-fn error(outcome: &Outcome) -> &str {
+pub(super) fn error(outcome: &Outcome) -> &str {
     outcome.error.as_deref().unwrap_or_default()
 }
 
@@ -98,7 +99,7 @@ async fn every_attempt_has_the_same_message_id() {
 async fn odd_subject_lines_and_names_arrive_unharmed() {
     let mut server = server().await;
     let from = "Ünïcode\r\nBcc: eve@example.com <alerts@bücher.example>".to_owned();
-    let mailer = Mailer::new(&EmailConfig { from, ..config(&server.url()) }).expect("a mailer");
+    let mailer = Mailer::new(&EmailConfig { from, ..config(&server.url()) }, &DnsConfig::default()).expect("a mailer");
     let subject_line = "ålice\r\nBcc: eve@example.com\r\n\r\nbody 🦀 with a name that goes on for longer than one encoded word can hold";
     let text = "größe ±20 %\n";
     let outcome = mailer.send(Mail { subject_line, text, ..MAIL }).await;
@@ -144,20 +145,45 @@ async fn refusals_are_judged_by_the_phase_they_answer() {
         (Phase::Mail, "550 5.1.8 no such sender", Class::Permanent, "SMTP 550 5.1.8 to MAIL"),
         (Phase::Mail, "451 4.3.0 later", Class::Transient, "SMTP 451 4.3.0 to MAIL"),
         (Phase::Mail, "530 5.7.0 authenticate first", Class::Transient, "SMTP 530 5.7.0 to MAIL"),
-        (Phase::Rcpt, "550 5.1.1 no such user bob@example.com", Class::Permanent, "SMTP 550 5.1.1 to RCPT"),
-        (Phase::Rcpt, "553 nonsense", Class::Permanent, "SMTP 553 to RCPT"),
+        (Phase::Rcpt, "550 5.7.1 policy", Class::Permanent, "SMTP 550 5.7.1 to RCPT"),
+        (Phase::Rcpt, "554 nonsense", Class::Permanent, "SMTP 554 to RCPT"),
+        (Phase::Rcpt, "421 4.7.0 slow down", Class::Transient, "SMTP 421 4.7.0 to RCPT"),
+        (Phase::Rcpt, "451 4.7.1 greylisted, try again", Class::Transient, "SMTP 451 4.7.1 to RCPT"),
         (Phase::Rcpt, "450 4.2.0 greylisted", Class::Transient, "SMTP 450 4.2.0 to RCPT"),
         (Phase::Rcpt, "452 4.2.2 full", Class::Transient, "SMTP 452 4.2.2 to RCPT"),
         (Phase::Data, "554 5.6.0 no", Class::Permanent, "SMTP 554 5.6.0 to DATA"),
         (Phase::Data, "250 what", Class::Transient, "SMTP 250 to DATA"),
-        (Phase::Message, "554 5.7.1 spam", Class::Permanent, "SMTP 554 5.7.1 to DATA"),
-        (Phase::Message, "552 5.3.4 too big", Class::Permanent, "SMTP 552 5.3.4 to DATA"),
-        (Phase::Message, "451 4.3.0 disk full", Class::Transient, "SMTP 451 4.3.0 to DATA"),
-        (Phase::Message, "354 more", Class::Transient, "SMTP 354 to DATA"),
+        (Phase::Message, "554 5.7.1 spam", Class::Permanent, "SMTP 554 5.7.1 to the final dot"),
+        (Phase::Message, "552 5.3.4 too big", Class::Permanent, "SMTP 552 5.3.4 to the final dot"),
+        (Phase::Message, "451 4.3.0 disk full", Class::Transient, "SMTP 451 4.3.0 to the final dot"),
+        (Phase::Message, "354 more", Class::Transient, "SMTP 354 to the final dot"),
     ] {
         let outcome = refused(phase, line).await;
         assert_eq!((outcome.class, error(&outcome)), (class, text), "{phase:?} {line}");
         assert_eq!(outcome.status, line[..3].parse().ok(), "{phase:?} {line}");
+        assert_eq!(outcome.disables, None, "{phase:?} {line}");
+    }
+}
+
+/// A mailbox that does not exist gets no more mail. What a server refuses because of us, or because the mailbox is full, says nothing of
+/// the address: one blocked sender would disable every contact.
+#[tokio::test]
+async fn only_an_unknown_mailbox_disables_its_contact() {
+    let unknown = Some(DisableReason::NoMailbox);
+    for (phase, line, disables) in [
+        (Phase::Rcpt, "550 5.1.1 no such user", unknown),
+        (Phase::Rcpt, "551 user not local", unknown),
+        (Phase::Rcpt, "553 5.1.3 bad address", unknown),
+        (Phase::Rcpt, "550 5.7.1 you are on a list", None),
+        (Phase::Rcpt, "550 relay access denied", None),
+        (Phase::Rcpt, "552 5.2.2 full", None),
+        (Phase::Rcpt, "554 no", None),
+        (Phase::Rcpt, "450 5.1.1 no such user yet", None),
+        (Phase::Mail, "550 5.1.1 no such sender", None),
+        (Phase::Message, "550 5.1.1 no", None),
+    ] {
+        let outcome = refused(phase, line).await;
+        assert_eq!(outcome.disables, disables, "{phase:?} {line}");
     }
 }
 
@@ -179,7 +205,8 @@ async fn a_server_that_hangs_runs_into_one_deadline() {
     let attempts = phases.map(|phase| async move {
         let server = server().await;
         server.program(phase, Reply::Hang, Times::Always);
-        let mailer = Mailer::new(&EmailConfig { timeout: SHORT, ..config(&server.url()) }).expect("a mailer");
+        let mailer = Mailer::new(&EmailConfig { timeout: SHORT, ..config(&server.url()) }, &DnsConfig::default())
+            .expect("a mailer");
         let started = Instant::now();
         let outcome = mailer.send(MAIL).await;
         assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 400ms passed"), "{phase:?}");
@@ -218,7 +245,11 @@ async fn trouble_on_the_way_is_transient() {
         let server = server().await;
         server.program(phase, Reply::Close, Times::Always);
         let outcome = mailer(&server.url()).send(MAIL).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "connection closed early"), "{phase:?}");
+        let text = match phase {
+            Phase::Message => "connection closed early after the final dot: the mail may have been taken",
+            _ => "connection closed early",
+        };
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, text), "{phase:?}");
     }
 }
 
@@ -238,12 +269,12 @@ async fn starttls_is_required_where_the_url_says_so() {
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate not trusted"));
 
     let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
-    let outcome = Mailer::new(&trusting).expect("a mailer").send(MAIL).await;
+    let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
     assert_eq!(outcome.class, Class::Delivered, "{outcome:?}");
     assert_eq!(server.next().await.security, Security::Tls);
 
     server.program(Phase::StartTls, Reply::Say("554 5.7.3 not today"), Times::Once);
-    let outcome = Mailer::new(&trusting).expect("a mailer").send(MAIL).await;
+    let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "SMTP 554 5.7.3 to STARTTLS"));
 }
 
@@ -255,7 +286,10 @@ async fn smtps_is_encrypted_from_the_start() {
     let mut server = SmtpCatcher::start(setup).await.expect("a server");
     let url = format!("smtps://localhost:{}", server.address().port());
     let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
-    assert_eq!(Mailer::new(&trusting).expect("a mailer").send(MAIL).await.class, Class::Delivered);
+    assert_eq!(
+        Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await.class,
+        Class::Delivered
+    );
     assert_eq!(server.next().await.security, Security::Tls);
     assert_eq!(error(&mailer(&url).send(MAIL).await), "TLS: certificate not trusted");
 }
@@ -342,7 +376,7 @@ async fn mails_are_sent_side_by_side() {
 /// Mistakes in the settings are found at start, name the setting, and show no password.
 #[tokio::test]
 async fn broken_settings_are_configuration_errors() {
-    let text = |config: EmailConfig| Mailer::new(&config).expect_err("broken").to_string();
+    let text = |config: EmailConfig| Mailer::new(&config, &DnsConfig::default()).expect_err("broken").to_string();
     let open = text(config("smtp://user:hunter2@mail.test:587"));
     assert!(open.starts_with("email.smtp_url: credentials without TLS") && !open.contains("hunter2"), "{open}");
     let from = text(EmailConfig { from: "nobody".to_owned(), ..config("smtp://localhost") });
@@ -363,7 +397,10 @@ async fn the_url_may_stand_in_a_file() {
     let path = directory.path().join("url");
     std::fs::write(&path, format!("{}\nsomething else\n", server.url())).expect("written");
     let from_file = EmailConfig { smtp_url_file: Some(path), ..config("nonsense") };
-    assert_eq!(Mailer::new(&from_file).expect("a mailer").send(MAIL).await.class, Class::Delivered);
+    assert_eq!(
+        Mailer::new(&from_file, &DnsConfig::default()).expect("a mailer").send(MAIL).await.class,
+        Class::Delivered
+    );
     server.next().await;
 }
 

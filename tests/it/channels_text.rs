@@ -7,7 +7,7 @@ use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{AlertPurpose, ChannelSettings, Sample, preview, sample_alert};
+use quotabell::channels::{AlertPurpose, ChannelSettings, DnsConfig, Sample, preview, sample_alert};
 use quotabell::config::Config;
 use quotabell::types::{Alert, BillingDay, Metric, Percent, Subject, UnixMs, WindowLimit};
 
@@ -129,7 +129,9 @@ fn preview_shows_mail_and_webhook() {
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let webhook = Config::defaults().expect("valid").webhook;
-    let previews = preview(&ChannelSettings::new([&email as &dyn std::any::Any, &webhook]), &sample).expect("renders");
+    let previews =
+        preview(&ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &DnsConfig::default()]), &sample)
+            .expect("renders");
     let shown = |part: &str| {
         let preview = previews.iter().find(|preview| preview.part.name == part);
         preview.expect("it can be previewed").text.clone()

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::support::certificates::Certificates;
-use crate::support::http_receiver::{Manner, OddReceiver};
 use crate::support::redis_server::free_port;
+use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
+use quotabell::channels::DnsConfig;
 use quotabell::channels::webhook::{WebhookClient, WebhookConfig, WebhookRequest};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
-use quotabell::types::{Class, Outcome, Secret};
+use quotabell::types::{Class, DisableReason, Outcome, Secret};
 use tokio_util::sync::CancellationToken;
 
 const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -16,11 +17,12 @@ const NEW: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const SHORT: Duration = Duration::from_millis(400);
 
 /// Everything on this machine may be called.
-fn inside() -> WebhookConfig {
+pub(super) fn inside() -> WebhookConfig {
     WebhookConfig {
         timeout: Duration::from_secs(20),
         allow_http: true,
         allow_private_networks: true,
+        allowed_networks: Vec::new(),
         ca_file: None,
         per_destination: None,
     }
@@ -32,13 +34,22 @@ fn now_s() -> i64 {
 }
 
 async fn send_signed(config: &WebhookConfig, url: &str, secret: &str) -> Outcome {
+    let client = WebhookClient::new(config, &DnsConfig::default()).expect("a client");
+    send_signed_through(&client, url, secret).await
+}
+
+async fn send_signed_through(client: &WebhookClient, url: &str, secret: &str) -> Outcome {
     let secret = Secret::new(secret.to_owned());
     let body = r#"{"type":"quota.threshold_reached","data":{"subject":"ålice"}}"#;
     let request = WebhookRequest { id: "alert_0123", now_s: now_s(), url, secret: &secret, body, challenge: None };
-    WebhookClient::new(config).expect("a client").send(request).await
+    client.send(request).await
 }
 
-async fn send(config: &WebhookConfig, url: &str) -> Outcome {
+pub(super) async fn send_through(client: &WebhookClient, url: &str) -> Outcome {
+    send_signed_through(client, url, OLD).await
+}
+
+pub(super) async fn send(config: &WebhookConfig, url: &str) -> Outcome {
     send_signed(config, url, OLD).await
 }
 
@@ -47,7 +58,7 @@ async fn answered(answer: Answer) -> Outcome {
     send(&inside(), &receiver.url("/hook")).await
 }
 
-fn error(outcome: &Outcome) -> &str {
+pub(super) fn error(outcome: &Outcome) -> &str {
     outcome.error.as_deref().unwrap_or_default()
 }
 
@@ -84,28 +95,42 @@ async fn both_secrets_of_a_rotation_verify() {
     }
 }
 
-/// The outcome table: 410 is the receiver's own word for never again, all the rest may pass.
+/// The outcome table: what a receiver refuses for good is not asked for days, and what may pass is.
 #[tokio::test]
 async fn every_status_has_its_class() {
-    for (status, class) in [
-        (200, Class::Delivered),
-        (204, Class::Delivered),
-        (299, Class::Delivered),
-        (300, Class::Transient),
-        (304, Class::Transient),
-        (400, Class::Transient),
-        (401, Class::Transient),
-        (404, Class::Transient),
-        (410, Class::Permanent),
-        (429, Class::Transient),
-        (500, Class::Transient),
-        (502, Class::Transient),
-        (503, Class::Transient),
-    ] {
+    let of = |class: Class, statuses: &'static [u16]| statuses.iter().map(move |status| (*status, class));
+    let table = of(Class::Delivered, &[200, 201, 202, 204, 206, 299])
+        .chain(of(Class::Rejected, &[400, 401, 403, 404, 405, 413, 415, 422, 451]))
+        .chain(of(Class::Permanent, &[410]))
+        .chain(of(Class::Transient, &[300, 301, 304, 308, 402, 406, 407, 408, 409, 418, 421, 423, 425, 426, 429, 431]))
+        .chain(of(Class::Transient, &[500, 501, 502, 503, 504, 507, 511, 599, 600, 999]));
+    for (status, class) in table {
         let outcome = answered(Answer::status(status).body("<b>internals</b>")).await;
         assert_eq!((outcome.class, outcome.status), (class, Some(status)), "{status}");
         let expected = (class != Class::Delivered).then(|| format!("HTTP {status}"));
         assert_eq!(outcome.error, expected, "the answer's body must stay out of it");
+        let disables = (status == 410).then_some(DisableReason::Gone);
+        assert_eq!(outcome.disables, disables, "{status}");
+    }
+}
+
+/// A receiver knows best what is to become of what it gets, whatever status its software makes of that.
+#[tokio::test]
+async fn a_receiver_can_disable_itself_or_abort_one_webhook() {
+    for (status, directive, class, disables) in [
+        (200, "disable", Class::Delivered, Some(DisableReason::Asked)),
+        (404, "disable", Class::Permanent, Some(DisableReason::Asked)),
+        (503, " disable ", Class::Permanent, Some(DisableReason::Asked)),
+        (410, "abort-message", Class::Permanent, Some(DisableReason::Gone)),
+        (200, "abort-message", Class::Delivered, None),
+        (422, "abort-message", Class::Permanent, None),
+        (500, "abort-message", Class::Permanent, None),
+        (500, "explode", Class::Transient, None),
+        (404, "", Class::Rejected, None),
+    ] {
+        let outcome = answered(Answer::status(status).header("webhook-delivery", directive)).await;
+        assert_eq!((outcome.class, outcome.disables), (class, disables), "{status} {directive:?}");
+        assert_eq!(outcome.hint.is_some(), class == Class::Permanent, "{status} {directive:?}: {:?}", outcome.hint);
     }
 }
 
@@ -139,13 +164,13 @@ async fn retry_after_is_read_in_both_forms() {
 #[tokio::test]
 async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
     let config = WebhookConfig { timeout: SHORT, ..inside() };
-    let receiver = OddReceiver::start(Manner::Hang).await;
+    let receiver = ScriptedServer::start([Step::Hang]).await;
     let started = Instant::now();
     let outcome = send(&config, &receiver.url()).await;
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 400ms passed"));
     assert!(started.elapsed() >= SHORT && outcome.took >= SHORT && started.elapsed() < SHORT * 20);
 
-    let half_a_head = OddReceiver::start(Manner::SayAndHang("HTTP/1.1 200 OK\r\nserver: ")).await;
+    let half_a_head = ScriptedServer::start([REQUEST, Step::Say("HTTP/1.1 200 OK\r\nserver: "), Step::Hang]).await;
     let outcome = send(&config, &half_a_head.url()).await;
     assert_eq!((outcome.class, outcome.status), (Class::Transient, None));
 }
@@ -159,7 +184,7 @@ async fn a_receiver_that_hangs_in_its_body_has_answered() {
         ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", Class::Delivered),
         ("HTTP/1.1 503 Busy\r\ncontent-length: 100\r\nretry-after: 9\r\n\r\nhalf", Class::Transient),
     ] {
-        let receiver = OddReceiver::start(Manner::SayAndHang(head)).await;
+        let receiver = ScriptedServer::start([REQUEST, Step::Say(head), Step::Hang]).await;
         let outcome = send(&config, &receiver.url()).await;
         assert_eq!(outcome.class, class);
         assert!(outcome.took >= SHORT && outcome.took < SHORT * 20, "{:?}", outcome.took);
@@ -169,7 +194,9 @@ async fn a_receiver_that_hangs_in_its_body_has_answered() {
 /// A receiver that sends without end must not fill our memory or use up the deadline.
 #[tokio::test]
 async fn an_endless_answer_is_cut_off() {
-    let receiver = OddReceiver::start(Manner::SayAndFlood("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")).await;
+    let receiver =
+        ScriptedServer::start([REQUEST, Step::Say("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"), Step::Flood("x")])
+            .await;
     let outcome = send(&inside(), &receiver.url()).await;
     assert_eq!(outcome.class, Class::Delivered);
     assert!(outcome.took < Duration::from_secs(15), "{:?}", outcome.took);
@@ -178,7 +205,7 @@ async fn an_endless_answer_is_cut_off() {
 /// Trouble on the way is nobody's refusal.
 #[tokio::test]
 async fn trouble_on_the_way_is_transient() {
-    let reset = OddReceiver::start(Manner::Reset).await;
+    let reset = ScriptedServer::start([REQUEST, Step::Reset]).await;
     let outcome = send(&inside(), &reset.url()).await;
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "connection reset"));
 
@@ -189,11 +216,15 @@ async fn trouble_on_the_way_is_transient() {
     assert_eq!(nameless.class, Class::Transient);
     assert!(error(&nameless).starts_with("DNS: "), "{}", error(&nameless));
 
-    let gibberish = OddReceiver::start(Manner::Say("220 this is not HTTP\r\n")).await;
-    assert_eq!(send(&inside(), &gibberish.url()).await.class, Class::Transient);
-
-    let closed = OddReceiver::start(Manner::Say("")).await;
-    assert_eq!(send(&inside(), &closed.url()).await.class, Class::Transient);
+    for (said, text) in [
+        ("220 this is not HTTP\r\n", "the answer is not HTTP"),
+        ("", "connection closed early"),
+        ("HTTP/1.1 200 O", "connection closed early"),
+    ] {
+        let odd = ScriptedServer::start([REQUEST, Step::Say(said)]).await;
+        let outcome = send(&inside(), &odd.url()).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, text), "{said:?}");
+    }
 }
 
 /// I6: a subject must not reach the inside of our network, however it spells the address, and the try must not be repeated.
@@ -251,8 +282,8 @@ async fn malformed_urls_are_permanent_and_secrets_that_cannot_sign_are_not() {
 #[tokio::test]
 async fn tls_is_checked_and_ca_file_adds_trust() {
     let certificates = Certificates::new();
-    let yes = Manner::Say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-    let receiver = OddReceiver::start_tls(certificates.acceptor(), yes.clone()).await;
+    let yes = |tls| [Step::Tls(tls), REQUEST, Step::Say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")];
+    let receiver = ScriptedServer::start(yes(certificates.acceptor())).await;
     let url = format!("https://localhost:{}/", receiver.port());
     let outcome = send(&inside(), &url).await;
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate not trusted"));
@@ -263,7 +294,7 @@ async fn tls_is_checked_and_ca_file_adds_trust() {
     assert_eq!((outcome.class, outcome.status), (Class::Delivered, Some(200)), "{outcome:?}");
 
     let others = Certificates::for_names(&["other.test"]);
-    let receiver = OddReceiver::start_tls(others.acceptor(), yes).await;
+    let receiver = ScriptedServer::start(yes(others.acceptor())).await;
     let trusting = WebhookConfig { ca_file: Some(others.authority_file()), ..inside() };
     let outcome = send(&trusting, &format!("https://localhost:{}/", receiver.port())).await;
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate is for another name"));
@@ -279,7 +310,7 @@ async fn a_broken_ca_file_is_a_configuration_error() {
     let directory = tempfile::tempdir().expect("a folder");
     let path = directory.path().join("ca.pem");
     let config = WebhookConfig { ca_file: Some(path.clone()), ..inside() };
-    let text = || WebhookClient::new(&config).expect_err("broken").to_string();
+    let text = || WebhookClient::new(&config, &DnsConfig::default()).expect_err("broken").to_string();
     assert!(text().starts_with("webhook.ca_file: read "), "{}", text());
     std::fs::write(&path, "nothing here").expect("written");
     assert!(text().contains("holds no certificate"), "{}", text());

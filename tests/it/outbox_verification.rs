@@ -12,7 +12,7 @@ use crate::support::outbox::{LONG, Outbox, outcome, subject, until};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{BoxFuture, ChannelSettings, CodeAndLink};
+use quotabell::channels::{BoxFuture, ChannelSettings, CodeAndLink, DnsConfig};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
@@ -111,7 +111,8 @@ impl Running {
         let defaults = Config::defaults().expect("valid");
         let email = EmailConfig { smtp_url: smtp_url.to_owned(), ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..defaults.webhook };
-        let settings = ChannelSettings::new([&email as &dyn Any, &webhook]);
+        let dns = DnsConfig::default();
+        let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &dns]);
         let retry = RetryConfig { first: Duration::from_millis(1), ..defaults.retry };
         let consents: Arc<dyn ConsentRequests> = Arc::clone(consents) as _;
         let sending = Sending::with_consents(Arc::clone(&outbox.client), &settings, retry, Arc::clone(&consents));

@@ -5,8 +5,6 @@
 
 use std::time::{Duration, Instant};
 
-use lettre::transport::smtp::client::Certificate;
-
 use super::address;
 use super::config::EmailConfig;
 use super::message::{Author, Mail};
@@ -15,6 +13,7 @@ use super::smtp_url::SmtpServer;
 use crate::channels::authorities;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::ChannelError;
+use crate::channels::resolver::{DnsConfig, Resolver};
 use crate::types::{Class, Outcome};
 
 /// Sends mails.
@@ -34,17 +33,18 @@ impl Mailer {
     /// # Errors
     ///
     /// [`ChannelError`], naming the setting and what is allowed, never a password.
-    pub fn new(config: &EmailConfig) -> Result<Self, ChannelError> {
+    pub fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
         let server = server_of(config)?;
         let allowed = "allowed are \"alerts@example.com\" and \"Name <alerts@example.com>\"";
         let no_mailbox =
             || ChannelError::of_setting("email.from", format_args!("{:?} is not a mailbox, {allowed}", config.from));
+        let tls = authorities::tls("email.ca_file", config.ca_file.as_deref())?;
         Ok(Self {
             author: Author::parse(&config.from).ok_or_else(no_mailbox)?,
             timeout: config.timeout,
             location: server.location(),
             warnings: server.warning().into_iter().collect(),
-            client: SmtpClient::new(server, authorities_of(config)?)?,
+            client: SmtpClient::new(server, tls, Resolver::new(dns))?,
         })
     }
 
@@ -121,11 +121,4 @@ fn server_of(config: &EmailConfig) -> Result<SmtpServer, ChannelError> {
         }
     };
     SmtpServer::parse(&url).map_err(|problem| ChannelError::of_setting(setting, problem))
-}
-
-fn authorities_of(config: &EmailConfig) -> Result<Vec<Certificate>, ChannelError> {
-    const SETTING: &str = "email.ca_file";
-    let Some(path) = &config.ca_file else { return Ok(Vec::new()) };
-    let certificate = |der: Vec<u8>| Certificate::from_der(der).map_err(|_| authorities::broken(SETTING, path));
-    authorities::read(SETTING, path)?.into_iter().map(|der| certificate(der.to_vec())).collect()
 }

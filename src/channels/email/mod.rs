@@ -11,6 +11,7 @@ use super::channel::{
     SettingText, SharedServer, check_timeout,
 };
 use super::error::ChannelError;
+use super::resolver::DnsConfig;
 use crate::contacts::Contact;
 use crate::types::{Alert, Channel, Class, Outcome, Rate, Secret};
 
@@ -18,7 +19,9 @@ pub mod address;
 pub mod config;
 pub mod mailer;
 mod message;
+mod outcomes;
 mod smtp;
+mod smtp_connection;
 mod smtp_url;
 pub mod templates;
 
@@ -77,7 +80,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         absence: "e-mail contacts get nothing until email.smtp_url names one",
     }),
     cap: CapKind::Fixed,
-    build: |settings| Ok(Box::new(EmailChannel::new(settings.section())?)),
+    build: |settings| Ok(Box::new(EmailChannel::new(settings.section(), settings.section())?)),
     preview_parts: &[
         PreviewPart { name: "subject", about: "The e-mail's subject line" },
         PreviewPart { name: "text", about: "The e-mail's text part" },
@@ -105,8 +108,8 @@ struct EmailChannel {
 }
 
 impl EmailChannel {
-    fn new(config: &EmailConfig) -> Result<Self, ChannelError> {
-        let mailer = Mailer::new(config)?;
+    fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
+        let mailer = Mailer::new(config, dns)?;
         let file = config.smtp_url_file.as_ref().map(|path| format!(", named in {}", path.display()));
         Ok(Self {
             templates: Templates::load(config.templates.as_deref())?,

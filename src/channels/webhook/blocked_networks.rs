@@ -5,18 +5,20 @@
 //! [`CallRules::judge_url`] sees only those.
 
 use std::net::IpAddr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use ipnet::IpNet;
 use url::{Host, Url};
 
 /// Which addresses and schemes may be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallRules {
     /// `webhook.allow_http`: whether `http://` may be called beside `https://`.
     pub allow_http: bool,
     /// `webhook.allow_private_networks`: whether loopback, private and link-local addresses may be called.
     pub allow_private_networks: bool,
+    /// `webhook.allowed_networks`: the parts of those networks that may be called in any case.
+    pub allowed_networks: Arc<[IpNet]>,
 }
 
 /// An address that must not be called, and what it is. The text is what the attempt log shows.
@@ -96,17 +98,34 @@ static RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| {
     rows.map(|(net, kind, lifted)| Range { net: net.parse().expect("a test reads every row"), kind, lifted }).into()
 });
 
+/// Judges a network of `webhook.allowed_networks`: only loopback, private and link-local networks can be opened.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub(super) fn check_allowed(network: &IpNet) -> Result<(), String> {
+    let inside = |range: &&Range| range.lifted == ForPrivateNetworks && range.net.contains(network);
+    match RANGES.iter().find(inside) {
+        Some(_) => Ok(()),
+        None => Err(format!("{network} is not part of one loopback, private or link-local network")),
+    }
+}
+
 impl CallRules {
     /// Judges one address, whether it was written in the URL or found by a resolver.
     ///
     /// # Errors
     ///
     /// [`Blocked`] with what the address is.
-    pub fn judge(self, address: IpAddr) -> Result<(), Blocked> {
+    pub fn judge(&self, address: IpAddr) -> Result<(), Blocked> {
         // ::ffff:a.b.c.d connects to a.b.c.d, so that is what is judged.
         let address = address.to_canonical();
         match RANGES.iter().find(|range| range.net.contains(&address)) {
-            Some(Range { lifted: ForPrivateNetworks, .. }) if self.allow_private_networks => Ok(()),
+            Some(Range { lifted: ForPrivateNetworks, .. })
+                if self.allow_private_networks || self.allowed_networks.iter().any(|net| net.contains(&address)) =>
+            {
+                Ok(())
+            }
             Some(Range { kind, .. }) => Err(Blocked { kind }),
             None => Ok(()),
         }
@@ -118,7 +137,7 @@ impl CallRules {
     /// # Errors
     ///
     /// The first [`Blocked`].
-    pub fn judge_all(self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
+    pub fn judge_all(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
         addresses.into_iter().try_for_each(|address| self.judge(address))
     }
 
@@ -130,7 +149,7 @@ impl CallRules {
     /// # Errors
     ///
     /// Why the URL must not be called, in the order scheme, user information, host, port. Trying again cannot help.
-    pub fn judge_url(self, text: &str) -> Result<Url, String> {
+    pub fn judge_url(&self, text: &str) -> Result<Url, String> {
         let url =
             Url::parse(text).map_err(|_| if has_zone_id(text) { "URL with a zone id" } else { "malformed URL" })?;
         match url.scheme() {
@@ -170,9 +189,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STRICT: CallRules = CallRules { allow_http: false, allow_private_networks: false };
-    const HTTP: CallRules = CallRules { allow_http: true, allow_private_networks: false };
-    const INSIDE: CallRules = CallRules { allow_http: true, allow_private_networks: true };
+    static STRICT: LazyLock<CallRules> = LazyLock::new(CallRules::default);
+    static HTTP: LazyLock<CallRules> = LazyLock::new(|| CallRules { allow_http: true, ..CallRules::default() });
+    static INSIDE: LazyLock<CallRules> =
+        LazyLock::new(|| CallRules { allow_http: true, allow_private_networks: true, ..CallRules::default() });
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -224,6 +244,26 @@ mod tests {
         }
     }
 
+    /// A receiver on the operator's own network can be opened alone. What no subject may ever name can't be.
+    #[test]
+    fn single_networks_are_opened_and_nothing_beside_them() {
+        let nets = ["10.1.0.0/16", "fd00:1::/32", "169.254.0.0/16"].map(|net| net.parse().expect("a network"));
+        let rules = CallRules { allowed_networks: nets.into(), ..CallRules::default() };
+        for open in ["10.1.0.1", "10.1.255.255", "::ffff:10.1.0.1", "fd00:1::1", "169.254.1.1"] {
+            assert_eq!(rules.judge(ip(open)), Ok(()), "{open}");
+        }
+        for closed in ["10.2.0.1", "10.0.255.255", "127.0.0.1", "fd00:2::1", "169.254.169.254", "::10.1.0.1"] {
+            assert!(rules.judge(ip(closed)).is_err(), "{closed}");
+        }
+        let judged = |net: &str| check_allowed(&net.parse().expect("a network"));
+        for good in ["10.0.0.0/8", "127.0.0.1/32", "192.168.7.0/24", "::1/128", "fe80::/64"] {
+            assert_eq!(judged(good), Ok(()), "{good}");
+        }
+        for bad in ["0.0.0.0/0", "8.8.8.0/24", "192.0.2.0/24", "224.0.0.0/4", "::/0", "2001:db8::/32"] {
+            assert!(judged(bad).is_err_and(|problem| problem.starts_with(bad)), "{bad}");
+        }
+    }
+
     /// One blocked address among good ones is how DNS rebinding looks.
     #[test]
     fn one_blocked_address_refuses_the_host() {
@@ -246,17 +286,17 @@ mod tests {
     /// Each part of a URL that could lead elsewhere, or leak, is refused with its own words.
     #[test]
     fn urls_are_refused_for_what_is_wrong_with_them() {
-        let text = |rules: CallRules, url: &str| rules.judge_url(url).expect_err(url);
-        assert_eq!(text(STRICT, "http://example.com/"), "URL scheme not allowed, allowed is https");
-        assert_eq!(text(HTTP, "ftp://example.com/"), "URL scheme not allowed, allowed is https or http");
-        assert_eq!(text(STRICT, "https://user@example.com/"), "URL with user information");
-        assert_eq!(text(STRICT, "https://:pass@example.com/"), "URL with user information");
-        assert_eq!(text(STRICT, "https://[fe80::1%25eth0]/"), "URL with a zone id");
-        assert_eq!(text(STRICT, "https://example.com:0/"), "URL with port 0");
+        let text = |rules: &CallRules, url: &str| rules.judge_url(url).expect_err(url);
+        assert_eq!(text(&STRICT, "http://example.com/"), "URL scheme not allowed, allowed is https");
+        assert_eq!(text(&HTTP, "ftp://example.com/"), "URL scheme not allowed, allowed is https or http");
+        assert_eq!(text(&STRICT, "https://user@example.com/"), "URL with user information");
+        assert_eq!(text(&STRICT, "https://:pass@example.com/"), "URL with user information");
+        assert_eq!(text(&STRICT, "https://[fe80::1%25eth0]/"), "URL with a zone id");
+        assert_eq!(text(&STRICT, "https://example.com:0/"), "URL with port 0");
         for malformed in
             ["", "example.com/hook", "/hook", "https://", "https://exa mple.com/", "https://[::1", "https://a:99999/"]
         {
-            assert_eq!(text(STRICT, malformed), "malformed URL", "{malformed}");
+            assert_eq!(text(&STRICT, malformed), "malformed URL", "{malformed}");
         }
         let public = "https://hooks.example.com:8443/a?b=c";
         assert_eq!(STRICT.judge_url(public).expect("public").as_str(), public);

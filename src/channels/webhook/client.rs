@@ -1,26 +1,27 @@
 //! One attempt over HTTP: a signed POST (Standard Webhooks 1.0) to a URL that a subject chose.
 //!
-//! Owns the client, the resolver that refuses blocked addresses, the deadline and the class of the outcome. Never follows a
-//! redirect, never uses a proxy, and hands on what the receiver answered only as the short reply of an outcome.
-//! Read next: [`super::blocked_networks`] for what may be called.
+//! Owns the client, the resolver that refuses blocked addresses, and the deadline. Never follows a redirect, never uses a proxy, and
+//! hands on what the receiver answered only as the short reply of an outcome. Read next: [`super::blocked_networks`] for what may be
+//! called, [`super::outcomes`] for what an answer means.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::{Client, Response, Url};
 use serde::Deserialize;
 use tokio::time::timeout_at;
 
 use super::blocked_networks::{Blocked, CallRules};
 use super::config::WebhookConfig;
-use super::retry_after;
+use super::outcomes::outcome_of;
 use super::secret::SigningSecrets;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::ChannelError;
+use crate::channels::resolver::{DnsConfig, Resolver};
 use crate::channels::{authorities, connection_error};
 use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
@@ -29,8 +30,6 @@ use crate::types::{Class, Outcome, Secret};
 /// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish writing before
 /// the connection closes. An echo is far shorter. And no receiver may keep us reading.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
-/// What to do about 410, which ends the delivery.
-const GONE: &str = "the receiver wants no more webhooks: remove the contact, or ask its owner for another URL";
 /// What to do about a certificate that is not trusted.
 const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
 /// What the attempt log says of a receiver that took a challenge and sent something else back.
@@ -43,7 +42,7 @@ const USER_AGENT: &str = concat!("quotabell/", env!("CARGO_PKG_VERSION"));
 pub struct WebhookRequest<'a> {
     /// `webhook-id`: the alert's id, the same on every attempt. Holds no dot.
     pub id: &'a str,
-    /// `webhook-timestamp`: when this attempt starts, Unix seconds.
+    /// `webhook-timestamp`: when this attempt starts, Unix seconds by this machine's clock.
     pub now_s: i64,
     /// Where to, as the subject wrote it; judged here.
     pub url: &'a str,
@@ -59,6 +58,7 @@ pub struct WebhookRequest<'a> {
 #[derive(Debug, Clone)]
 pub struct WebhookClient {
     client: Client,
+    resolver: Arc<Resolver>,
     rules: CallRules,
     timeout: Duration,
 }
@@ -77,12 +77,14 @@ impl WebhookClient {
     /// # Errors
     ///
     /// [`ChannelError`], when `webhook.ca_file` or the TLS set-up is broken.
-    pub fn new(config: &WebhookConfig) -> Result<Self, ChannelError> {
+    pub fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
+        let resolver = Arc::new(Resolver::new(dns));
         let WebhookConfig { allow_http, allow_private_networks, .. } = *config;
-        let rules = CallRules { allow_http, allow_private_networks };
+        let allowed_networks = config.allowed_networks.as_slice().into();
+        let rules = CallRules { allow_http, allow_private_networks, allowed_networks };
         let client = Client::builder()
             .tls_backend_preconfigured(tls(config)?)
-            .dns_resolver(CheckedResolver { rules })
+            .dns_resolver(CheckedResolver { resolver: Arc::clone(&resolver), rules: rules.clone() })
             .no_proxy()
             .redirect(Policy::none())
             .retry(reqwest::retry::never())
@@ -91,7 +93,7 @@ impl WebhookClient {
             .user_agent(USER_AGENT)
             .build()
             .map_err(|error| ChannelError::of_machine("build the webhook client", error))?;
-        Ok(Self { client, rules, timeout: config.timeout })
+        Ok(Self { client, resolver, rules, timeout: config.timeout })
     }
 
     /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
@@ -120,8 +122,8 @@ impl WebhookClient {
         let url = self.rules.judge_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let unresolved = |_| Outcome::failed(Class::Transient, "the name of its host is not resolved");
-        let found = tokio::net::lookup_host((host, 0)).await.map_err(unresolved)?;
-        let judged = self.rules.judge_all(found.map(|address| address.ip()));
+        let found = self.resolver.addresses(host).await.map_err(unresolved)?;
+        let judged = self.rules.judge_all(found);
         judged.map_err(|blocked| permanent(blocked.to_string()))
     }
 
@@ -136,7 +138,7 @@ impl WebhookClient {
         let sending = self.client.post(url).headers(headers).body(request.body.to_owned()).send();
         let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(self.timeout))?;
         let response = sent.map_err(|error| failure(&error))?;
-        let outcome = outcome_of(&response, request.now_s);
+        let outcome = outcome_of(response.status(), response.headers(), request.now_s);
         let mut body = Vec::new();
         // The deadline or the receiver may cut it short.
         let _ = timeout_at(deadline, read(response, &mut body)).await;
@@ -180,22 +182,6 @@ fn failure(error: &reqwest::Error) -> Outcome {
     Outcome { hint, ..Outcome::failed(Class::Transient, found) }
 }
 
-/// How an attempt ended that got this answer, by its status alone.
-fn outcome_of(response: &Response, now_s: i64) -> Outcome {
-    let status = response.status();
-    let text = format!("HTTP {}", status.as_u16());
-    let outcome = match status {
-        _ if status.is_success() => Outcome::delivered(),
-        StatusCode::GONE => Outcome { hint: Some(GONE), ..permanent(text) },
-        _ => {
-            let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-            let retry_after = asked.and_then(|value| retry_after::parse(value, now_s));
-            Outcome { retry_after, ..Outcome::failed(Class::Transient, text) }
-        }
-    };
-    Outcome { status: Some(status.as_u16()), ..outcome }
-}
-
 /// Reads the body as far as it comes, at most [`ANSWER_BYTES_MAX`].
 async fn read(mut response: Response, body: &mut Vec<u8>) {
     while body.len() < ANSWER_BYTES_MAX {
@@ -217,33 +203,28 @@ fn headers(request: &WebhookRequest<'_>, secrets: &SigningSecrets) -> Option<Hea
     Some(headers)
 }
 
-/// TLS with ring, the system's authorities and `ca_file`. Built here rather than by reqwest, which fails without any authority
-/// on the system even where only plain HTTP is called.
+/// Built here rather than by reqwest, which fails without any authority on the system even where only plain HTTP is called.
 fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
-    let roots = authorities::roots("webhook.ca_file", config.ca_file.as_deref())?;
-    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| ChannelError::of_machine("build TLS for webhooks", error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut tls = authorities::tls("webhook.ca_file", config.ca_file.as_deref())?;
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(tls)
 }
 
-/// Resolves as the system does, and refuses the host when any of its addresses is blocked. What it returns is what is connected
+/// Resolves, and refuses the host when any of its addresses is blocked. What it returns is what is connected
 /// to: there is no second look-up between the judgement and the connection.
 struct CheckedResolver {
+    resolver: Arc<Resolver>,
     rules: CallRules,
 }
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let rules = self.rules;
+        let (resolver, rules) = (Arc::clone(&self.resolver), self.rules.clone());
         Box::pin(async move {
+            let found = resolver.addresses(name.as_str()).await?;
+            rules.judge_all(found.iter().copied())?;
             // The port is a placeholder: reqwest puts the URL's own in its place.
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            rules.judge_all(found.iter().map(SocketAddr::ip))?;
-            Ok(Box::new(found.into_iter()) as Addrs)
+            Ok(Box::new(found.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::types::{Rate, duration};
@@ -18,6 +19,8 @@ pub struct WebhookConfig {
     pub allow_http: bool,
     /// Whether loopback, private and link-local addresses may be called.
     pub allow_private_networks: bool,
+    /// Those of them that may be called even so, as `10.1.0.0/16`.
+    pub allowed_networks: Vec<IpNet>,
     /// A PEM file of certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
     /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's origin.

@@ -3,7 +3,7 @@
 //! Owns the rules for URLs and secrets, the networks that may not be called, the payload, the request, and the class of its outcome.
 //! Read next: [`payload`], then [`client`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
@@ -12,11 +12,12 @@ use super::channel::{
 };
 use crate::contacts::Contact;
 use crate::throttle::MEMBERS_MAX;
-use crate::types::{Channel, Class, Outcome, Rate};
+use crate::types::{Channel, Class, LOG_INTERVAL, LogLimiter, Outcome, Rate, UnixMs};
 
 pub mod blocked_networks;
 pub mod client;
 pub mod config;
+mod outcomes;
 pub mod payload;
 mod retry_after;
 pub mod secret;
@@ -27,6 +28,9 @@ pub use config::WebhookConfig;
 
 /// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// How far the clock of Redis may be from this machine's before somebody is told. Receivers take five minutes at most.
+const CLOCKS_APART_MAX: Duration = Duration::from_secs(30);
 
 /// The line of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
@@ -54,6 +58,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 10m, as "15s""# },
         SettingText { key: "allow_http", allowed: "true or false" },
         SettingText { key: "allow_private_networks", allowed: "true or false" },
+        SettingText {
+            key: "allowed_networks",
+            allowed: r#"parts of loopback, private and link-local networks, as ["10.1.0.0/16", "fd00:1::/32"]"#,
+        },
         SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
         SettingText {
             key: "per_destination",
@@ -64,13 +72,13 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     server: None,
     cap: CapKind::SlidingByDestination(url::origin),
     build: |settings| {
-        let WebhookConfig { timeout, per_destination, .. } = *settings.section();
-        let client = WebhookClient::new(settings.section())?;
-        Ok(Box::new(WebhookChannel { client, timeout, per_destination }))
+        let WebhookConfig { timeout, per_destination, .. } = *settings.section::<WebhookConfig>();
+        let client = WebhookClient::new(settings.section(), settings.section())?;
+        Ok(Box::new(WebhookChannel { client, timeout, per_destination, log_limiter: LogLimiter::new(LOG_INTERVAL) }))
     },
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
     preview: |_, alert| Ok(vec![payload::alert(alert, AlertPurpose::Alert)]),
-    permanent_hint: "trying again can't help: check the URL, and webhook.allow_http and webhook.allow_private_networks; an alert would \
+    permanent_hint: "trying again can't help: check the URL, and webhook.allow_http and webhook.allowed_networks; an alert would \
                     be dead at once",
     transient_hint: "check the receiver, its certificate and its secret; an alert would be tried again",
 };
@@ -81,6 +89,28 @@ struct WebhookChannel {
     client: WebhookClient,
     timeout: Duration,
     per_destination: Option<Rate>,
+    log_limiter: LogLimiter<()>,
+}
+
+impl WebhookChannel {
+    /// Says when this machine's clock and that of Redis are so far apart that somebody has to set one. Alerts and signatures bear
+    /// different times then.
+    fn compare_clocks(&self, redis: UnixMs, own: UnixMs) {
+        let apart_ms = own.0.abs_diff(redis.0);
+        if Duration::from_millis(apart_ms) > CLOCKS_APART_MAX && self.log_limiter.admit((), Instant::now()).is_some() {
+            tracing::warn!(
+                apart_s = apart_ms / 1000,
+                "the clocks of this machine and of redis differ: webhooks are signed by this machine's, set both by NTP"
+            );
+        }
+    }
+}
+
+/// This machine's clock. A receiver compares the time of a signature with its own clock, which is right for everybody who uses NTP,
+/// while Redis may run on a machine whose clock is wrong.
+#[expect(clippy::disallowed_methods, reason = "a signature is judged by the receiver's clock, not by that of Redis")]
+fn own_time() -> UnixMs {
+    UnixMs(chrono::Utc::now().timestamp_millis())
 }
 
 impl NotificationChannel for WebhookChannel {
@@ -103,7 +133,9 @@ impl NotificationChannel for WebhookChannel {
                     return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
                 }
             };
-            let (id, url, now_s) = (content.id(), contact.address(), now.0.div_euclid(1000));
+            let own = own_time();
+            self.compare_clocks(now, own);
+            let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
             self.client.send(WebhookRequest { id, now_s, url, secret, body: &body, challenge }).await
         })
     }
@@ -120,15 +152,17 @@ impl NotificationChannel for WebhookChannel {
                 location: url::origin(url).unwrap_or_else(|| "a URL without a host".to_owned()),
                 outcome: self.client.check(url).await,
                 works: "may be called",
-                hint: "webhook.allow_http permits http://, webhook.allow_private_networks addresses inside; else write another URL",
+                hint: "webhook.allow_http permits http://, webhook.allowed_networks addresses inside; else write another URL",
             })
         })
     }
 }
 
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let WebhookConfig { timeout, per_destination, .. } = settings.section::<WebhookConfig>();
+    let WebhookConfig { timeout, per_destination, allowed_networks, .. } = settings.section::<WebhookConfig>();
     check_timeout(*timeout, TIMEOUT_MAX)?;
+    let judged = allowed_networks.iter().try_for_each(blocked_networks::check_allowed);
+    judged.map_err(|problem| InvalidSetting { key: "allowed_networks", problem })?;
     // The sliding window holds a member for each attempt, so it is bounded.
     match per_destination.filter(|rate| rate.limit().get() > MEMBERS_MAX) {
         Some(rate) => {

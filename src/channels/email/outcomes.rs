@@ -1,0 +1,160 @@
+//! What a refusal of the mail server means: the table of `docs/delivery.md`. Pure.
+
+use lettre::transport::smtp::response::{Response, Severity};
+
+use super::smtp_connection::SmtpError;
+use crate::channels::connection_error;
+use crate::types::outcome::printable_reply;
+use crate::types::{Class, DisableReason, Outcome};
+
+/// What to do about a certificate that is not trusted.
+const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as email.ca_file";
+
+/// The step of the conversation that went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Connection, greeting and EHLO.
+    Connect,
+    /// STARTTLS and its handshake.
+    StartTls,
+    /// AUTH.
+    Auth,
+    /// MAIL FROM.
+    Mail,
+    /// RCPT TO.
+    Rcpt,
+    /// DATA.
+    Data,
+    /// The content and the dot that ends it.
+    FinalDot,
+}
+
+impl Step {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connection",
+            Self::StartTls => "STARTTLS",
+            Self::Auth => "AUTH",
+            Self::Mail => "MAIL",
+            Self::Rcpt => "RCPT",
+            Self::Data => "DATA",
+            Self::FinalDot => "the final dot",
+        }
+    }
+
+    /// Whether its answer speaks of this mail, and not of us or of the server.
+    const fn is_about_this_mail(self) -> bool {
+        matches!(self, Self::Mail | Self::Rcpt | Self::Data | Self::FinalDot)
+    }
+}
+
+/// Why a mail was not taken.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// How the attempt ended.
+    pub(super) outcome: Outcome,
+    step: Step,
+    /// Whether the connection is still good for another mail.
+    connection: Connection,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    /// The server refused one mail and goes on listening.
+    Sound,
+    /// It closed, or nobody knows which answer comes next.
+    Broken,
+}
+
+impl Refusal {
+    /// Whether the server knows no mailbox of this address, which says nothing of other addresses: a refusal of RCPT that is not about
+    /// a policy (RFC 3463, 5.7) and does not speak of relaying.
+    pub(super) fn is_of_an_unknown_mailbox(&self) -> bool {
+        let Outcome { status, error, reply, .. } = &self.outcome;
+        let policy = error.iter().any(|error| error.contains(" 5.7."))
+            || reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
+        self.step == Step::Rcpt && matches!(status, Some(550 | 551 | 553)) && !policy
+    }
+
+    /// Whether nothing but the connection is to blame: it ended under the first command.
+    pub(super) fn is_of_a_dead_connection(&self) -> bool {
+        self.step == Step::Mail && self.broke_the_connection()
+    }
+
+    /// Whether no other mail can take the connection.
+    pub(super) fn broke_the_connection(&self) -> bool {
+        self.connection == Connection::Broken
+    }
+}
+
+/// The class of an answer that says no: by step, then by code. Every other failure is transient.
+///
+/// Source of the codes: RFC 4954 (530, 534, 535, 538 are about AUTH and may answer any command) and RFC 5321.
+fn class_of(step: Step, code: u16) -> Class {
+    match code {
+        530 | 534 | 535 | 538 => Class::Transient,
+        500..=599 if step.is_about_this_mail() => Class::Permanent,
+        _ => Class::Transient,
+    }
+}
+
+/// What the server can't do. Another may be named before the next attempt; this connection is good for other mails.
+pub(super) fn unsupported(step: Step, error: &'static str) -> Refusal {
+    Refusal { outcome: Outcome::failed(Class::Transient, error), step, connection: Connection::Sound }
+}
+
+/// What went wrong in this step.
+pub(super) fn refusal(step: Step, error: SmtpError) -> Refusal {
+    match error {
+        SmtpError::Refused(answer) => refused(step, &answer),
+        failed => {
+            let found = failed_text(step, &failed);
+            let hint = (found == connection_error::UNTRUSTED).then_some(UNTRUSTED);
+            let outcome = Outcome { hint, ..Outcome::failed(Class::Transient, found) };
+            Refusal { outcome, step, connection: Connection::Broken }
+        }
+    }
+}
+
+fn refused(step: Step, answer: &Response) -> Refusal {
+    let code = u16::from(answer.code());
+    let negative =
+        matches!(answer.code().severity, Severity::TransientNegativeCompletion | Severity::PermanentNegativeCompletion);
+    // 421: the server is about to close. A yes of the wrong kind: nobody knows what the server does next.
+    let sound = step.is_about_this_mail() && negative && code != 421;
+    let connection = if sound { Connection::Sound } else { Connection::Broken };
+    let said = answer.message().collect::<Vec<_>>().join(" ");
+    let detail = enhanced_status(&said).filter(|_| negative).map(|status| format!(" {status}")).unwrap_or_default();
+    let failed = Outcome::failed(class_of(step, code), format!("SMTP {code}{detail} to {}", step.as_str()));
+    let outcome = Outcome { status: Some(code), reply: printable_reply(said.as_bytes()), ..failed };
+    let refusal = Refusal { outcome, step, connection };
+    let disables = refusal.is_of_an_unknown_mailbox().then_some(DisableReason::NoMailbox);
+    Refusal { outcome: Outcome { disables, ..refusal.outcome }, ..refusal }
+}
+
+/// What to call a failure that is no answer. Holds nothing that the server wrote.
+fn failed_text(step: Step, error: &SmtpError) -> String {
+    match (step, error) {
+        (Step::FinalDot, SmtpError::Network(_)) => {
+            let found = connection_error::find(error, "connection lost");
+            format!("{found} after the final dot: the mail may have been taken")
+        }
+        (Step::StartTls, SmtpError::Network(_)) => connection_error::find(error, "STARTTLS failed").to_owned(),
+        (_, SmtpError::Network(_)) => connection_error::find(error, "connection lost").to_owned(),
+        (Step::StartTls, SmtpError::Unasked) => {
+            "STARTTLS: the mail server sent plain text before the TLS handshake".to_owned()
+        }
+        (Step::Connect, SmtpError::Malformed) => "connect: the mail server does not speak SMTP".to_owned(),
+        (Step::Auth, SmtpError::Malformed) => "AUTH failed".to_owned(),
+        (Step::Auth, SmtpError::NoMechanism) => format!("AUTH: {error}"),
+        _ => error.to_string(),
+    }
+}
+
+/// The enhanced status code (RFC 3463, as `5.1.1`) at the beginning of a refusal. The rest of the text may hold addresses.
+fn enhanced_status(said: &str) -> Option<&str> {
+    let word = said.split_whitespace().next()?;
+    let parts: Vec<&str> = word.split('.').collect();
+    let digits = |part: &&str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    (parts.len() == 3 && parts.iter().all(digits)).then_some(word)
+}

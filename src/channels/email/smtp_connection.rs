@@ -1,0 +1,213 @@
+//! One connection to the mail server: a command goes out, an answer comes in.
+//!
+//! The commands and answers are lettre's; its connection is not used, because it reads a line for as long as the server writes it, and
+//! takes for answers after the TLS handshake what came before it. Here an answer has an end, and nothing is an answer that was not
+//! asked for. Knows no deadline: [`super::mailer`] sets one for all of a conversation. Read next: [`super::smtp`].
+
+use std::fmt::{Display, Write};
+use std::io;
+use std::sync::Arc;
+
+use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
+use lettre::transport::smtp::commands::{Auth, Ehlo, Starttls};
+use lettre::transport::smtp::extension::{ClientId, Extension, ServerInfo};
+use lettre::transport::smtp::response::{Response, Severity};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio_rustls::TlsConnector;
+
+/// The most bytes of one answer, whatever its lines. A real one, to EHLO, has some hundred.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// The most challenges of one AUTH that are answered. LOGIN has two.
+const CHALLENGES_MAX: usize = 4;
+/// The answer to AUTH that asks for more.
+const CHALLENGE: u16 = 334;
+
+/// A stream that a conversation runs over.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
+
+/// Our side of TLS.
+#[derive(Clone)]
+pub(super) struct Tls {
+    /// Whom we trust.
+    pub(super) config: Arc<ClientConfig>,
+    /// Whom the certificate has to name.
+    pub(super) name: ServerName<'static>,
+}
+
+impl Tls {
+    pub(super) async fn handshake(&self, stream: impl Stream + 'static) -> io::Result<Box<dyn Stream>> {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        Ok(Box::new(connector.connect(self.name.clone(), stream).await?))
+    }
+}
+
+/// Why a command did not get the answer that lets the conversation go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SmtpError {
+    /// The server said something else.
+    #[error("the mail server refused")]
+    Refused(Response),
+    /// The connection broke.
+    #[error("the connection broke")]
+    Network(#[from] io::Error),
+    /// The answer has no end.
+    #[error("the mail server's answer is longer than 64 KiB")]
+    Endless,
+    /// The server sent something before it was asked. Who did is unknown, and so is what answers what from here on.
+    #[error("the mail server sent an answer that nobody asked for")]
+    Unasked,
+    /// The answer is none.
+    #[error("the mail server's answer is not SMTP")]
+    Malformed,
+    /// The server lets nobody log in as we could.
+    #[error("the mail server offers neither PLAIN nor LOGIN")]
+    NoMechanism,
+}
+
+/// A connection whose server has greeted, and has said what it can.
+pub(super) struct SmtpConnection {
+    stream: BufReader<Box<dyn Stream>>,
+    server: ServerInfo,
+}
+
+impl SmtpConnection {
+    /// Reads the greeting and says EHLO.
+    ///
+    /// # Errors
+    ///
+    /// [`SmtpError`], as of all functions here: the connection is then of no use, unless it is [`SmtpError::Refused`].
+    pub(super) async fn open(stream: Box<dyn Stream>, hello: &ClientId) -> Result<Self, SmtpError> {
+        let mut connection = Self { stream: BufReader::new(stream), server: ServerInfo::default() };
+        expected(connection.answer().await?, Severity::PositiveCompletion)?;
+        connection.ehlo(hello).await?;
+        Ok(connection)
+    }
+
+    /// Whether the server offers this.
+    pub(super) fn supports(&self, extension: Extension) -> bool {
+        self.server.supports_feature(extension)
+    }
+
+    /// Upgrades the connection to TLS (RFC 3207), and asks anew what the server can: the old answer can have been anybody's.
+    pub(super) async fn start_tls(mut self, tls: &Tls, hello: &ClientId) -> Result<Self, SmtpError> {
+        self.command(Starttls, Severity::PositiveCompletion).await?;
+        self.expect_silence()?;
+        let stream = tls.handshake(self.stream.into_inner()).await?;
+        let mut connection = Self { stream: BufReader::new(stream), server: ServerInfo::default() };
+        connection.ehlo(hello).await?;
+        Ok(connection)
+    }
+
+    /// Authenticates, by PLAIN where the server offers it and by LOGIN else.
+    pub(super) async fn auth(&mut self, credentials: &Credentials) -> Result<(), SmtpError> {
+        let mechanism = self.server.get_auth_mechanism(DEFAULT_MECHANISMS).ok_or(SmtpError::NoMechanism)?;
+        let mut command = Auth::new(mechanism, credentials.clone(), None).map_err(|_| SmtpError::Malformed)?;
+        for _ in 0..=CHALLENGES_MAX {
+            let answer = self.exchange(command).await?;
+            if !answer.has_code(CHALLENGE) {
+                return expected(answer, Severity::PositiveCompletion).map(drop);
+            }
+            let next = Auth::new_from_response(mechanism, credentials.clone(), &answer);
+            command = next.map_err(|_| SmtpError::Malformed)?;
+        }
+        Err(SmtpError::Malformed)
+    }
+
+    /// Sends a command. One kind of answer says yes: any 2xx or 3xx would let a 250 to DATA make the content commands, and a 354 to
+    /// the final dot pass for delivered.
+    pub(super) async fn command(&mut self, command: impl Display, yes: Severity) -> Result<Response, SmtpError> {
+        expected(self.exchange(command).await?, yes)
+    }
+
+    /// Sends the content after DATA, and its end.
+    pub(super) async fn content(&mut self, bytes: &[u8]) -> Result<Response, SmtpError> {
+        self.expect_silence()?;
+        // In one piece: a final dot that is written by itself waits 40 ms for the acknowledgement of what was before it.
+        self.write(&with_final_dot(bytes)).await?;
+        expected(self.answer().await?, Severity::PositiveCompletion)
+    }
+
+    async fn ehlo(&mut self, hello: &ClientId) -> Result<(), SmtpError> {
+        let answer = self.command(Ehlo::new(hello.clone()), Severity::PositiveCompletion).await?;
+        self.server = ServerInfo::from_response(&answer).map_err(|_| SmtpError::Malformed)?;
+        Ok(())
+    }
+
+    async fn exchange(&mut self, command: impl Display) -> Result<Response, SmtpError> {
+        self.expect_silence()?;
+        self.write(command.to_string().as_bytes()).await?;
+        self.answer().await
+    }
+
+    /// What is there before a command was sent answers none.
+    fn expect_silence(&self) -> Result<(), SmtpError> {
+        if self.stream.buffer().is_empty() { Ok(()) } else { Err(SmtpError::Unasked) }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), SmtpError> {
+        self.stream.write_all(bytes).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Reads lines until one is the last of its answer, as `250 ok` after `250-first`. They are parsed once, all together.
+    async fn answer(&mut self) -> Result<Response, SmtpError> {
+        let (mut text, mut bytes, mut line) = (String::new(), 0, Vec::new());
+        loop {
+            line.clear();
+            let left = (ANSWER_BYTES_MAX - bytes) as u64;
+            bytes += (&mut self.stream).take(left).read_until(b'\n', &mut line).await?;
+            if !line.ends_with(b"\n") {
+                let is_full = bytes == ANSWER_BYTES_MAX;
+                return Err(if is_full {
+                    SmtpError::Endless
+                } else {
+                    io::Error::from(io::ErrorKind::UnexpectedEof).into()
+                });
+            }
+            let shown = String::from_utf8_lossy(line.trim_ascii_end());
+            // A last line may be a bare code, which lettre's parser does not know.
+            let end = if shown.len() == 3 { " \r\n" } else { "\r\n" };
+            write!(text, "{shown}{end}").expect("a String takes any text");
+            if line.get(3) != Some(&b'-') {
+                return text.parse().map_err(|_| SmtpError::Malformed);
+            }
+        }
+    }
+}
+
+fn expected(answer: Response, yes: Severity) -> Result<Response, SmtpError> {
+    if answer.code().severity == yes { Ok(answer) } else { Err(SmtpError::Refused(answer)) }
+}
+
+/// The content as it travels: a dot more before a dot that begins a line (RFC 5321, 4.5.2), and a dot alone at the end.
+fn with_final_dot(content: &[u8]) -> Vec<u8> {
+    let mut sent = Vec::with_capacity(content.len() + 64);
+    for line in content.split_inclusive(|&byte| byte == b'\n') {
+        if line.starts_with(b".") {
+            sent.push(b'.');
+        }
+        sent.extend_from_slice(line);
+    }
+    if !sent.ends_with(b"\r\n") {
+        sent.extend_from_slice(b"\r\n");
+    }
+    sent.extend_from_slice(b".\r\n");
+    sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dot alone would end the mail early, and what follows it would be commands.
+    #[test]
+    fn a_line_that_begins_with_a_dot_gets_another() {
+        let sent = |content: &str| String::from_utf8(with_final_dot(content.as_bytes())).expect("text");
+        assert_eq!(sent("a\r\n.\r\n..b\r\nc.\r\n"), "a\r\n..\r\n...b\r\nc.\r\n.\r\n");
+        assert_eq!(sent(".a"), "..a\r\n.\r\n");
+        assert_eq!(sent(""), "\r\n.\r\n");
+    }
+}

@@ -1,0 +1,68 @@
+//! What an answer of a receiver means: the table of `docs/delivery.md`. Pure.
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+
+use super::retry_after;
+use crate::types::{Class, DisableReason, Outcome};
+
+/// The header with which a receiver says what is to become of what it was sent.
+const DIRECTIVE: &str = "webhook-delivery";
+/// What to do about a receiver that wants no more.
+const NO_MORE: &str = "the receiver wants no more webhooks: remove the contact, or ask its owner for another URL";
+/// What to do about a receiver that dropped this one.
+const ABORTED: &str = "the receiver asked for this webhook not to be sent again; its contact goes on as before";
+
+/// What a receiver says of its deliveries, beside the status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Directive {
+    /// `disable`: it wants no more.
+    Disable,
+    /// `abort-message`: it does not want this one again.
+    AbortMessage,
+}
+
+/// The class of a status alone.
+///
+/// What a receiver refuses because of what we sent, or because of who we are, it will refuse again, until somebody changes it or us:
+/// that is worth a day and no more. 408, 425 and 429 are about the moment, and so is every status of the server's own.
+fn class_of(status: StatusCode) -> Class {
+    match status.as_u16() {
+        200..=299 => Class::Delivered,
+        410 => Class::Permanent,
+        400 | 401 | 403 | 404 | 405 | 413 | 415 | 422 | 451 => Class::Rejected,
+        _ => Class::Transient,
+    }
+}
+
+/// How an attempt ended that got this answer. `now_s` is Unix seconds, for a wait until a date.
+pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) -> Outcome {
+    let class = class_of(status);
+    let directive = directive(headers);
+    let disables = match (directive, status) {
+        (_, StatusCode::GONE) => Some(DisableReason::Gone),
+        (Some(Directive::Disable), _) => Some(DisableReason::Asked),
+        _ => None,
+    };
+    let ended = match (class, directive) {
+        (Class::Delivered, _) => Outcome::delivered(),
+        (_, Some(Directive::AbortMessage)) if disables.is_none() => failed(Class::Permanent, status, Some(ABORTED)),
+        _ if disables.is_some() => failed(Class::Permanent, status, Some(NO_MORE)),
+        _ => failed(class, status, None),
+    };
+    let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = asked.filter(|_| !status.is_success()).and_then(|value| retry_after::parse(value, now_s));
+    Outcome { status: Some(status.as_u16()), disables, retry_after, ..ended }
+}
+
+fn failed(class: Class, status: StatusCode, hint: Option<&'static str>) -> Outcome {
+    Outcome { hint, ..Outcome::failed(class, format!("HTTP {}", status.as_u16())) }
+}
+
+fn directive(headers: &HeaderMap) -> Option<Directive> {
+    match headers.get(DIRECTIVE)?.to_str().ok()?.trim() {
+        "disable" => Some(Directive::Disable),
+        "abort-message" => Some(Directive::AbortMessage),
+        _ => None,
+    }
+}

@@ -1,0 +1,148 @@
+//! Names that nobody answers for, and name servers that lie: against a name server of the test's own.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use crate::channels_email::{MAIL, config as mail_config};
+use crate::channels_webhook::{error, inside, send_through};
+use crate::support;
+use crate::support::daemon::DaemonSetup;
+use crate::support::name_server::{Knows, NameServer};
+use crate::support::outbox::Outbox;
+use crate::support::redis_server::RedisServer;
+use crate::support::webhook_receiver::secret;
+use nix::sys::signal::Signal;
+use quotabell::channels::email::Mailer;
+use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
+use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::types::Class;
+use tokio::task::JoinSet;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Public, and never called: what it stands beside is refused.
+const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
+/// How many names hang. The pool of threads that they once took had 512, and each held its thread for half a minute.
+const HANGING: usize = 100;
+
+/// Names of `here.test` are this machine, of `nowhere.test` unknown; nothing is said of any other.
+fn of_a_name(name: &str) -> Knows {
+    match name {
+        "here.test" => Knows::Addresses(vec![HERE]),
+        "mixed.test" => Knows::Addresses(vec![HERE, PUBLIC]),
+        "nowhere.test" => Knows::Nothing,
+        _ => Knows::Silence,
+    }
+}
+
+/// What the name servers say decides, for webhooks and mail alike; addresses and this machine's own names ask nobody.
+#[tokio::test]
+async fn names_are_asked_for_and_addresses_are_not() {
+    let names = NameServer::start(of_a_name).await;
+    let client = WebhookClient::new(&inside(), &names.config()).expect("a client");
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let port = receiver.address().port();
+    for host in ["here.test", "HERE.test", "here.test.", "127.0.0.1", "localhost"] {
+        let outcome = send_through(&client, &format!("http://{host}:{port}/")).await;
+        assert_eq!(outcome.class, Class::Delivered, "{host}: {outcome:?}");
+    }
+    assert_eq!(names.asked().into_iter().collect::<Vec<_>>(), ["here.test"]);
+    let nowhere = send_through(&client, "https://nowhere.test/").await;
+    assert_eq!((nowhere.class, error(&nowhere)), (Class::Transient, "DNS: no such host"));
+
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let mailer = |host: &str| {
+        let url = format!("smtp://{host}:{}", server.address().port());
+        Mailer::new(&mail_config(&url), &names.config()).expect("a mailer")
+    };
+    let (known, unknown) = (mailer("here.test"), mailer("nowhere.test"));
+    assert_eq!(known.send(MAIL).await.class, Class::Delivered);
+    server.next().await;
+    let unknown = unknown.send(MAIL).await;
+    assert_eq!((unknown.class, error(&unknown)), (Class::Transient, "DNS: no such host"));
+}
+
+/// I6: a name that stands for an inner address is refused as the address is, also where a public one stands beside it.
+#[tokio::test]
+async fn a_name_of_a_blocked_address_is_never_called() {
+    let names = NameServer::start(of_a_name).await;
+    let config = WebhookConfig { allow_private_networks: false, ..inside() };
+    let client = WebhookClient::new(&config, &names.config()).expect("a client");
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    for host in ["here.test", "mixed.test"] {
+        let outcome = send_through(&client, &format!("http://{host}:{}/", receiver.address().port())).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Permanent, "blocked address (loopback)"), "{host}");
+    }
+    assert!(receiver.try_next().is_none());
+}
+
+/// A customer whose name servers are gone must not hold up another's alert. Each name took a thread of one pool.
+#[tokio::test]
+async fn names_that_hang_delay_nobody_else() {
+    let mut names = NameServer::start(of_a_name).await;
+    let config = WebhookConfig { timeout: Duration::from_secs(60), ..inside() };
+    let client = WebhookClient::new(&config, &names.config()).expect("a client");
+    let mut hanging = JoinSet::new();
+    for number in 0..HANGING {
+        let client = client.clone();
+        hanging.spawn(async move { send_through(&client, &format!("http://hangs-{number}.test/")).await });
+    }
+    names.was_asked_for(HANGING).await;
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    for host in ["127.0.0.1", "here.test", "localhost"] {
+        let outcome = send_through(&client, &format!("http://{host}:{}/", receiver.address().port())).await;
+        assert_eq!(outcome.class, Class::Delivered, "{host}: {outcome:?}");
+    }
+    assert!(hanging.try_join_next().is_none(), "all of them still hang");
+}
+
+/// One deadline holds for the name too, and says so.
+#[tokio::test]
+async fn a_name_that_hangs_runs_into_the_deadline() {
+    let names = NameServer::start(of_a_name).await;
+    let config = WebhookConfig { timeout: Duration::from_millis(300), ..inside() };
+    let client = WebhookClient::new(&config, &names.config()).expect("a client");
+    let outcome = send_through(&client, "http://hangs.test/").await;
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 300ms passed"));
+}
+
+/// A deployment that has to wait for a name nobody answers for is killed in the middle of something else.
+#[tokio::test]
+async fn a_drain_and_a_second_signal_end_while_a_name_hangs() {
+    for (signals, code, said) in [
+        (&[Signal::SIGTERM][..], 0, "the drain's deadline passed"),
+        (&[Signal::SIGTERM, Signal::SIGTERM][..], 1, "ended by a second signal"),
+    ] {
+        let mut names = NameServer::start(of_a_name).await;
+        let outbox = Outbox::on(RedisServer::start());
+        let contact = serde_json::json!([
+            {"id": "c", "channel": "webhook", "url": "http://hangs.test/", "secret": secret(1)}
+        ]);
+        outbox.set_contacts(&support::outbox::subject("alice"), &contact.to_string()).await;
+        let drain = if signals.len() == 1 { "300ms" } else { "10m" };
+        let setup = DaemonSetup::on(&outbox.server.url())
+            .env("QUOTABELL__DNS__SERVERS", &names.setting())
+            .env("QUOTABELL__WEBHOOK__TIMEOUT", "10m")
+            .env("QUOTABELL__SHUTDOWN__DRAIN", drain);
+        let mut daemon = setup.start().await;
+        let _: String = outbox.run("XADD", &["usage", "*", "subject", "alice", "units", "4000"]).await;
+        names.was_asked_for(1).await;
+        for signal in signals {
+            daemon.signal(*signal);
+            daemon.says("draining").await;
+        }
+        daemon.ended().await.expect_code(code, &[said]);
+    }
+}
+
+/// `http` to another machine is not tried by a test: what is public is only named.
+#[tokio::test]
+async fn a_check_names_what_a_name_stands_for_and_calls_nobody() {
+    let names = NameServer::start(of_a_name).await;
+    let config = WebhookConfig { allow_private_networks: false, ..inside() };
+    let client = WebhookClient::new(&config, &names.config()).expect("a client");
+    let receiver = HttpCatcher::start([Answer::status(200)]).await.expect("a receiver");
+    let url = format!("http://here.test:{}/", receiver.address().port());
+    assert_eq!(client.check(&url).await.class, Class::Permanent);
+    let unknown = client.check("http://nowhere.test/").await;
+    assert_eq!((unknown.class, error(&unknown)), (Class::Transient, "the name of its host is not resolved"));
+}

@@ -1,0 +1,134 @@
+//! Mail servers that hurt: whatever one sends, the deadline holds, memory is bounded, and no answer is taken for another.
+
+use std::time::Duration;
+
+use crate::channels_email::{MAIL, config, error, mailer};
+use crate::support::certificates::Certificates;
+use crate::support::scripted_server::{ScriptedServer, Step};
+use quotabell::channels::DnsConfig;
+use quotabell::channels::email::{EmailConfig, Mailer};
+use quotabell::types::{Class, Outcome};
+
+/// Short, so that a server that drips costs little; long enough for a loaded machine.
+const SHORT: Duration = Duration::from_millis(600);
+/// More than a sender reads of an answer, with what the kernel holds on both sides.
+const FLOOD_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+const GREETING: Step = Step::Say("220 mail.test ESMTP\r\n");
+const EHLO: Step = Step::Hear("\r\n");
+
+fn url(server: &ScriptedServer) -> String {
+    format!("smtp://{}", server.address())
+}
+
+async fn send(server: &ScriptedServer) -> Outcome {
+    mailer(&url(server)).send(MAIL).await
+}
+
+/// A line without an end took 2 GB in five seconds, and an answer of many lines was parsed anew with each of them, which blocked
+/// the whole daemon.
+#[tokio::test]
+async fn an_endless_answer_is_cut_off() {
+    for (sent, steps) in [
+        ("a greeting in one line", vec![Step::Say("220 "), Step::Flood("x")]),
+        ("a greeting of many lines", vec![Step::Flood("220-mail.test\r\n")]),
+        ("an answer to EHLO in one line", vec![GREETING, EHLO, Step::Flood("250-SIZE 1\u{fffd}")]),
+        ("an answer to EHLO of many lines", vec![GREETING, EHLO, Step::Flood("250-SIZE 1\r\n")]),
+        ("an answer to EHLO of empty lines", vec![GREETING, EHLO, Step::Flood("250-\r\n")]),
+    ] {
+        let server = ScriptedServer::start(steps).await;
+        let outcome = send(&server).await;
+        let said = (outcome.class, error(&outcome));
+        assert_eq!(said, (Class::Transient, "the mail server's answer is longer than 64 KiB"), "{sent}");
+        server.has_served(1).await;
+        assert!(server.sent() < FLOOD_BYTES_MAX, "{sent}: {} bytes went out", server.sent());
+    }
+}
+
+/// Each byte of a server that drips would begin a timeout of its own if there were one for each step.
+#[tokio::test]
+async fn one_deadline_covers_a_conversation_that_never_stops() {
+    let yes = "250 ok\r\n";
+    for (slow, steps) in [
+        ("greeting", vec![Step::Drip("220-x\r\n")]),
+        ("EHLO", vec![GREETING, EHLO, Step::Drip("250-x\r\n")]),
+        ("MAIL", vec![GREETING, EHLO, Step::Say(yes), Step::Hear("\r\n"), Step::Drip("2")]),
+        ("never reading", vec![Step::Ignore]),
+    ] {
+        let server = ScriptedServer::start(steps).await;
+        let config = EmailConfig { timeout: SHORT, ..config(&url(&server)) };
+        let outcome = Mailer::new(&config, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 600ms passed"), "{slow}");
+    }
+}
+
+/// What came before the handshake can be anybody's words. Taken for answers after it, they said yes to a mail that the server refused.
+#[tokio::test]
+async fn text_before_the_tls_handshake_ends_the_connection() {
+    let certificates = Certificates::new();
+    let injected = "220 go ahead\r\n250-mail.test\r\n250 8BITMIME\r\n250 ok\r\n250 ok\r\n354 go\r\n250 2.0.0 taken\r\n";
+    let server = ScriptedServer::start([
+        GREETING,
+        EHLO,
+        Step::Say("250-mail.test\r\n250 STARTTLS\r\n"),
+        Step::Hear("STARTTLS\r\n"),
+        Step::Say(injected),
+        Step::Tls(certificates.acceptor()),
+        EHLO,
+        Step::Say("554 5.7.1 refused\r\n"),
+        Step::Hang,
+    ])
+    .await;
+    let url = format!("smtp://localhost:{}?tls=required", server.port());
+    let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
+    let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
+    let said = "STARTTLS: the mail server sent plain text before the TLS handshake";
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, said));
+}
+
+/// An answer that came too early would answer the next command, and every one after it.
+#[tokio::test]
+async fn an_answer_that_nobody_asked_for_ends_the_connection() {
+    let twice = Step::Say("250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n250 taken\r\n");
+    let server = ScriptedServer::start([GREETING, EHLO, twice, Step::Hang]).await;
+    let outcome = send(&server).await;
+    let said = "the mail server sent an answer that nobody asked for";
+    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, said));
+}
+
+/// A server that offers LOGIN and asks on without an end must not be answered without an end.
+#[tokio::test]
+async fn endless_challenges_of_a_login_end() {
+    let server = ScriptedServer::start([
+        GREETING,
+        EHLO,
+        Step::Say("250-mail.test\r\n250 AUTH LOGIN\r\n"),
+        Step::Hear("AUTH LOGIN\r\n"),
+        Step::Drip("334 VXNlcm5hbWU6\r\n"),
+    ])
+    .await;
+    let outcome = mailer(&format!("smtp://u:p@{}", server.address())).send(MAIL).await;
+    assert_eq!(outcome.class, Class::Transient, "{outcome:?}");
+    assert!(
+        ["AUTH failed", "the mail server sent an answer that nobody asked for"].contains(&error(&outcome)),
+        "{outcome:?}"
+    );
+    server.has_served(1).await;
+}
+
+/// What is no SMTP must be said to be none, and not be waited for until the deadline.
+#[tokio::test]
+async fn gibberish_is_named() {
+    for (said, error_text) in [
+        ("HTTP/1.1 400 Bad Request\r\n", "connect: the mail server does not speak SMTP"),
+        ("220-one\r\n221 two\r\n", "connect: the mail server does not speak SMTP"),
+        ("\r\n", "connect: the mail server does not speak SMTP"),
+        ("999 what\r\n", "connect: the mail server does not speak SMTP"),
+        ("220 no line end", "connection closed early"),
+        ("", "connection closed early"),
+    ] {
+        let server = ScriptedServer::start([Step::Say(said)]).await;
+        let outcome = send(&server).await;
+        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, error_text), "{said:?}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Receivers that hurt: whatever one does, one deadline holds, memory is bounded, and the connection is gone afterwards.
+
+use std::time::Duration;
+
+use crate::channels_webhook::{error, inside, send};
+use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
+use quotabell::channels::webhook::WebhookConfig;
+use quotabell::types::{Class, Outcome};
+
+/// Short, so that a receiver that drips costs little; long enough for a loaded machine.
+const SHORT: Duration = Duration::from_millis(600);
+/// More than is read of an answer, with what the kernel holds on both sides.
+const FLOOD_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\n";
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+/// The head of a body that a client would make a thousand times as large, if it decompressed what it gets.
+const GZIP: &str = "HTTP/1.1 500 No\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n";
+
+async fn answer_of(receiver: &ScriptedServer) -> Outcome {
+    let outcome = send(&inside(), &receiver.url()).await;
+    receiver.has_served(1).await;
+    assert!(receiver.sent() < FLOOD_BYTES_MAX, "{} bytes went out", receiver.sent());
+    outcome
+}
+
+/// A head of 100 MB, in one line or in many, is not kept, and no answer.
+#[tokio::test]
+async fn a_head_without_an_end_is_cut_off() {
+    for flood in ["x-many: 0123456789\r\n", "x"] {
+        let receiver = ScriptedServer::start([REQUEST, Step::Say(HEAD), Step::Flood(flood)]).await;
+        let outcome = answer_of(&receiver).await;
+        let said = (outcome.class, error(&outcome));
+        assert_eq!(said, (Class::Transient, "the head of the answer is too large"), "{flood:?}");
+    }
+}
+
+/// Bodies without an end are cut off, in chunks of one byte too, and nothing is decompressed.
+#[tokio::test]
+async fn a_body_without_an_end_is_cut_off() {
+    for (head, flood, class) in [
+        (CHUNKED, "1\r\nx\r\n", Class::Delivered),
+        (CHUNKED, "4000;extension=01234567890123456789\r\n", Class::Delivered),
+        (GZIP, "\u{1f}", Class::Transient),
+    ] {
+        let receiver = ScriptedServer::start([REQUEST, Step::Say(head), Step::Flood(flood)]).await;
+        let outcome = answer_of(&receiver).await;
+        assert_eq!(outcome.class, class, "{flood:?}: {outcome:?}");
+        assert!(outcome.reply.is_none_or(|reply| reply.len() <= 512), "{flood:?}");
+    }
+}
+
+/// Each byte of a receiver that drips would begin a timeout of its own if there were one for each step.
+#[tokio::test]
+async fn one_deadline_covers_an_answer_that_never_stops() {
+    let config = WebhookConfig { timeout: SHORT, ..inside() };
+    for (slow, steps, class) in [
+        ("says nothing", vec![Step::Hang], Class::Transient),
+        ("reads nothing", vec![Step::Ignore], Class::Transient),
+        ("status line", vec![REQUEST, Step::Say("HTTP/1.1 200 "), Step::Drip("x")], Class::Transient),
+        ("interim answers", vec![REQUEST, Step::Drip("HTTP/1.1 100 Continue\r\n\r\n")], Class::Transient),
+        ("head", vec![REQUEST, Step::Say(HEAD), Step::Drip("x: y\r\n")], Class::Transient),
+        // The status has come: the receiver has said what became of the alert.
+        ("body", vec![REQUEST, Step::Say(CHUNKED), Step::Drip("1\r\nx\r\n")], Class::Delivered),
+    ] {
+        let receiver = ScriptedServer::start(steps).await;
+        let outcome = send(&config, &receiver.url()).await;
+        assert_eq!(outcome.class, class, "{slow}: {outcome:?}");
+        if class == Class::Transient {
+            assert_eq!(error(&outcome), "deadline of 600ms passed", "{slow}");
+        }
+    }
+}
+
+/// A receiver that leaves in the middle has said nothing, whatever it began to say.
+#[tokio::test]
+async fn leaving_in_the_middle_is_no_answer() {
+    for (left, steps, text) in [
+        ("before the request", vec![], "connection"),
+        ("in the request", vec![Step::Hear("POST")], "connection"),
+        ("by a reset", vec![Step::Hear("POST"), Step::Reset], "connection reset"),
+        ("in the status line", vec![REQUEST, Step::Say("HTTP/1.1 20")], "connection closed early"),
+        ("in the head", vec![REQUEST, Step::Say("HTTP/1.1 200 OK\r\nserver: x")], "connection closed early"),
+    ] {
+        let receiver = ScriptedServer::start(steps).await;
+        let outcome = send(&inside(), &receiver.url()).await;
+        assert_eq!(outcome.class, Class::Transient, "{left}: {outcome:?}");
+        assert!(error(&outcome).starts_with(text), "{left}: {outcome:?}");
+    }
+}
+
+/// Two lengths, or a length and chunks, are how one answer is smuggled into another. Connections are not used again, so only the
+/// status counts.
+#[tokio::test]
+async fn contradictory_heads_end_the_attempt() {
+    for (head, class) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx", Class::Transient),
+        ("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", Class::Transient),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999999\r\n\r\n", Class::Transient),
+        ("HTTP/9.9 200 OK\r\n\r\n", Class::Transient),
+        ("HTTP/1.1 99 What\r\n\r\n", Class::Transient),
+        ("HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 500 No\r\n\r\n", Class::Delivered),
+    ] {
+        let receiver = ScriptedServer::start([REQUEST, Step::Say(head)]).await;
+        let outcome = send(&inside(), &receiver.url()).await;
+        assert_eq!(outcome.class, class, "{head:?}: {outcome:?}");
+    }
+}

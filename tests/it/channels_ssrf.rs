@@ -1,0 +1,234 @@
+//! I6 with a corpus: hostile URLs and DNS answers by the hundred, and a listener that nobody may reach.
+//!
+//! What stands for an address of another machine is only judged; what stands for this machine is sent to as well.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::channels_webhook::{error, inside, send_through};
+use crate::support::name_server::{Knows, NameServer};
+use quotabell::channels::DnsConfig;
+use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
+use quotabell::demo::receivers::HttpCatcher;
+use quotabell::types::Class;
+
+/// The fewest hostile URLs and DNS answers.
+const CORPUS_MIN: usize = 500;
+const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Never connected to: each stands beside or inside of something that is refused.
+const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 41, 0, 4);
+
+/// Addresses of IPv4 that no webhook may call.
+const FORBIDDEN: [Ipv4Addr; 16] = [
+    LOOPBACK,
+    Ipv4Addr::new(127, 255, 255, 254),
+    Ipv4Addr::new(0, 0, 0, 0),
+    Ipv4Addr::new(10, 0, 0, 1),
+    Ipv4Addr::new(100, 64, 0, 1),
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(168, 63, 129, 16),
+    Ipv4Addr::new(169, 254, 169, 254),
+    Ipv4Addr::new(172, 16, 0, 1),
+    Ipv4Addr::new(172, 31, 255, 255),
+    Ipv4Addr::new(192, 0, 2, 1),
+    Ipv4Addr::new(192, 168, 1, 1),
+    Ipv4Addr::new(198, 18, 0, 1),
+    Ipv4Addr::new(203, 0, 113, 9),
+    Ipv4Addr::new(224, 0, 0, 1),
+    Ipv4Addr::new(255, 255, 255, 255),
+];
+
+/// Addresses of IPv6 that no webhook may call and that carry none of IPv4.
+const FORBIDDEN_V6: [&str; 18] = [
+    "::",
+    "::1",
+    "0:0:0:0:0:0:0:1",
+    "0000::0001",
+    "100::1",
+    "2001:db8::1",
+    "2001:10::1",
+    "3fff::1",
+    "4000::1",
+    "5f00::1",
+    "8000::1",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fdff:ffff::1",
+    "fe80::1",
+    "febf::1",
+    "fec0::1",
+    "ff02::1",
+];
+
+/// The spellings of a host that mean this address.
+fn spellings(address: Ipv4Addr) -> Vec<String> {
+    let [a, b, c, d] = address.octets();
+    let bits = u32::from(address);
+    let (low24, low16) = (bits & 0xff_ffff, bits & 0xffff);
+    let digits = |text: &str, zero: u32| -> String {
+        let other = |letter: char| letter.to_digit(10).and_then(|digit| char::from_u32(zero + digit)).unwrap_or(letter);
+        text.chars().map(other).collect()
+    };
+    let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let dotted = address.to_string();
+    vec![
+        dotted.clone(),
+        format!("{dotted}."),
+        bits.to_string(),
+        format!("0x{bits:x}"),
+        format!("0X{bits:08X}"),
+        format!("0{bits:o}"),
+        format!("0x{a:x}.0x{b:x}.0x{c:x}.0x{d:x}"),
+        format!("0{a:o}.0{b:o}.0{c:o}.0{d:o}"),
+        format!("000{a:o}.0{b:o}.{c}.0x{d:X}"),
+        format!("{a}.{low24}"),
+        format!("{a}.{b}.{low16}"),
+        format!("0x{a:x}.{low24}"),
+        format!("{a}.0{b:o}.0x{low16:x}"),
+        percent(&dotted),
+        percent(&bits.to_string()),
+        digits(&dotted, 0xff10),
+        digits(&dotted, 0x1d7ce),
+        dotted.replace('.', "\u{3002}"),
+        dotted.replace('.', "\u{ff0e}"),
+        dotted.replace('.', "\u{ff61}"),
+        digits(&dotted, 0xff10).replace('.', "\u{3002}"),
+        dotted.replacen('.', "%2e", 1),
+        dotted.replacen('.', "\u{ad}.", 1),
+        dotted.replacen('.', "\u{200b}.", 1),
+        dotted.replacen('.', "\t.", 1),
+        dotted.replacen('.', "\n.", 1),
+    ]
+}
+
+/// The addresses of IPv6 that lead to this one: mapped, compatible, translated, tunnelled.
+fn carriers(address: Ipv4Addr) -> Vec<Ipv6Addr> {
+    let bits = u128::from(u32::from(address));
+    let below = |prefix: &str| Ipv6Addr::from(u128::from(prefix.parse::<Ipv6Addr>().expect("an address")) | bits);
+    vec![
+        address.to_ipv6_mapped(),
+        below("::"),
+        below("64:ff9b::"),
+        below("64:ff9b:1::"),
+        below("2001::"),
+        Ipv6Addr::from(0x2002_u128 << 112 | bits << 80),
+        below("fe80::5efe:0:0"),
+    ]
+}
+
+/// Hostile URLs of one host.
+fn urls(host: &str, port: u16) -> Vec<String> {
+    vec![format!("http://{host}:{port}/hook")]
+}
+
+/// URLs that are read in one way by people, or by another parser, and in another by ours.
+fn disguises(port: u16) -> Vec<String> {
+    let here = format!("127.0.0.1:{port}");
+    vec![
+        format!("http://example.com@{here}/"),
+        format!("http://example.com:80@{here}/"),
+        format!("http://@{here}/"),
+        format!("http://:@{here}/"),
+        format!("http://%40{here}/"),
+        format!("http://{here}\\@example.com/"),
+        format!("http:\\\\{here}\\hook"),
+        format!("http:/{here}/"),
+        format!("http:{here}/"),
+        format!("http:////{here}/"),
+        format!("  http://{here}/  "),
+        format!("ht\ntp://{here}/"),
+        format!("HTTP://{here}/"),
+        format!("http://{here}#@example.com/"),
+        format!("http://{here}?@example.com/"),
+        format!("http://[::ffff:7f00:1]:{port}/"),
+        format!("http://[::ffff:127.0.0.1]:{port}/"),
+        format!("http://[0:0:0:0:0:ffff:127.0.0.1]:{port}/"),
+        format!("http://[::1%25lo]:{port}/"),
+        format!("http://[::1%lo]:{port}/"),
+        format!("http://[fe80::1%25eth0]:{port}/"),
+        format!("http://[::1]x:{port}/"),
+        format!("http://localhost:{port}/"),
+        format!("http://LOCALHOST:{port}/"),
+        format!("http://localhost.:{port}/"),
+        format!("http://a.localhost:{port}/"),
+        format!("http://ⓛocalhost:{port}/"),
+        format!("http://{here}:0/"),
+        format!("http://127.0.0.1:0{port}/"),
+        format!("ftp://{here}/"),
+        format!("gopher://{here}/_POST"),
+        format!("file://{here}/etc/passwd"),
+        "file:///etc/passwd".to_owned(),
+        format!("ws://{here}/"),
+        format!("redis://{here}/"),
+        format!("data:text/plain,{here}"),
+        format!("//{here}/"),
+        format!("{here}/"),
+        String::new(),
+    ]
+}
+
+/// What names stand for: an address alone, behind a public one, in front of it, and among more.
+fn answers() -> Vec<Vec<IpAddr>> {
+    let public = IpAddr::V4(PUBLIC);
+    let v6 = FORBIDDEN_V6.iter().map(|text| text.parse::<IpAddr>().expect("an address"));
+    let carried = FORBIDDEN.into_iter().flat_map(carriers).map(IpAddr::V6);
+    let forbidden = FORBIDDEN.into_iter().map(IpAddr::V4).chain(v6).chain(carried);
+    forbidden.flat_map(|bad| [vec![bad], vec![bad, public], vec![public, bad]]).collect()
+}
+
+/// However an inner address is spelled, wrapped, resolved or hidden, nothing of ours connects to it.
+#[tokio::test]
+async fn hostile_urls_and_dns_answers_reach_nobody() {
+    let answers = answers();
+    let known = answers.clone();
+    let names = NameServer::start(move |name| {
+        let number =
+            name.strip_prefix('n').and_then(|name| name.strip_suffix(".test")).and_then(|name| name.parse().ok());
+        number
+            .and_then(|number: usize| known.get(number))
+            .map_or(Knows::Nothing, |known| Knows::Addresses(known.clone()))
+    })
+    .await;
+    let config = WebhookConfig { allow_private_networks: false, ..inside() };
+    let client = WebhookClient::new(&config, &names.config()).expect("a client");
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let port = receiver.address().port();
+
+    let spelled = FORBIDDEN.into_iter().flat_map(spellings);
+    let carried = FORBIDDEN.into_iter().flat_map(carriers).map(|address| format!("[{address}]"));
+    let six = FORBIDDEN_V6.iter().map(|address| format!("[{address}]"));
+    let named = (0..answers.len()).map(|number| format!("n{number}.test"));
+    let judged: Vec<String> =
+        spelled.chain(carried).chain(six).chain(named).flat_map(|host| urls(&host, port)).collect();
+    let corpus: BTreeSet<&String> = judged.iter().collect();
+    assert!(corpus.len() >= CORPUS_MIN, "{} of them", corpus.len());
+    for url in corpus {
+        let outcome = client.check(url).await;
+        assert_eq!(outcome.class, Class::Permanent, "{url:?}: {outcome:?}");
+    }
+
+    // Where a public address stands beside it, a mistake of ours would call that.
+    let loopback = |addresses: &[IpAddr]| addresses == [IpAddr::V4(LOOPBACK)];
+    let named = answers.iter().enumerate().filter(|(_, addresses)| loopback(addresses));
+    let named = named.map(|(number, _)| format!("n{number}.test"));
+    let sent = spellings(LOOPBACK).into_iter().chain([format!("[{}]", LOOPBACK.to_ipv6_mapped())]).chain(named);
+    for url in sent.flat_map(|host| urls(&host, port)).chain(disguises(port)) {
+        let outcome = send_through(&client, &url).await;
+        assert_eq!(outcome.class, Class::Permanent, "{url:?}: {outcome:?}");
+        assert!(!error(&outcome).contains("127"), "{url:?}: {outcome:?}");
+    }
+    assert!(receiver.try_next().is_none(), "nobody was called");
+}
+
+/// A redirect leads nowhere, wherever it points.
+#[tokio::test]
+async fn redirects_to_the_inside_reach_nobody() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let client = WebhookClient::new(&inside(), &DnsConfig::default()).expect("a client");
+    for status in [301, 302, 303, 307, 308] {
+        let answer = quotabell::demo::receivers::Answer::status(status).header("location", &receiver.url("/inside"));
+        let front = HttpCatcher::start([answer]).await.expect("a receiver");
+        assert_eq!(send_through(&client, &front.url("/")).await.class, Class::Transient, "{status}");
+    }
+    assert!(receiver.try_next().is_none());
+}

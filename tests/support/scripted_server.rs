@@ -1,0 +1,167 @@
+//! Servers that play a script to every client, whatever the protocol: what they say, what they wait for, and what they do wrong.
+//! Well-behaved ones are `quotabell::demo::receivers`.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use super::eventually::PATIENCE;
+
+/// How often a server that drips sends its next piece.
+const DRIP_INTERVAL: Duration = Duration::from_millis(5);
+
+/// What a server does next. After the last step it closes the connection.
+#[derive(Clone)]
+pub enum Step {
+    /// Reads until this text has come.
+    Hear(&'static str),
+    /// Sends this.
+    Say(&'static str),
+    /// Sends this again and again, as fast as it goes, until the client closes.
+    Flood(&'static str),
+    /// The same, slowly.
+    Drip(&'static str),
+    /// Speaks TLS from here on.
+    Tls(TlsAcceptor),
+    /// Reads and says nothing, until the client closes.
+    Hang,
+    /// Reads no more, and keeps the connection until the server is dropped.
+    Ignore,
+    /// Resets the connection.
+    Reset,
+}
+
+/// The end of the head of an HTTP request.
+pub const REQUEST: Step = Step::Hear("\r\n\r\n");
+
+/// A server on a free port of 127.0.0.1. Gone when dropped.
+#[derive(Debug)]
+pub struct ScriptedServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes that were sent.
+    sent: AtomicU64,
+    /// Clients that were served to the end.
+    served: watch::Sender<usize>,
+}
+
+impl ScriptedServer {
+    pub async fn start(steps: impl IntoIterator<Item = Step>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (shared, steps): (_, Vec<Step>) = (Arc::new(Shared::default()), steps.into_iter().collect());
+        let for_clients = Arc::clone(&shared);
+        let task = tokio::spawn(async move {
+            // Dropped with this task, and ends the conversations with it.
+            let mut clients = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                let (steps, shared) = (steps.clone(), Arc::clone(&for_clients));
+                clients.spawn(async move {
+                    let _ = play(stream, &steps, &shared.sent).await;
+                    shared.served.send_modify(|served| *served += 1);
+                });
+            }
+        });
+        Self { address, shared, task }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://127.0.0.1:<port>/hook`.
+    pub fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    /// How many bytes it got rid of. What the kernel holds for a client that reads no more is among them.
+    pub fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many clients have been served to the end, or have left.
+    pub async fn has_served(&self, clients: usize) {
+        let mut served = self.shared.served.subscribe();
+        let all = served.wait_for(|served| *served >= clients);
+        tokio::time::timeout(PATIENCE, all).await.expect("the clients leave in time").expect("the server lives");
+    }
+}
+
+impl Drop for ScriptedServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+async fn play(stream: TcpStream, steps: &[Step], sent: &AtomicU64) -> std::io::Result<()> {
+    if steps.iter().any(|step| matches!(step, Step::Reset)) {
+        stream.set_zero_linger()?;
+    }
+    stream.set_nodelay(true)?;
+    let mut stream: Box<dyn Stream> = Box::new(stream);
+    for step in steps {
+        match step {
+            Step::Hear(text) => hear(&mut stream, text.as_bytes()).await?,
+            Step::Say(text) => say(&mut stream, text, sent).await?,
+            Step::Flood(text) => {
+                let many = text.repeat((64 * 1024 / text.len()).max(1));
+                loop {
+                    say(&mut stream, &many, sent).await?;
+                }
+            }
+            Step::Drip(text) => {
+                let mut interval = tokio::time::interval(DRIP_INTERVAL);
+                loop {
+                    interval.tick().await;
+                    say(&mut stream, text, sent).await?;
+                }
+            }
+            Step::Tls(acceptor) => stream = Box::new(acceptor.accept(stream).await?),
+            Step::Hang => hear(&mut stream, b"nobody says this").await?,
+            Step::Ignore => std::future::pending().await,
+            // Without a farewell: dropping it is enough, as it does not linger.
+            Step::Reset => return Ok(()),
+        }
+    }
+    stream.shutdown().await
+}
+
+async fn say(stream: &mut Box<dyn Stream>, text: &str, sent: &AtomicU64) -> std::io::Result<()> {
+    stream.write_all(text.as_bytes()).await?;
+    sent.fetch_add(text.len() as u64, Ordering::Relaxed);
+    stream.flush().await
+}
+
+/// Reads until `text` has come; an error once the client has left.
+async fn hear(stream: &mut Box<dyn Stream>, text: &[u8]) -> std::io::Result<()> {
+    let mut last = Vec::new();
+    while !last.ends_with(text) {
+        last.push(stream.read_u8().await?);
+        // Enough for any text, so that a client that never stops fills nothing.
+        if last.len() > 64 * 1024 {
+            last.drain(..last.len() - text.len());
+        }
+    }
+    Ok(())
+}
