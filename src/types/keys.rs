@@ -17,7 +17,11 @@
 //! | `quota_outbox:{tag}` | stream | alerts not fanned out yet | consumed |
 //! | `quota_refused:{tag}` | stream | `entry`, `reason`, `detail`, original fields | `MAXLEN ~ 100000` |
 //! | `quota_seen:{tag}:<window>` | list | ids of counted events: a commit's as one value, 16 bytes of SHA-256 over subject, metric and id each | 14 d; removed two windows later |
-//! | `quota_due:{tag}` | zset | pending deliveries by due time, ms | |
+//! | `quota_due:{tag}:<destination>` | zset | pending deliveries by due time; leased ones by the end of their lease, ms | while pending |
+//! | `quota_leased:{tag}:<destination>` | zset | deliveries that are leased, by the end of the lease, ms | while leased |
+//! | `quota_destinations:{tag}` | zset | destinations whose last attempt was answered, by when something may leave, ms | while pending |
+//! | `quota_destinations_unhealthy:{tag}` | zset | the same of those whose last attempt failed, or that were never tried | while pending |
+//! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row | 14 d after the last attempt |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
 //! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
@@ -42,7 +46,7 @@ use std::sync::Arc;
 
 use super::alert::AlertKey;
 use super::text::glob_literal;
-use super::{Channel, ContactId, Day, Metric, PartitionNumber, Percent, Period, Subject};
+use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Percent, Period, Subject};
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.
@@ -234,10 +238,40 @@ impl Keys {
         format!("quota_seen:{}:{window}", self.tag)
     }
 
-    /// `quota_due:{tag}`.
+    /// `quota_due:{tag}:<destination>`.
     #[must_use]
-    pub fn due(&self) -> String {
-        format!("quota_due:{}", self.tag)
+    pub fn due(&self, destination: &Destination) -> String {
+        format!("{}{destination}", self.due_prefix())
+    }
+
+    /// `quota_due:{tag}:`, to which a destination is appended; scripts that learn it from Redis need the prefix, as the next two.
+    #[must_use]
+    pub fn due_prefix(&self) -> String {
+        format!("quota_due:{}:", self.tag)
+    }
+
+    /// `quota_leased:{tag}:`, to which a destination is appended.
+    #[must_use]
+    pub fn leased_prefix(&self) -> String {
+        format!("quota_leased:{}:", self.tag)
+    }
+
+    /// `quota_destination:{tag}:`, to which a destination is appended.
+    #[must_use]
+    pub fn destination_prefix(&self) -> String {
+        format!("quota_destination:{}:", self.tag)
+    }
+
+    /// `quota_destinations:{tag}`: destinations whose last attempt was answered.
+    #[must_use]
+    pub fn destinations(&self) -> String {
+        format!("quota_destinations:{}", self.tag)
+    }
+
+    /// `quota_destinations_unhealthy:{tag}`: the others.
+    #[must_use]
+    pub fn destinations_unhealthy(&self) -> String {
+        format!("quota_destinations_unhealthy:{}", self.tag)
     }
 
     /// `quota_pending:{tag}`.
