@@ -224,6 +224,7 @@ fn verification(config: &Config, violations: &mut Violations) {
 
 fn rest(config: &Config, violations: &mut Violations) {
     violations.unless(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
+    violations.unless(config.delivery.per_destination_max >= 1, &["delivery", "per_destination_max"], "is 0");
     let path = ["check", "timeout"];
     violations.unless(!config.check.timeout.is_zero(), &path, "is 0");
     let timeout =

@@ -31,6 +31,8 @@ pub enum JumpPolicy {
 pub struct DeliveryConfig {
     /// The most attempts that run at once in this process.
     pub concurrency: u32,
+    /// The most attempts that run at once at one destination, over all daemons. A destination begins with one.
+    pub per_destination_max: u32,
 }
 
 /// When a failed delivery is tried again, and when it is given up.

@@ -33,14 +33,26 @@ pub struct OddReceiver {
 impl OddReceiver {
     /// A receiver over plain TCP.
     pub async fn start(manner: Manner) -> Self {
-        let (listener, address) = listen().await;
+        Self::start_at("127.0.0.1:0", manner).await
+    }
+
+    /// The same on every address of this machine, of which it has thousands: 127.x.x.x.
+    pub async fn start_everywhere(manner: Manner) -> Self {
+        Self::start_at("0.0.0.0:0", manner).await
+    }
+
+    async fn start_at(at: &str, manner: Manner) -> Self {
+        let (listener, address) = listen(at).await;
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.expect("a connection");
-                let _ = match manner {
-                    Manner::Reset => reset(stream).await,
-                    _ => behave(stream, &manner).await,
-                };
+                let manner = manner.clone();
+                tokio::spawn(async move {
+                    let _ = match manner {
+                        Manner::Reset => reset(stream).await,
+                        _ => behave(stream, &manner).await,
+                    };
+                });
             }
         });
         Self { address, task }
@@ -48,7 +60,7 @@ impl OddReceiver {
 
     /// A receiver over TLS.
     pub async fn start_tls(acceptor: TlsAcceptor, manner: Manner) -> Self {
-        let (listener, address) = listen().await;
+        let (listener, address) = listen("127.0.0.1:0").await;
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.expect("a connection");
@@ -77,8 +89,8 @@ impl Drop for OddReceiver {
     }
 }
 
-async fn listen() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+async fn listen(at: &str) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(at).await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     (listener, address)
 }
