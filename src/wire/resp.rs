@@ -101,6 +101,17 @@ pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<Lengt
     if *found != first {
         return malformed;
     }
+    // Nearly all lengths have one digit or two.
+    match digits {
+        [a @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Ok(Some(LengthLine { count: Some(usize::from(a - b'0')), next: at + 4 }));
+        }
+        [a @ b'0'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            let count = usize::from(a - b'0') * 10 + usize::from(b - b'0');
+            return Ok(Some(LengthLine { count: Some(count), next: at + 5 }));
+        }
+        _ => {}
+    }
     let mut count = 0_u64;
     for (position, byte) in digits.iter().enumerate() {
         let digit = byte.wrapping_sub(b'0');
