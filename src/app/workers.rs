@@ -137,7 +137,8 @@ impl Workers<'_> {
         let fan_out = restart_on_error(self.stop.clone(), "fan-out", move || fan_out().run(token.clone()));
         tasks.spawn("fan-out", fan_out);
 
-        let per_destination_max = self.parts.config.delivery.per_destination_max;
+        let config = self.parts.config.delivery.clone();
+        let give_up_after = self.parts.config.retry.give_up_after;
         let dispatcher = move || {
             Dispatcher::new(DispatcherParts {
                 client: Arc::clone(&client),
@@ -146,7 +147,8 @@ impl Workers<'_> {
                 notifier: Arc::clone(&notifier),
                 consents: Arc::clone(&consents),
                 slots: slots.clone(),
-                per_destination_max,
+                config: config.clone(),
+                give_up_after,
                 new_deliveries: Arc::clone(&new_deliveries),
                 lease_margin: LEASE_MARGIN,
             })

@@ -47,6 +47,8 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["alerts", "jump"], "\"each\" or \"highest\""),
     (&["delivery", "concurrency"], "a whole number, 1 or more"),
     (&["delivery", "per_destination_max"], "a whole number, 1 or more"),
+    (&["delivery", "probe_first"], r#"a duration above 0 and up to probe_max, as "30s""#),
+    (&["delivery", "probe_max"], r#"a duration, at least delivery.probe_first, as "15m""#),
     (&["retry", "first"], r#"a duration above 0 and up to max_interval, as "5s""#),
     (&["retry", "factor"], "a number, 1 or more"),
     (&["retry", "max_interval"], r#"a duration, at least retry.first, as "6h""#),

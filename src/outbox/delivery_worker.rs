@@ -296,7 +296,7 @@ fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> Conta
     }
 }
 
-fn count_ended(channel: Channel, state: DeliveryState) {
+pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
     counter!(meters::ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
 }
 

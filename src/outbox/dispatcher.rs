@@ -9,10 +9,11 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::config::DeliveryConfig;
 use super::consent::ConsentRequests;
-use super::delivery_worker::{DeliveryWorker, LeaseClock};
+use super::delivery_worker::{DeliveryWorker, LeaseClock, count_ended};
 use super::error::{Operation, OutboxError};
-use super::lease::{DroppedDelivery, LeaseRequest, LeaseTimes, lease};
+use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, lease};
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
@@ -20,7 +21,7 @@ use super::settle_queue::settle_queue;
 use super::slots::Slots;
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{DeliveryId, Keys, UnixMs, nonce};
+use crate::types::{DeliveryId, DeliveryState, Keys, UnixMs, nonce};
 use crate::wire::RedisClient;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
@@ -47,8 +48,10 @@ pub struct DispatcherParts<N> {
     pub consents: Arc<dyn ConsentRequests>,
     /// Bounds the attempts at once; shared by the dispatchers of a process.
     pub slots: Slots,
-    /// The most attempts at once at one destination, over all processes.
-    pub per_destination_max: u32,
+    /// What bounds the attempts at one destination, over all processes.
+    pub config: DeliveryConfig,
+    /// How long a delivery is tried; it ends within this time behind an open circuit too.
+    pub give_up_after: Duration,
     /// Notified when deliveries were made or woken, so that they need not wait for the next look.
     pub new_deliveries: Arc<Notify>,
     /// How much longer a lease lasts than the deadline of its channel; [`LEASE_MARGIN`] in the daemon.
@@ -79,7 +82,8 @@ impl<N: Notifier> Dispatcher<N> {
             notifier,
             consents,
             slots,
-            per_destination_max,
+            config,
+            give_up_after,
             new_deliveries,
             lease_margin,
         } = self.parts;
@@ -103,7 +107,8 @@ impl<N: Notifier> Dispatcher<N> {
         let dispatch = DispatchLoop {
             worker,
             slots,
-            per_destination_max,
+            per_destination_max: config.per_destination_max,
+            give_up_after,
             times,
             nonce: self.nonce,
             calls: 0,
@@ -111,7 +116,7 @@ impl<N: Notifier> Dispatcher<N> {
         };
         tokio::select! {
             ended = dispatch.run(&stop, &notify) => ended,
-            () = settler.run(&client, &keys, per_destination_max) => unreachable!("the queue lives as long as the loop"),
+            () = settler.run(&client, &keys, &config) => unreachable!("the queue lives as long as the loop"),
         }
     }
 }
@@ -121,6 +126,7 @@ struct DispatchLoop<N> {
     worker: Arc<DeliveryWorker<N>>,
     slots: Slots,
     per_destination_max: u32,
+    give_up_after: Duration,
     times: LeaseTimes,
     nonce: String,
     calls: u64,
@@ -189,11 +195,13 @@ impl<N: Notifier> DispatchLoop<N> {
             per_destination_max: self.per_destination_max,
             token: &token,
             times: self.times,
+            give_up_after: self.give_up_after,
         };
         let called = Instant::now();
         let lease = lease(&self.worker.client, &self.worker.keys, request).await?;
         let answered = Instant::now();
         log_dropped(&lease.dropped);
+        log_given_up(&lease.given_up);
         for leased in lease.leased {
             let length = self.times.get(leased.channel);
             let clock = LeaseClock { called, length, answered, server_now: lease.now };
@@ -214,6 +222,13 @@ impl<N: Notifier> DispatchLoop<N> {
 
 fn millis_until(now: UnixMs, then: UnixMs) -> Duration {
     Duration::from_millis(u64::try_from(then.0 - now.0).unwrap_or(0))
+}
+
+fn log_given_up(given_up: &[GivenUpDelivery]) {
+    for GivenUpDelivery { id, channel } in given_up {
+        count_ended(*channel, DeliveryState::Dead);
+        tracing::error!(delivery = %id, channel = channel.as_str(), "delivery is dead: the circuit of its destination stayed open; it can be replayed");
+    }
 }
 
 fn log_dropped(dropped: &[DroppedDelivery]) {

@@ -1,8 +1,8 @@
 #!lua
 -- enqueue: make the delivery of a notification that is for one contact only.
 --
--- KEYS[1] .. KEYS[7], ARGV[1] .. ARGV[5] as schedule.lua has them
--- KEYS[8] the delivery's hash
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[9] the delivery's hash
 --
 -- ARGV[6] delivery id   ARGV[7] type of the notification, which is also the field that holds it   ARGV[8] the notification, JSON
 -- ARGV[9] subject       ARGV[10] channel   ARGV[11] contact id   ARGV[12] destination
@@ -17,16 +17,16 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or wrong_type(8, 'hash') or wrong_total(KEYS[7], 'made') or denied(KEYS[8], 'HSET')
+local refusal = schedule_refusal() or wrong_type(9, 'hash') or wrong_total(KEYS[7], 'made') or denied(KEYS[9], 'HSET')
   or denied(KEYS[3], 'ZADD') or denied(KEYS[5], 'ZADD') or denied(KEYS[7], 'HINCRBY')
 if refusal then return refusal end
-if redis.call('EXISTS', KEYS[8]) == 1 then return {'exists', whole(now)} end
+if redis.call('EXISTS', KEYS[9]) == 1 then return {'exists', whole(now)} end
 local queue, failed = destination_of(ARGV[12])
 if failed then return failed end
 
 -- WRITE
 
-redis.call('HSET', KEYS[8], 'type', ARGV[7], ARGV[7], ARGV[8], 'subject', ARGV[9], 'channel', ARGV[10], 'contact_id', ARGV[11],
+redis.call('HSET', KEYS[9], 'type', ARGV[7], ARGV[7], ARGV[8], 'subject', ARGV[9], 'channel', ARGV[10], 'contact_id', ARGV[11],
   'destination', ARGV[12], 'state', 'pending', 'attempts', '0', 'created_at_ms', whole(now))
 redis.call('ZADD', KEYS[3], whole(now), ARGV[6])
 redis.call('ZADD', KEYS[5], whole(now), ARGV[6])

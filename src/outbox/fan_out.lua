@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- fan_out: turn alerts into one delivery per contact each, and consume what they came from, in one step.
 --
--- KEYS[1] .. KEYS[7], ARGV[1] .. ARGV[5] as schedule.lua has them
--- KEYS[8] outbox stream
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[9] outbox stream
 --
 -- ARGV[6] wait of a delivery without contact, ms    ARGV[7] TTL of an ended delivery, s
 -- ARGV[8 ..] for each alert, 1..1000 deliveries of all of them together:
@@ -33,8 +33,8 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = wrong_type(8, 'stream') or schedule_refusal() or wrong_total(KEYS[7], 'made') or wrong_total(KEYS[7], 'cancelled')
-  or denied(KEYS[7], 'HINCRBY') or denied(KEYS[8], 'XDEL') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
+local refusal = wrong_type(9, 'stream') or schedule_refusal() or wrong_total(KEYS[7], 'made') or wrong_total(KEYS[7], 'cancelled')
+  or denied(KEYS[7], 'HINCRBY') or denied(KEYS[9], 'XDEL') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
 for at = 3, 5 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
 if refusal then return refusal end
 
@@ -54,7 +54,7 @@ end
 -- Why nothing is done about an alert: the answer, or an error reply as the second value.
 local function judge_source(alert)
   if alert.from_outbox then
-    if #redis.call('XRANGE', KEYS[8], alert.source, alert.source) == 0 then return 'gone' end
+    if #redis.call('XRANGE', KEYS[9], alert.source, alert.source) == 0 then return 'gone' end
     return nil
   end
   alert.key = ARGV[4] .. alert.source
@@ -147,7 +147,7 @@ local function fan_out(alert)
   end
   local ended = 'consumed'
   if alert.from_outbox then
-    redis.call('XDEL', KEYS[8], alert.source)
+    redis.call('XDEL', KEYS[9], alert.source)
   elseif alert.known[alert.source] then
     ended = 'rescheduled'
   else

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- forget: remove deliveries of a subject, whatever their state.
 --
--- KEYS[1] .. KEYS[7], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 --
 -- ARGV[6] subject   ARGV[7 ..] ids of the deliveries, 1..1000
 --

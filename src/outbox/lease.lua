@@ -1,22 +1,25 @@
 #!lua
 -- lease: take deliveries that are due, of many destinations, so that nobody else attempts them until the lease runs out.
 --
--- KEYS[1] .. KEYS[7], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 --
 -- ARGV[6] most deliveries to take, 1..1000          ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
 -- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
--- ARGV[10 ..] per channel: channel, length of its lease in ms
+-- ARGV[10] how long a delivery is tried, ms         ARGV[11 ..] per channel: channel, length of its lease in ms
 --
 -- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for an unhealthy one,
---          {leased}, {dropped}}
+--          {leased}, {dropped}, {given up}}
 --           leased   thirteen strings each: id, type of the notification, its JSON, subject, channel, contact id, attempts (this one
 --                    included), attempts before the last replay, first attempt ms, token, end of the lease ms, destination, '1' where
 --                    that is healthy, else '0'
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
 --                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
+--           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the circuit of its
+--                    destination was open until its time was over
 --         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at another node
 --                    of the cluster, to which the slot moves: nothing written. Refused whole when memory is full
 --
+-- A destination whose circuit is open gets one attempt once its time has come.
 -- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is to be taken,
 -- each has half of it. None has more attempts in flight than its bound, over all daemons.
 -- A delivery without contact is leased without counting an attempt: none takes place.
@@ -25,12 +28,12 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or wrong_total(KEYS[7], 'cancelled') or denied(KEYS[3], 'ZREM') or denied(KEYS[7], 'HINCRBY')
-  or denied(ARGV[1] .. 'x', 'ZADD', 'ZREM') or denied(ARGV[4] .. 'x', 'HSET', 'EXPIRE')
+local refusal = schedule_refusal() or wrong_total(KEYS[7], 'cancelled') or wrong_total(KEYS[7], 'dead') or denied(KEYS[3], 'ZREM')
+  or denied(KEYS[7], 'HINCRBY') or denied(ARGV[1] .. 'x', 'ZADD', 'ZREM') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 if refusal then return refusal end
 
 local lease_ms = {}
-for i = 10, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 11, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
@@ -58,6 +61,25 @@ local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[7])))
 -- With one slot both kinds have it in turn.
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
+-- Deliveries behind an open circuit whose time is over: of those that came due first, as many as this at a time. It began with the
+-- first attempt, or where none was made, when the delivery came due.
+local GIVEN_UP_MAX = 100
+local overdue, given_up = {}, {}
+local function give_up(d)
+  local latest = now - tonumber(ARGV[10])
+  local members = redis.call('ZRANGEBYSCORE', d.due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, GIVEN_UP_MAX)
+  for at = 1, #members, 2 do
+    local id = members[at]
+    local held, failed = read('HMGET', ARGV[4] .. id, 'state', 'first_attempt_at_ms', 'channel')
+    if failed and was_refused(failed) then return failed end
+    local began = held and (tonumber(held[2] or '') or tonumber(members[at + 1]))
+    if held and held[1] == 'pending' and began <= latest and not redis.call('ZSCORE', d.leased, id) then
+      overdue[id] = true
+      given_up[#given_up + 1] = {id = id, channel = held[3] or 'none', d = d}
+    end
+  end
+end
+
 -- Of each destination its share, as far as its bound leaves room. All are read before the first write: a hash that is elsewhere is no
 -- delivery that was lost.
 local due, visited = {}, {}
@@ -68,11 +90,16 @@ local function take(names, slots_left)
     if failed then return failed end
     local share = math.max(1, math.floor(slots_left / (#names - at + 1)))
     local room = math.min(share, slots_left, d.bound - in_flight(d, now))
+    if d.probe_at then
+      if d.probe_at > now then room = 0 end
+      failed = give_up(d)
+      if failed then return failed end
+    end
     local ids = both_ends(d.due, now, room)
     for _, id in ipairs(ids) do
       local why, fields = judge(id)
       if why == 'refused' then return fields end
-      due[#due + 1] = {id = id, why = why, fields = fields, d = d}
+      if not overdue[id] then due[#due + 1] = {id = id, why = why, fields = fields, d = d} end
     end
     slots_left = slots_left - #ids
     visited[#visited + 1] = d
@@ -120,10 +147,23 @@ for i, delivery in ipairs(due) do
     end
   end
 end
+local ended = {}
+for _, one in ipairs(given_up) do
+  local key = ARGV[4] .. one.id
+  dequeue(one.d, one.id)
+  redis.call('ZREM', KEYS[3], one.id)
+  redis.call('ZADD', KEYS[6], whole(now), one.id)
+  redis.call('HSET', key, 'state', 'dead', 'ended_at_ms', whole(now), 'last_error', 'its destination has failed all the time')
+  redis.call('HDEL', key, 'lease_token')
+  redis.call('EXPIRE', key, ARGV[9])
+  redis.call('HINCRBY', KEYS[7], 'dead', 1)
+  ended[#ended + 1] = one.id
+  ended[#ended + 1] = one.channel
+end
 for _, d in ipairs(visited) do place(d, now, true) end
 
 local function next_of(index)
   local first = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
   return first and whole(tonumber(first)) or false
 end
-return {whole(now), next_of(KEYS[1]), next_of(KEYS[2]), leased, dropped}
+return {whole(now), next_of(KEYS[1]), next_of(KEYS[2]), leased, dropped, ended}

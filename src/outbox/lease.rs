@@ -20,7 +20,7 @@ const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 const FIELDS: usize = 13;
 
 /// The script's answer, in its order.
-type Reply = (i64, Option<i64>, Option<i64>, Vec<Vec<u8>>, Vec<String>);
+type Reply = (i64, Option<i64>, Option<i64>, Vec<Vec<u8>>, Vec<String>, Vec<String>);
 
 /// How long a lease lasts, by channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub struct LeaseRequest<'a> {
     pub token: &'a str,
     /// How long the leases last.
     pub times: LeaseTimes,
+    /// How long a delivery is tried: one that waits behind an open circuit for longer ends dead.
+    pub give_up_after: Duration,
 }
 
 /// What a call found.
@@ -83,6 +85,17 @@ pub struct LeaseAnswer {
     pub leased: Vec<LeasedDelivery>,
     /// Ids that were due without a delivery behind them. They are out of the schedule.
     pub dropped: Vec<DroppedDelivery>,
+    /// Deliveries that ended dead, because the circuit of their destination was open until their time was over.
+    pub given_up: Vec<GivenUpDelivery>,
+}
+
+/// A delivery that ended dead without an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenUpDelivery {
+    /// Its id.
+    pub id: DeliveryId,
+    /// Its channel.
+    pub channel: Channel,
 }
 
 /// A delivery that is ours until its lease ends.
@@ -136,11 +149,11 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     let deliveries_max = request.deliveries_max.min(LEASE_MAX);
     let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max);
     call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
-    call = call.arg(request.token).arg(KEPT.as_secs());
+    call = call.arg(request.token).arg(KEPT.as_secs()).arg(millis(request.give_up_after));
     for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
-    let (now, next_healthy, next_unhealthy, leased, dropped): Reply =
+    let (now, next_healthy, next_unhealthy, leased, dropped, given_up): Reply =
         call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
     let malformed = |answer: &[Vec<u8>]| OutboxError::Answer {
         operation: Operation::Lease,
@@ -158,6 +171,13 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
         dropped: dropped
             .chunks_exact(2)
             .map(|pair| DroppedDelivery { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
+            .collect(),
+        given_up: given_up
+            .chunks_exact(2)
+            .map(|pair| GivenUpDelivery {
+                id: DeliveryId::from_stored(&pair[0]),
+                channel: Channel::from_stored(&pair[1]).unwrap_or(Channel::None),
+            })
             .collect(),
     })
 }

@@ -50,13 +50,13 @@ pub use enqueue::{EnqueueAnswer, Enqueued, NewDelivery, enqueue};
 pub use error::{Operation, OutboxError};
 pub use fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
 pub use fan_out_loop::{FanOutLoop, FanOutParts};
-pub use lease::{LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
+pub use lease::{GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
 pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
-pub use settle::{LeaseEnd, SettleAnswer, Settlement, settle};
+pub use settle::{LeaseEnd, SettleAnswer, SettledLeases, Settlement, settle};
 pub use slots::Slots;
-pub use totals::{Totals, totals};
+pub use totals::{DestinationCounts, Totals, totals};
 pub use wake::{wake_all, wake_subject};
 pub use waker::Waker;
 

@@ -1,7 +1,7 @@
 #!lua
 -- replay: make dead deliveries pending again and due now, under the same ids.
 --
--- KEYS[1] .. KEYS[7], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 --
 -- ARGV[6 ..] ids of the deliveries, 1..1000
 --

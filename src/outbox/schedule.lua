@@ -3,7 +3,7 @@
 -- script that changes a delivery.
 --
 -- KEYS[1] destinations zset   KEYS[2] unhealthy destinations zset   KEYS[3] pending zset   KEYS[4] waiting zset
--- KEYS[5] deliveries zset     KEYS[6] dead zset                     KEYS[7] totals hash
+-- KEYS[5] deliveries zset     KEYS[6] dead zset                     KEYS[7] totals hash          KEYS[8] open circuits zset
 -- (the queues and states of destinations, and the hashes of deliveries, are known only to the script; they lie in the same slot)
 --
 -- ARGV[1] prefix of a queue of due deliveries   ARGV[2] prefix of a destination's leased deliveries
@@ -18,17 +18,19 @@ local NEVER = 9007199254740991
 local STATE_TTL_S = 1209600
 -- So many wait before any is taken out of its order: see both_ends.
 local BACKLOG = 64
+-- A circuit opens after so many failures in a row.
+local OPEN_AFTER = 5
 
 -- The error reply where a key of the schedule has another type, or the user may not write one; else nil.
 local function schedule_refusal()
-  for at = 1, 7 do
+  for at = 1, 8 do
     local failed = wrong_type(at, at == 7 and 'hash' or 'zset')
     if failed then return failed end
   end
-  local refusal = denied(KEYS[7], 'HINCRBY')
+  local refusal = denied(KEYS[7], 'HINCRBY') or denied(KEYS[8], 'ZADD', 'ZREM')
   for at = 1, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
   for at = 1, 2 do refusal = refusal or denied(ARGV[at] .. 'x', 'ZADD', 'ZREM') end
-  return refusal or denied(ARGV[3] .. 'x', 'HSET', 'EXPIRE') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
+  return refusal or denied(ARGV[3] .. 'x', 'HSET', 'HDEL', 'EXPIRE') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
 end
 
 -- The reply of a command, or the error reply as the second value where the key is another's or elsewhere.
@@ -50,7 +52,7 @@ local function destination_of(name)
   local d = {name = name, due = ARGV[1] .. name, leased = ARGV[2] .. name, key = ARGV[3] .. name}
   destinations[name] = d
   local state, count, failed
-  state, d.failed = read('HMGET', d.key, 'bound', 'failures')
+  state, d.failed = read('HMGET', d.key, 'bound', 'failures', 'probe_at_ms', 'probes')
   count, failed = read('ZCARD', d.due)
   d.failed = d.failed or failed
   count, failed = read('ZCARD', d.leased)
@@ -63,6 +65,9 @@ local function destination_of(name)
     d.bound = math.max(1, math.min(tonumber(state[1] or '1') or 1, tonumber(ARGV[5])))
     -- None is known: it was never tried.
     d.failures = tonumber(state[2] or '')
+    -- While its circuit is open: when the next attempt may be made, and how many have failed since it opened.
+    d.probe_at, d.probes = tonumber(state[3] or ''), tonumber(state[4] or '') or 0
+    if d.probe_at then d.bound = 1 end
   end
   return d
 end
@@ -77,11 +82,16 @@ local function place(d, now, was_served)
   if not is_healthy(d) then index, other = other, index end
   redis.call('ZREM', other, d.name)
   local first = redis.call('ZRANGE', d.due, 0, 0, 'WITHSCORES')[2]
+  if first and d.probe_at then
+    redis.call('ZADD', KEYS[8], whole(d.probe_at), d.name)
+  elseif d.probe_at or d.has_closed then
+    redis.call('ZREM', KEYS[8], d.name)
+  end
   if not first then
     redis.call('ZREM', index, d.name)
     return
   end
-  first = tonumber(first)
+  first = math.max(tonumber(first), d.probe_at or 0)
   if first <= now and in_flight(d, now) >= d.bound then
     first = tonumber(redis.call('ZRANGEBYSCORE', d.leased, '(' .. whole(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   elseif first <= now then
@@ -127,21 +137,43 @@ local function both_ends(key, now, count)
 end
 
 -- An attempt told something about its destination. What was told is stored by store_states.
-local function learn(d, was_answered)
+local function learn(d, was_answered, now, probe_first, probe_max)
   if d.name == 'none' then return end
   d.has_changed = true
   if was_answered then
     d.bound, d.failures = math.min(d.bound + 1, tonumber(ARGV[5])), 0
-  else
-    d.bound, d.failures = math.max(1, math.floor(d.bound / 2)), (d.failures or 0) + 1
+    d.has_closed, d.has_opened = d.probe_at ~= nil and not d.has_opened, false
+    d.probe_at, d.probes = nil, 0
+    return
   end
+  d.bound, d.failures = math.max(1, math.floor(d.bound / 2)), (d.failures or 0) + 1
+  if d.failures < OPEN_AFTER then return end
+  if not d.probe_at then
+    d.has_opened, d.has_closed = not d.has_closed, false
+    d.probe_at, d.probes = now + probe_first, 0
+  elseif d.probe_at <= now then
+    -- Only what began before the circuit opened ends before the next attempt may begin, and tells nothing new.
+    d.probes = d.probes + 1
+    d.probe_at = now + math.min(probe_max, probe_first * 2 ^ math.min(d.probes, 20))
+  end
+  d.bound = 1
 end
 
+-- Stores what was learned, and says how many circuits opened, and how many closed.
 local function store_states()
+  local opened, closed = 0, 0
   for _, d in pairs(destinations) do
     if d.has_changed then
       redis.call('HSET', d.key, 'bound', whole(d.bound), 'failures', whole(d.failures))
+      if d.probe_at then
+        redis.call('HSET', d.key, 'probe_at_ms', whole(d.probe_at), 'probes', whole(d.probes))
+      else
+        redis.call('HDEL', d.key, 'probe_at_ms', 'probes')
+      end
       redis.call('EXPIRE', d.key, STATE_TTL_S)
     end
+    if d.has_opened then opened = opened + 1 end
+    if d.has_closed then closed = closed + 1 end
   end
+  return opened, closed
 end

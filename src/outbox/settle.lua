@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- settle: end leases of deliveries, each with its end, with the time of its next attempt, or by giving it back.
 --
--- KEYS[1] .. KEYS[7], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 --
 -- ARGV[6] TTL of an ended delivery, s   ARGV[7] attempts kept, 1..1000   ARGV[8] most ids to trim of each list, 0..1000
--- ARGV[9 ..] seven for each lease, 1..1000 of them:
+-- ARGV[9] and ARGV[10] first and longest time between attempts through an open circuit, ms
+-- ARGV[11 ..] seven for each lease, 1..1000 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait,
@@ -13,7 +14,7 @@
 --   what went wrong, '' for nothing,
 --   what the attempt told of its destination: 'answered', 'failed', or '' for nothing
 --
--- Returns {now ms, an answer for each lease}
+-- Returns {now ms, circuits that opened, circuits that closed, an answer for each lease}
 --           'settled'     it stands
 --           'repeated'    an earlier call with this token stands, whose answer was lost: nothing written for it
 --           'stale'       another worker has leased the delivery since, or it was ended or replayed: nothing written for it
@@ -32,8 +33,8 @@ local refusal = schedule_refusal() or denied(KEYS[7], 'HINCRBY') or denied(ARGV[
 for at = 3, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
 if refusal then return refusal end
 
-local answers, leases, tokens = {whole(now)}, {}, {}
-for at = 9, #ARGV, 7 do
+local answers, leases, tokens = {whole(now), 0, 0}, {}, {}
+for at = 11, #ARGV, 7 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6]}
   lease.key = ARGV[4] .. lease.id
@@ -88,7 +89,7 @@ for _, lease in ipairs(leases) do
     redis.call('HSET', key, 'attempts', whole(lease.attempts - 1))
     if lease.attempts - 1 <= lease.before then redis.call('HDEL', key, 'first_attempt_at_ms') end
   end
-  if lease.told ~= '' then learn(lease.d, lease.told == 'answered') end
+  if lease.told ~= '' then learn(lease.d, lease.told == 'answered', now, tonumber(ARGV[9]), tonumber(ARGV[10])) end
   redis.call('HDEL', key, 'lease_token')
   if lease.again then
     redis.call('HSET', key, 'settled_token', lease.token)
@@ -104,7 +105,7 @@ for _, lease in ipairs(leases) do
   end
   if lease.went_wrong ~= '' then redis.call('HSET', key, 'last_error', lease.went_wrong) end
 end
-store_states()
+answers[2], answers[3] = store_states()
 place_all(now)
 
 -- Ids older than the TTL whose hash is gone leave the lists. The old ones that stay (pending for weeks) must not hide those behind

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use super::config::DeliveryConfig;
 use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
 use super::{KEPT, millis, schedule};
@@ -103,6 +104,17 @@ pub enum SettleAnswer {
     WrongType,
 }
 
+/// What a call of [`settle`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledLeases {
+    /// An answer for each lease.
+    pub answers: Vec<SettleAnswer>,
+    /// Circuits that it opened.
+    pub circuits_opened: i64,
+    /// Circuits that it closed.
+    pub circuits_closed: i64,
+}
+
 /// A lease and how it ends.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseEnd<'a> {
@@ -126,11 +138,12 @@ pub struct LeaseEnd<'a> {
 pub async fn settle(
     client: &RedisClient,
     keys: &Keys,
-    per_destination_max: u32,
+    config: &DeliveryConfig,
     ends: &[LeaseEnd<'_>],
-) -> Result<Vec<SettleAnswer>, OutboxError> {
-    let mut call = schedule::bounded_call(&SCRIPT, keys, per_destination_max);
+) -> Result<SettledLeases, OutboxError> {
+    let mut call = schedule::bounded_call(&SCRIPT, keys, config.per_destination_max);
     call = call.arg(KEPT.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
+    call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
     for LeaseEnd { id, token, settlement } in ends {
         let outcome = settlement.outcome();
         let health = outcome.and_then(DestinationHealth::told_by).map_or("", DestinationHealth::as_str);
@@ -144,8 +157,9 @@ pub async fn settle(
     let answer: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
     let unknown =
         |answer: &str| OutboxError::Answer { operation: Operation::Settle, of: of(), answer: answer.to_owned() };
-    let Some((now, answers)) = answer.split_first() else { return Err(unknown("")) };
-    let now = UnixMs(now.parse().map_err(|_| unknown(now))?);
+    let number = |text: &String| text.parse::<i64>().map_err(|_| unknown(text));
+    let [now, opened, closed, answers @ ..] = answer.as_slice() else { return Err(unknown(&answer.join(" "))) };
+    let (now, opened, closed) = (UnixMs(number(now)?), number(opened)?, number(closed)?);
     if answers.len() != ends.len() {
         return Err(unknown(&answers.join(" ")));
     }
@@ -156,7 +170,8 @@ pub async fn settle(
         "wrong_type" => Ok(SettleAnswer::WrongType),
         other => Err(unknown(other)),
     };
-    answers.iter().map(answer_of).collect()
+    let answers = answers.iter().map(answer_of).collect::<Result<_, _>>()?;
+    Ok(SettledLeases { answers, circuits_opened: opened, circuits_closed: closed })
 }
 
 /// The JSON of the attempt without its opening brace and its time, which only the script knows.

@@ -2,8 +2,9 @@
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::config::DeliveryConfig;
 use super::error::OutboxError;
-use super::settle::{LeaseEnd, SETTLE_MAX, SettleAnswer, Settlement, settle};
+use super::settle::{LeaseEnd, SETTLE_MAX, SettleAnswer, SettledLeases, Settlement, settle};
 use crate::types::{DeliveryId, Keys};
 use crate::wire::RedisClient;
 
@@ -53,17 +54,34 @@ impl SettleQueue {
 
 impl Settler {
     /// Records what comes, call after call, as long as the queue lives.
-    pub(super) async fn run(mut self, client: &RedisClient, keys: &Keys, per_destination_max: u32) {
+    pub(super) async fn run(mut self, client: &RedisClient, keys: &Keys, config: &DeliveryConfig) {
         let mut ends = Vec::new();
         while self.receiver.recv_many(&mut ends, SETTLE_MAX).await > 0 {
             let leases: Vec<LeaseEnd<'_>> =
                 ends.iter().map(|QueuedEnd { id, token, settlement, .. }| LeaseEnd { id, token, settlement }).collect();
-            let answers = settle(client, keys, per_destination_max, &leases).await;
+            let settled = settle(client, keys, config, &leases).await;
+            if let Ok(settled) = &settled {
+                log_circuits(settled);
+            }
             for (at, end) in ends.drain(..).enumerate() {
-                let answer = answers.as_ref().map(|answers| answers[at]).map_err(OutboxError::clone);
+                let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
                 // Whoever asked may have been cut off by the end of a drain.
                 let _ = end.answer.send(answer);
             }
         }
+    }
+}
+
+/// Said when a circuit changes, and not for each delivery behind it. Without the destination, which is an address.
+fn log_circuits(settled: &SettledLeases) {
+    let SettledLeases { circuits_opened, circuits_closed, .. } = settled;
+    if *circuits_opened > 0 {
+        tracing::warn!(
+            circuits = circuits_opened,
+            "circuit open: a destination has failed time after time, its deliveries wait while it is tried now and then"
+        );
+    }
+    if *circuits_closed > 0 {
+        tracing::info!(circuits = circuits_closed, "circuit closed: a destination answers again");
     }
 }

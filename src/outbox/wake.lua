@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- wake: make deliveries that wait for a contact due now, because one may have appeared.
 --
--- KEYS[1] .. KEYS[7], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 --
 -- ARGV[6] least and ARGV[7] greatest member of the waiting index to look at, as ZRANGEBYLEX takes them
 -- ARGV[8] most members to look at, 1..4000   ARGV[9] the destination of deliveries without contact

@@ -1,4 +1,4 @@
-//! Which hash of a metric and period holds a subject's counter.
+//! Buckets: over which hashes the counters of a metric and period are spread.
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.

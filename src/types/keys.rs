@@ -21,7 +21,8 @@
 //! | `quota_leased:{tag}:<destination>` | zset | deliveries that are leased, by the end of the lease, ms | while leased |
 //! | `quota_destinations:{tag}` | zset | destinations whose last attempt was answered, by when something may leave, ms | while pending |
 //! | `quota_destinations_unhealthy:{tag}` | zset | the same of those whose last attempt failed, or that were never tried | while pending |
-//! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row | 14 d after the last attempt |
+//! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row; while its circuit is open `probe_at_ms`, `probes` | 14 d after the last attempt |
+//! | `quota_circuits:{tag}` | zset | destinations whose circuit is open, by when the next attempt may be made, ms | while pending |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
 //! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
@@ -245,13 +246,13 @@ impl Keys {
         format!("quota_due:{}:", self.tag)
     }
 
-    /// `quota_leased:{tag}:`, to which a destination is appended.
+    /// `quota_leased:{tag}:`.
     #[must_use]
     pub fn leased_prefix(&self) -> String {
         format!("quota_leased:{}:", self.tag)
     }
 
-    /// `quota_destination:{tag}:`, to which a destination is appended.
+    /// `quota_destination:{tag}:`.
     #[must_use]
     pub fn destination_prefix(&self) -> String {
         format!("quota_destination:{}:", self.tag)
@@ -261,6 +262,12 @@ impl Keys {
     #[must_use]
     pub fn destinations(&self) -> String {
         format!("quota_destinations:{}", self.tag)
+    }
+
+    /// `quota_circuits:{tag}`.
+    #[must_use]
+    pub fn circuits(&self) -> String {
+        format!("quota_circuits:{}", self.tag)
     }
 
     /// `quota_destinations_unhealthy:{tag}`: the others.

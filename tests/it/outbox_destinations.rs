@@ -1,6 +1,7 @@
 //! The queues of destinations on a real server: whoever hangs or fails delays nobody else.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::{
-    DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseRequest,
-    LeasedDelivery, Settlement, Slots, lease,
+    DestinationCounts, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd,
+    LeaseRequest, LeasedDelivery, Settlement, Slots, lease,
 };
 use quotabell::types::{Class, Outcome, Secret};
 use tokio::task::JoinHandle;
@@ -22,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::support::http_receiver::{Manner, OddReceiver};
 use crate::support::notifier::{NoConsentRequests, Sending};
 use crate::support::outbox::{
-    LONG, Outbox, PER_DESTINATION_MAX, alert, all_due, delivery, email, json, outcome, settle, subject, until, webhook,
+    GIVE_UP_AFTER, LONG, Outbox, alert, all_due, delivery, delivery_config, email, json, outcome, settle, subject,
+    until, webhook,
 };
 use crate::support::webhook_receiver::secret;
 
@@ -66,8 +68,9 @@ impl Running {
             contacts,
             notifier: Arc::new(sending.notifier),
             consents: Arc::new(NoConsentRequests),
-            slots: Slots::new(&DeliveryConfig { concurrency, per_destination_max: PER_DESTINATION_MAX }),
-            per_destination_max: PER_DESTINATION_MAX,
+            slots: Slots::new(&delivery_config(concurrency)),
+            config: delivery_config(concurrency),
+            give_up_after: GIVE_UP_AFTER,
             new_deliveries,
             lease_margin: LEASE_MARGIN,
         });
@@ -274,4 +277,90 @@ async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
     let taken: Vec<usize> =
         (0..100).filter(|n| leased.iter().any(|one| one.id == delivery(&alerts[*n], &webhook("a")))).collect();
     assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 92, 93, 94, 95, 96, 97, 98, 99]);
+}
+
+/// A receiver that is down is not called for each of its deliveries, but once in a while; the first success lets all of them go.
+#[tokio::test]
+async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
+    let outbox = Outbox::start();
+    for n in 0..40 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
+    }
+    let (state, destination) = (format!("{}https://a.test", outbox.keys.destination_prefix()), "https://a.test");
+    let calls = std::cell::Cell::new(0);
+    let lease_all = async || -> Vec<LeasedDelivery> {
+        calls.set(calls.get() + 1);
+        let token = format!("t{}", calls.get());
+        lease(&outbox.client, &outbox.keys, all_due(&token, LONG)).await.expect("the lease works").leased
+    };
+    let end = async |leased: &LeasedDelivery, settlement: Settlement| -> (i64, i64) {
+        let ends = [LeaseEnd { id: &leased.id, token: &leased.token, settlement: &settlement }];
+        let config = delivery_config(1);
+        let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");
+        (settled.circuits_opened, settled.circuits_closed)
+    };
+    let failed = || {
+        let outcome = Outcome { status: None, ..outcome(Class::Transient) };
+        Settlement::Retry(outcome, Duration::from_secs(3600))
+    };
+    for attempt in 1..=5 {
+        let leased = lease_all().await;
+        assert_eq!(leased.len(), 1, "attempt {attempt}");
+        assert_eq!(end(&leased[0], failed()).await, (i64::from(attempt == 5), 0));
+    }
+    assert_eq!(outbox.totals().await.destinations, DestinationCounts { healthy: 0, unhealthy: 0, open: 1 });
+    let circuit = async || -> i64 {
+        let probe: i64 = outbox.run("HGET", &[state.as_str(), "probe_at_ms"]).await;
+        let stored: i64 = outbox.run("ZSCORE", &[outbox.keys.circuits().as_str(), destination]).await;
+        assert_eq!(probe, stored);
+        probe - outbox.totals().await.now.0
+    };
+    let let_probe_come = async || {
+        let () = outbox.run("HSET", &[state.as_str(), "probe_at_ms", "1"]).await;
+        outbox.look_at(destination).await;
+    };
+    assert!((1..=30_000).contains(&circuit().await), "in 30 s");
+    outbox.look_at(destination).await;
+    assert_eq!(lease_all().await, [], "thirty-five are due, and none leaves");
+    // A probe that fails doubles the time.
+    let_probe_come().await;
+    let leased = lease_all().await;
+    assert_eq!(leased.len(), 1, "one probe");
+    assert_eq!(end(&leased[0], failed()).await, (0, 0));
+    assert!((30_001..=60_000).contains(&circuit().await), "in 60 s");
+    // Success closes it.
+    let_probe_come().await;
+    let leased = lease_all().await;
+    assert_eq!(end(&leased[0], Settlement::Delivered(outcome(Class::Delivered))).await, (0, 1));
+    assert_eq!(outbox.totals().await.destinations, DestinationCounts { healthy: 1, unhealthy: 0, open: 0 });
+    assert_eq!(lease_all().await.len(), 2, "and the bound grows again");
+}
+
+/// Behind a receiver that is down for good nothing may wait for ever: each delivery ends when its time is over, also one that was never
+/// tried; the others wait on.
+#[tokio::test]
+async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
+    let outbox = Outbox::start();
+    let alerts: Vec<_> = (0..4).map(|n| alert(&subject(&format!("s{n}")), 80)).collect();
+    for alert in &alerts {
+        outbox.fan_out_new(alert, &[webhook("a")]).await;
+    }
+    let id = |n: usize| delivery(&alerts[n], &webhook("a"));
+    let long_ago = outbox.totals().await.now.plus(-7_200_000).0.to_string();
+    // The first came due two hours ago; the second was tried then.
+    let () = outbox.run("ZADD", &[outbox.queue(&id(0)).await.as_str(), "XX", &long_ago, id(0).as_str()]).await;
+    let () = outbox.run("HSET", &[outbox.keys.delivery(&id(1)).as_str(), "first_attempt_at_ms", &long_ago]).await;
+    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
+    let fields = [state.as_str(), "bound", "1", "failures", "9", "probe_at_ms", "1", "probes", "4"];
+    let () = outbox.run("HSET", &fields).await;
+    outbox.look_at("https://a.test").await;
+    let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
+    let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
+    let given_up: BTreeSet<_> = answer.given_up.iter().map(|one| one.id.clone()).collect();
+    assert_eq!(given_up, [id(0), id(1)].into());
+    let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
+    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "one of the others is the probe");
+    assert_eq!((outbox.state(&id(0)).await, outbox.state(&id(2)).await), ("dead".to_owned(), "pending".to_owned()));
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.dead, totals.dead_kept, totals.pending), (2, 2, 2));
 }

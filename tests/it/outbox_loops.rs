@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use crate::support::notifier::NoConsentRequests;
 use crate::support::outbox::{
-    LONG, Outbox, SHORT, alert, delivery, email, json, outcome, subject, until, waiting_delivery, webhook,
+    GIVE_UP_AFTER, LONG, Outbox, SHORT, alert, delivery, delivery_config, email, json, outcome, subject, until,
+    waiting_delivery, webhook,
 };
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier,
-    OutboxError, Settlement, Slots, wake_subject,
+    AttemptRequest, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError,
+    Settlement, Slots, wake_subject,
 };
 use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent};
 use quotabell::wire::ErrorKind;
@@ -147,8 +148,9 @@ impl Loops {
             contacts,
             notifier: Arc::clone(notifier),
             consents: Arc::new(NoConsentRequests),
-            slots: Slots::new(&DeliveryConfig { concurrency: setting.concurrency, per_destination_max: 16 }),
-            per_destination_max: 16,
+            slots: Slots::new(&delivery_config(setting.concurrency)),
+            config: delivery_config(setting.concurrency),
+            give_up_after: GIVE_UP_AFTER,
             new_deliveries: Arc::clone(&new_deliveries),
             lease_margin: setting.lease_margin,
         });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
-use crate::support::outbox::{LONG, Outbox, outcome, settle, subject, until};
+use crate::support::outbox::{GIVE_UP_AFTER, LONG, Outbox, delivery_config, outcome, settle, subject, until};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
@@ -18,8 +18,8 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    ConsentRequestError, ConsentRequests, DeliveryConfig, Dispatcher, DispatcherParts, EnqueueAnswer, LEASE_MARGIN,
-    NewDelivery, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
+    ConsentRequestError, ConsentRequests, Dispatcher, DispatcherParts, EnqueueAnswer, LEASE_MARGIN, NewDelivery,
+    RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
     Channel, Class, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, Secret, UnixMs,
@@ -121,8 +121,9 @@ impl Running {
             contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
             notifier: Arc::new(sending.expect("legal settings").notifier),
             consents,
-            slots: Slots::new(&DeliveryConfig { concurrency: 4, per_destination_max: 4 }),
-            per_destination_max: 4,
+            slots: Slots::new(&delivery_config(4)),
+            config: delivery_config(4),
+            give_up_after: GIVE_UP_AFTER,
             new_deliveries: Arc::default(),
             lease_margin: LEASE_MARGIN,
         });

@@ -61,6 +61,8 @@ impl DaemonSetup {
             .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
             .env("QUOTABELL__RETRY__FIRST", "50ms")
             .env("QUOTABELL__RETRY__MAX_INTERVAL", "200ms")
+            .env("QUOTABELL__DELIVERY__PROBE_FIRST", "100ms")
+            .env("QUOTABELL__DELIVERY__PROBE_MAX", "200ms")
     }
 
     /// Sets a variable; the last value counts.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use quotabell::channels::Sample;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
-    FanOutAnswer, FanOutRequest, FanOutSource, LeaseAnswer, LeaseEnd, LeaseRequest, LeaseTimes, LeasedDelivery,
-    OutboxError, SettleAnswer, Settlement, Totals, lease, totals,
+    DeliveryConfig, FanOutAnswer, FanOutRequest, FanOutSource, LeaseAnswer, LeaseEnd, LeaseRequest, LeaseTimes,
+    LeasedDelivery, OutboxError, SettleAnswer, Settlement, Totals, lease, totals,
 };
 use quotabell::types::{
     Alert, AlertId, AlertKey, Class, DeliveryId, Destination, Instance, Keys, Outcome, Percent, Period, Secret,
@@ -28,9 +28,29 @@ pub const SHORT: LeaseTimes = LeaseTimes::all(Duration::from_millis(1));
 /// The most attempts at one destination.
 pub const PER_DESTINATION_MAX: u32 = 16;
 
+/// How long deliveries are tried.
+pub const GIVE_UP_AFTER: Duration = Duration::from_secs(3 * 86_400);
+
+/// How deliveries are worked off in tests.
+pub const fn delivery_config(concurrency: u32) -> DeliveryConfig {
+    DeliveryConfig {
+        concurrency,
+        per_destination_max: PER_DESTINATION_MAX,
+        probe_first: Duration::from_secs(30),
+        probe_max: Duration::from_secs(900),
+    }
+}
+
 /// As many as one call takes, of whichever destinations.
 pub const fn all_due(token: &str, times: LeaseTimes) -> LeaseRequest<'_> {
-    LeaseRequest { deliveries_max: 100, unhealthy_max: 100, per_destination_max: PER_DESTINATION_MAX, token, times }
+    LeaseRequest {
+        deliveries_max: 100,
+        unhealthy_max: 100,
+        per_destination_max: PER_DESTINATION_MAX,
+        token,
+        times,
+        give_up_after: GIVE_UP_AFTER,
+    }
 }
 
 /// Ends one lease.
@@ -42,8 +62,8 @@ pub async fn settle(
     settlement: &Settlement,
 ) -> Result<SettleAnswer, OutboxError> {
     let ends = [LeaseEnd { id, token, settlement }];
-    let answers = quotabell::outbox::settle(client, keys, PER_DESTINATION_MAX, &ends).await?;
-    Ok(answers[0])
+    let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &ends).await?;
+    Ok(settled.answers[0])
 }
 
 /// Fans one alert out.
@@ -118,7 +138,7 @@ impl Outbox {
     }
 
     /// Lets the next lease look at a destination.
-    async fn look_at(&self, destination: &str) {
+    pub async fn look_at(&self, destination: &str) {
         for index in [self.keys.destinations(), self.keys.destinations_unhealthy()] {
             let () = self.run("ZADD", &[index.as_str(), "XX", "0", destination]).await;
         }

@@ -74,7 +74,7 @@ const DELIVERY: [&str; 9] = [
     "PERSIST KEY",
     "EXISTS KEY",
 ];
-const DESTINATION: [&str; 3] = ["HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
+const DESTINATION: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1"];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
 /// The counter of a fixed window.
 const FIXED_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
@@ -208,7 +208,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
     let destination = Destination::from_stored("check-config");
-    let of_keys: [(String, &[&'static str]); 31] = [
+    let of_keys: [(String, &[&'static str]); 32] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -224,6 +224,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.seen(0), &SEEN),
         (keys.destinations(), &SCHEDULE),
         (keys.destinations_unhealthy(), &SCHEDULE),
+        (keys.circuits(), &SCHEDULE),
         (keys.due(&destination), &SCHEDULE),
         (format!("{}{destination}", keys.leased_prefix()), &SCHEDULE),
         (format!("{}{destination}", keys.destination_prefix()), &DESTINATION),
