@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use metrics::gauge;
+use metrics::{Label, gauge};
 use tokio::task::JoinSet;
 
 use crate::ledger::query::lag;
-use crate::outbox::totals;
+use crate::outbox::{DestinationCounts, totals};
 use crate::types::meters;
 use crate::wire::{Partition, Partitions};
 
@@ -53,5 +53,11 @@ async fn read(partition: Partition) {
         set(meters::WAITING, totals.waiting as f64);
         set(meters::DEAD, totals.dead_kept as f64);
         set(meters::OUTBOX, totals.outbox as f64);
+        let DestinationCounts { healthy, unhealthy, open } = totals.destinations;
+        for (state, count) in [("healthy", healthy), ("unhealthy", unhealthy), ("open", open)] {
+            let mut labels = meters::labels_of(partition.number());
+            labels.push(Label::new("state", state));
+            gauge!(meters::DESTINATIONS, labels).set(count as f64);
+        }
     }
 }

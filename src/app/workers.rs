@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
@@ -16,7 +16,7 @@ use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
-    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Waker, slots,
+    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::wire::Partition;
@@ -69,7 +69,7 @@ impl Workers<'_> {
             contacts: Arc::new(ContactResolver::new(keys.clone(), parts.config.fallback.contacts.clone())),
             consents,
             notifier: Arc::new(notifier),
-            slots: slots(&parts.config.delivery),
+            slots: Slots::new(&parts.config.delivery),
         };
         for (partition, changes) in partitions.into_iter().zip(feeds) {
             let new_alerts = Arc::new(Notify::new());
@@ -137,6 +137,8 @@ impl Workers<'_> {
         let fan_out = restart_on_error(self.stop.clone(), "fan-out", move || fan_out().run(token.clone()));
         tasks.spawn("fan-out", fan_out);
 
+        let config = self.parts.config.delivery.clone();
+        let give_up_after = self.parts.config.retry.give_up_after;
         let dispatcher = move || {
             Dispatcher::new(DispatcherParts {
                 client: Arc::clone(&client),
@@ -144,7 +146,9 @@ impl Workers<'_> {
                 contacts: Arc::clone(&contacts),
                 notifier: Arc::clone(&notifier),
                 consents: Arc::clone(&consents),
-                slots: Arc::clone(&slots),
+                slots: slots.clone(),
+                config: config.clone(),
+                give_up_after,
                 new_deliveries: Arc::clone(&new_deliveries),
                 lease_margin: LEASE_MARGIN,
             })
@@ -169,5 +173,5 @@ struct SharedByOutboxes {
     contacts: Arc<ContactResolver>,
     consents: Arc<dyn ConsentRequests>,
     notifier: Arc<ChannelNotifier>,
-    slots: Arc<Semaphore>,
+    slots: Slots,
 }

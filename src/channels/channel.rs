@@ -101,6 +101,9 @@ pub struct ChannelDefinition {
     pub server: Option<SharedServer>,
     /// How its cap is counted.
     pub cap: CapKind,
+    /// The origin that an address names, where each has a server of its own; `None` where all messages go through one server, and for
+    /// an address that names none. Deliveries to one origin share a destination.
+    pub origin: fn(&str) -> Option<String>,
     /// Sets it up. Reads files, connects nowhere.
     pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelError>,
     /// What can be previewed, in the order of [`Self::preview`].

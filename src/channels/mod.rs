@@ -27,7 +27,7 @@ pub use channel::{
 };
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;
-pub use registry::{REGISTRY, check_contact, definition};
+pub use registry::{REGISTRY, check_contact, definition, destination};
 pub use resolver::{DnsConfig, Resolver};
 pub use sample::{Sample, sample_alert};
 pub use set::{Channels, Preview, preview};

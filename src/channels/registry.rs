@@ -4,7 +4,7 @@ use super::channel::ChannelDefinition;
 use super::invalid_contact::InvalidContact;
 use super::{email, webhook};
 use crate::contacts::Contact;
-use crate::types::Channel;
+use crate::types::{Channel, Destination};
 
 /// Every channel. A new one is a line here.
 pub const REGISTRY: [&ChannelDefinition; 2] = [&email::DEFINITION, &webhook::DEFINITION];
@@ -13,6 +13,13 @@ pub const REGISTRY: [&ChannelDefinition; 2] = [&email::DEFINITION, &webhook::DEF
 #[must_use]
 pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
     REGISTRY.into_iter().find(|definition| definition.channel == channel)
+}
+
+/// What deliveries to this contact share with those to others at the same receiver.
+#[must_use]
+pub fn destination(contact: &Contact) -> Destination {
+    let origin = definition(contact.channel()).and_then(|definition| (definition.origin)(contact.address()));
+    Destination::of(contact.channel(), origin.as_deref())
 }
 
 /// Judges a contact by its form: address and secret.

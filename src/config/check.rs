@@ -224,6 +224,11 @@ fn verification(config: &Config, violations: &mut Violations) {
 
 fn rest(config: &Config, violations: &mut Violations) {
     violations.unless(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
+    violations.unless(config.delivery.per_destination_max >= 1, &["delivery", "per_destination_max"], "is 0");
+    let (first, max) = (config.delivery.probe_first, config.delivery.probe_max);
+    violations.unless(!first.is_zero(), &["delivery", "probe_first"], "is 0");
+    let problem = format!("{} is longer than delivery.probe_max, {}", HumanDuration(first), HumanDuration(max));
+    violations.unless(first <= max, &["delivery", "probe_first"], problem);
     let path = ["check", "timeout"];
     violations.unless(!config.check.timeout.is_zero(), &path, "is 0");
     let timeout =

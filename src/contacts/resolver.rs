@@ -4,7 +4,7 @@
 //! that nobody has confirmed counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
 //! to a delivery. Logs what is unreadable by subject, without addresses.
 
-use redis::RedisError;
+use redis::{RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use crate::contacts::Contact;
@@ -53,7 +53,7 @@ pub enum ContactLookup {
 }
 
 /// The contacts could not be read because Redis failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("read contacts of subject {subject}")]
 pub struct ResolveContactsError {
     /// The subject.
@@ -91,6 +91,38 @@ impl ContactResolver {
         subject: &Subject,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
         let reply = client.query(redis::cmd("HGET").arg(self.keys.subject(subject)).arg(CONTACTS)).await;
+        self.resolve(subject, reply)
+    }
+
+    /// The same of many subjects, in one write to each server, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As [`ContactResolver::contacts_of`], for the first subject that could not be read.
+    pub async fn contacts_of_each(
+        &self,
+        client: &RedisClient,
+        subjects: &[&Subject],
+    ) -> Result<Vec<ResolvedContacts>, ResolveContactsError> {
+        let Some(first) = subjects.first() else { return Ok(Vec::new()) };
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
+        for subject in subjects {
+            pipeline.cmd("HGET").arg(self.keys.subject(subject)).arg(CONTACTS);
+        }
+        let replies: Vec<RedisResult<Option<Vec<u8>>>> = client
+            .pipe(&pipeline)
+            .await
+            .map_err(|source| ResolveContactsError { subject: (*first).clone(), source })?;
+        subjects.iter().zip(replies).map(|(subject, reply)| self.resolve(subject, reply)).collect()
+    }
+
+    /// What the reply to the question for a subject's contacts means. Warns about what is unreadable.
+    fn resolve(
+        &self,
+        subject: &Subject,
+        reply: RedisResult<Option<Vec<u8>>>,
+    ) -> Result<ResolvedContacts, ResolveContactsError> {
         let contacts = match reply {
             Ok(field) => self.parse(field),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {

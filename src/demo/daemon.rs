@@ -39,6 +39,7 @@ plans.free = {{ limits.requests = 5000, thresholds = [80, 100] }}
 plans.pro = {{ limits.requests = 20000, thresholds = [80, 100] }}
 fallback.contacts = [{{ channel = "email", address = "{FALLBACK_ADDRESS}" }}]
 retry = {{ first = "400ms", factor = 2.0 }}
+delivery = {{ probe_first = "1s", probe_max = "2s" }}
 webhook = {{ timeout = "5s", allow_http = true, allow_private_networks = true }}
 email = {{ timeout = "5s", smtp_url = "{smtp_url}" }}
 http.listen = "127.0.0.1:0"

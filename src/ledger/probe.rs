@@ -299,7 +299,8 @@ async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<Wron
         (keys.refused(), "stream"),
         (keys.totals(), "hash"),
         (keys.lease(), "string"),
-        (keys.due(), "zset"),
+        (keys.destinations(), "zset"),
+        (keys.destinations_unhealthy(), "zset"),
         (keys.deliveries(), "zset"),
         (keys.dead(), "zset"),
     ];

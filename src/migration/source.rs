@@ -3,7 +3,7 @@
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use crate::types::keys::KeyFamily;
-use crate::types::{Keys, PartitionNumber};
+use crate::types::{Destination, Keys, PartitionNumber};
 use crate::wire::{Partition, Partitions, RedisClient};
 
 use super::error::MigrationError;
@@ -46,6 +46,8 @@ fn division_of(family: &str) -> Option<Division> {
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
+        // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out anew.
+        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => Division::LeftOut,
         // Days are archived again from their counters, which changes nothing.
         "history_progress" => Division::LeftOut,
         "lease" | "cap" | "cooldown" | "window" | "probe" => Division::LeftOut,
@@ -154,13 +156,16 @@ impl<'a> Source<'a> {
         let read = |source| MigrationError::redis(format!("read {}", stored.key), source);
         let client = &self.from.client;
         let fields: Vec<Field> = client.query(redis::cmd("HGETALL").arg(stored.key)).await.map_err(read)?;
-        let named = fields.iter().find(|(name, _)| name == b"subject").map(|(_, subject)| subject.clone());
-        let subject = named.ok_or_else(|| MigrationError::NoSubject(stored.key.to_owned()))?;
+        let field =
+            |wanted: &str| fields.iter().find(|(name, _)| name == wanted.as_bytes()).map(|(_, value)| value.clone());
+        let subject = field("subject").ok_or_else(|| MigrationError::NoSubject(stored.key.to_owned()))?;
         let number = self.number_of(&subject);
         let keys = self.keys_of(number);
         let id = stored.family.rest.trim_start_matches(':').as_bytes().to_vec();
         let waiting = [&subject[..], b"\0", &id].concat();
-        let (own, theirs) = (sorted_sets(&self.from.keys), sorted_sets(keys));
+        let destination = field("destination").unwrap_or_default();
+        let destination = Destination::from_stored(&String::from_utf8_lossy(&destination));
+        let (own, theirs) = (sorted_sets(&self.from.keys, &destination), sorted_sets(keys, &destination));
         let members = [&id, &id, &id, &id, &waiting];
         let mut pipeline = redis::pipe();
         for (set, member) in own.iter().zip(members) {
@@ -168,6 +173,11 @@ impl<'a> Source<'a> {
         }
         let scores: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await.map_err(read)?;
         target.take(number, stored.piece(keys, Elements::Fields(fields))).await?;
+        if scores[0].is_some() {
+            // The first lease looks when something may leave, and writes it there.
+            let content = Elements::Scores(vec![(b"0".to_vec(), destination.as_str().into())]);
+            target.take(number, Piece { key: keys.destinations_unhealthy(), content, expires_at_ms: None }).await?;
+        }
         for ((key, member), score) in theirs.into_iter().zip(members).zip(scores) {
             if let Some(score) = score {
                 let content = Elements::Scores(vec![(score, member.clone())]);
@@ -203,9 +213,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The sorted sets of deliveries; the last has subject and delivery as its members.
-fn sorted_sets(keys: &Keys) -> [String; 5] {
-    [keys.due(), keys.pending(), keys.deliveries(), keys.dead(), keys.waiting()]
+/// The sorted sets of deliveries, the queue first; the last has subject and delivery as its members.
+fn sorted_sets(keys: &Keys, destination: &Destination) -> [String; 5] {
+    [keys.due(destination), keys.pending(), keys.deliveries(), keys.dead(), keys.waiting()]
 }
 
 /// A key at the source.

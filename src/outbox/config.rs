@@ -31,6 +31,14 @@ pub enum JumpPolicy {
 pub struct DeliveryConfig {
     /// The most attempts that run at once in this process.
     pub concurrency: u32,
+    /// The most attempts that run at once at one destination, over all daemons. A destination begins with one.
+    pub per_destination_max: u32,
+    /// How long an open circuit lets nothing through at first.
+    #[serde(with = "duration")]
+    pub probe_first: Duration,
+    /// The longest time between two attempts through an open circuit.
+    #[serde(with = "duration")]
+    pub probe_max: Duration,
 }
 
 /// When a failed delivery is tried again, and when it is given up.

@@ -11,12 +11,14 @@ use tracing::field::display;
 
 use super::consent::ConsentRequests;
 use super::error::{OutboxError, chain};
-use super::fan_out::{FanOutAnswer, FanOutResult, FanOutSource, SourceEnd, fan_out};
+use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
 use super::lease::LeasedDelivery;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
-use super::settle::{SettleAnswer, Settlement, settle};
+use super::settle::{SettleAnswer, Settlement};
+use super::settle_queue::SettleQueue;
 use super::{NO_CONTACT_WAIT, fan_out_loop};
+use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
 use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, UnixMs, VerificationRequest, meters};
@@ -37,6 +39,7 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) consents: Arc<dyn ConsentRequests>,
     pub(super) new_deliveries: Arc<Notify>,
     pub(super) pending_outcomes: PendingOutcomes,
+    pub(super) settle_queue: SettleQueue,
     pub(super) stop: CancellationToken,
 }
 
@@ -155,8 +158,10 @@ impl<N: Notifier> DeliveryWorker<N> {
         clock: LeaseClock,
     ) {
         let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
-        let call = || fan_out(&self.client, &self.keys, source, alert, &contacts.readable);
-        let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, clock, call).await else {
+        let request = [FanOutRequest { source, alert, contacts: &contacts.readable }];
+        let call = || fan_out(&self.client, &self.keys, &request);
+        let answers = self.retry_until_recorded(leased, clock, call).await.unwrap_or_default();
+        let Some(FanOutAnswer::Done(result)) = answers.into_iter().next() else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };
@@ -198,6 +203,10 @@ impl<N: Notifier> DeliveryWorker<N> {
                     outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
                 return;
             }
+            Some(SettleAnswer::WrongType) => {
+                tracing::error!(delivery = %leased.id, "outcome could not be recorded: the delivery's key holds something else");
+                return;
+            }
             None => return,
         };
         log_settlement(leased, notification, &settlement, now);
@@ -211,7 +220,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         leased: &'a LeasedDelivery,
         settlement: &'a Settlement,
     ) -> impl Future<Output = Result<SettleAnswer, OutboxError>> + Send + 'a {
-        settle(&self.client, &self.keys, &leased.id, &leased.token, settlement)
+        self.settle_queue.settle(&leased.id, &leased.token, settlement)
     }
 
     /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the delivery either, so
@@ -275,15 +284,19 @@ fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> Conta
         return ContactChoice::FanOut;
     }
     match contacts.find(&leased.contact) {
-        ContactLookup::Found(contact) if contact.channel() == leased.channel => ContactChoice::Send(contact),
-        // Under its id the contact now stands for another channel, and the lease is as long as the old one needs: fanning out again
-        // stores the new one and makes the delivery due.
+        ContactLookup::Found(contact)
+            if contact.channel() == leased.channel && destination(&contact) == leased.destination =>
+        {
+            ContactChoice::Send(contact)
+        }
+        // Under its id the contact now stands for another channel, and the lease is as long as the old one needs; or for another
+        // receiver, in whose queue it has to wait. Fanning out again stores the new one and makes the delivery due.
         ContactLookup::Found(_) | ContactLookup::Removed => ContactChoice::FanOut,
         ContactLookup::Unreadable => ContactChoice::Wait,
     }
 }
 
-fn count_ended(channel: Channel, state: DeliveryState) {
+pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
     counter!(meters::ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
 }
 

@@ -4,22 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config::DeliveryConfig;
 use super::consent::ConsentRequests;
-use super::delivery_worker::{DeliveryWorker, LeaseClock};
+use super::delivery_worker::{DeliveryWorker, LeaseClock, count_ended};
 use super::error::{Operation, OutboxError};
-use super::lease::{DroppedDelivery, LEASE_MAX, LeaseAnswer, LeaseRequest, LeaseTimes, lease};
+use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, lease};
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
+use super::settle_queue::settle_queue;
+use super::slots::Slots;
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{DeliveryId, Keys, UnixMs, nonce};
+use crate::types::{DeliveryId, DeliveryState, Keys, UnixMs, nonce};
 use crate::wire::RedisClient;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
@@ -44,18 +46,16 @@ pub struct DispatcherParts<N> {
     pub notifier: Arc<N>,
     /// What knows about requests for consent.
     pub consents: Arc<dyn ConsentRequests>,
-    /// Bounds the attempts at once; shared by the dispatchers of a process, see [`slots`].
-    pub slots: Arc<Semaphore>,
+    /// Bounds the attempts at once; shared by the dispatchers of a process.
+    pub slots: Slots,
+    /// What bounds the attempts at one destination, over all processes.
+    pub config: DeliveryConfig,
+    /// How long a delivery is tried; it ends within this time behind an open circuit too.
+    pub give_up_after: Duration,
     /// Notified when deliveries were made or woken, so that they need not wait for the next look.
     pub new_deliveries: Arc<Notify>,
     /// How much longer a lease lasts than the deadline of its channel; [`LEASE_MARGIN`] in the daemon.
     pub lease_margin: Duration,
-}
-
-/// The slots for attempts of one process, to be shared by its dispatchers.
-#[must_use]
-pub fn slots(config: &DeliveryConfig) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(config.concurrency as usize))
 }
 
 impl<N: Notifier> Dispatcher<N> {
@@ -75,114 +75,160 @@ impl<N: Notifier> Dispatcher<N> {
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type, or Redis
     /// refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let DispatcherParts { client, keys, contacts, notifier, consents, slots, new_deliveries, lease_margin } =
-            self.parts;
-        let times = LeaseTimes::of(|channel| notifier.timeout(channel), lease_margin);
-        let pending_outcomes = PendingOutcomes::default();
-        let notify = Arc::clone(&new_deliveries);
-        // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
-        let stop = stop.child_token();
-        let worker = Arc::new(DeliveryWorker {
+        let DispatcherParts {
             client,
             keys,
             contacts,
             notifier,
             consents,
+            slots,
+            config,
+            give_up_after,
+            new_deliveries,
+            lease_margin,
+        } = self.parts;
+        let times = LeaseTimes::of(|channel| notifier.timeout(channel), lease_margin);
+        let pending_outcomes = PendingOutcomes::default();
+        let notify = Arc::clone(&new_deliveries);
+        // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
+        let stop = stop.child_token();
+        let (settle_queue, settler) = settle_queue();
+        let worker = Arc::new(DeliveryWorker {
+            client: Arc::clone(&client),
+            keys: keys.clone(),
+            contacts,
+            notifier,
+            consents,
             new_deliveries,
             pending_outcomes,
+            settle_queue,
             stop: stop.clone(),
         });
-        let mut dispatch =
-            DispatchLoop { worker, slots, times, nonce: self.nonce, calls: 0, attempts: RunningAttempts::default() };
-        let mut outage = RedisOutage::new();
-        let ended = loop {
-            let wait = match dispatch.next(&stop).await {
-                Ok(wait) => {
-                    outage.worked();
-                    wait
-                }
-                Err(error) if error.is_fatal() => break Err(error),
-                Err(error) => {
-                    let wait = outage.failed(&error);
-                    let _ = tokio::time::timeout(wait, stop.cancelled()).await;
-                    Duration::ZERO
-                }
-            };
-            tokio::select! {
-                () = stop.cancelled() => break Ok(()),
-                () = notify.notified() => {}
-                () = dispatch.attempts.one_ended() => {}
-                () = tokio::time::sleep(wait) => {}
-            }
+        let dispatch = DispatchLoop {
+            worker,
+            slots,
+            per_destination_max: config.per_destination_max,
+            give_up_after,
+            times,
+            nonce: self.nonce,
+            calls: 0,
+            attempts: RunningAttempts::default(),
         };
-        // What was leased and has not started sees this and is given back.
-        stop.cancel();
-        dispatch.attempts.all_ended().await;
-        ended
+        tokio::select! {
+            ended = dispatch.run(&stop, &notify) => ended,
+            () = settler.run(&client, &keys, &config) => unreachable!("the queue lives as long as the loop"),
+        }
     }
 }
 
 /// The state of a running dispatcher.
 struct DispatchLoop<N> {
     worker: Arc<DeliveryWorker<N>>,
-    slots: Arc<Semaphore>,
+    slots: Slots,
+    per_destination_max: u32,
+    give_up_after: Duration,
     times: LeaseTimes,
     nonce: String,
     calls: u64,
     attempts: RunningAttempts,
 }
 
+/// When there may be something to lease.
+#[derive(Debug, Clone, Copy)]
+struct NextLease {
+    /// After this long, if nothing happens before.
+    wait: Duration,
+    /// As soon as an attempt at an unhealthy destination may start: one waits for that.
+    unhealthy_waits: bool,
+}
+
+impl NextLease {
+    const NOW: Self = Self { wait: Duration::ZERO, unhealthy_waits: false };
+}
+
 impl<N: Notifier> DispatchLoop<N> {
-    /// Leases as many deliveries as there are free slots and spawns their attempts. Returns how long nothing will be due.
-    async fn next(&mut self, stop: &CancellationToken) -> Result<Duration, OutboxError> {
+    async fn run(mut self, stop: &CancellationToken, new_deliveries: &Notify) -> Result<(), OutboxError> {
+        let mut outage = RedisOutage::new();
+        let ended = loop {
+            let next = match self.next(stop).await {
+                Ok(next) => {
+                    outage.worked();
+                    next
+                }
+                Err(error) if error.is_fatal() => break Err(error),
+                Err(error) => {
+                    let wait = outage.failed(&error);
+                    let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+                    NextLease::NOW
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => break Ok(()),
+                () = new_deliveries.notified() => {}
+                () = self.attempts.one_ended() => {}
+                () = self.slots.unhealthy_free(), if next.unhealthy_waits => {}
+                () = tokio::time::sleep(next.wait) => {}
+            }
+        };
+        // What was leased and has not started sees this and is given back.
+        stop.cancel();
+        self.attempts.all_ended().await;
+        ended
+    }
+
+    /// Leases as many deliveries as there are free slots and spawns their attempts. Returns when to lease again.
+    async fn next(&mut self, stop: &CancellationToken) -> Result<NextLease, OutboxError> {
         if self.worker.pending_outcomes.any() {
             let ping = self.worker.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, self.worker.keys.stream()))?;
             self.worker.pending_outcomes.flush(RESPONSE_TIMEOUT).await;
         }
         let mut slots = tokio::select! {
-            () = stop.cancelled() => return Ok(Duration::ZERO),
-            slots = free(&self.slots) => slots,
+            () = stop.cancelled() => return Ok(NextLease::NOW),
+            slots = self.slots.free() => slots,
         };
         self.calls += 1;
         let token = format!("{}:{}", self.nonce, self.calls);
-        let request = LeaseRequest { deliveries_max: slots.len(), token: &token, times: self.times };
+        let request = LeaseRequest {
+            deliveries_max: slots.count(),
+            unhealthy_max: slots.unhealthy(),
+            per_destination_max: self.per_destination_max,
+            token: &token,
+            times: self.times,
+            give_up_after: self.give_up_after,
+        };
         let called = Instant::now();
         let lease = lease(&self.worker.client, &self.worker.keys, request).await?;
         let answered = Instant::now();
         log_dropped(&lease.dropped);
-        let wait = wait_of(&lease);
+        log_given_up(&lease.given_up);
         for leased in lease.leased {
             let length = self.times.get(leased.channel);
             let clock = LeaseClock { called, length, answered, server_now: lease.now };
-            let (worker, slot) = (Arc::clone(&self.worker), slots.pop());
+            let (worker, slot) = (Arc::clone(&self.worker), slots.take(leased.is_healthy));
             self.attempts.spawn(leased.id.clone(), async move {
                 worker.work(leased, clock).await;
                 drop(slot);
             });
         }
-        Ok(wait)
+        let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| millis_until(lease.now, next)).min(IDLE);
+        let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
+        Ok(match slots.unhealthy() {
+            0 => NextLease { wait: healthy, unhealthy_waits: unhealthy.is_zero() },
+            _ => NextLease { wait: healthy.min(unhealthy), unhealthy_waits: false },
+        })
     }
 }
 
-/// Waits for one free slot and takes half of those that are free beside it. The other partitions' dispatchers of this process need
-/// some too: a server of a cluster that does not answer must not hold all of them.
-async fn free(slots: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
-    let first = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
-    let mut taken = vec![first];
-    let taken_max = (1 + slots.available_permits().div_ceil(2)).min(LEASE_MAX);
-    while taken.len() < taken_max
-        && let Ok(slot) = Arc::clone(slots).try_acquire_owned()
-    {
-        taken.push(slot);
-    }
-    taken
+fn millis_until(now: UnixMs, then: UnixMs) -> Duration {
+    Duration::from_millis(u64::try_from(then.0 - now.0).unwrap_or(0))
 }
 
-/// Until the next delivery is due, but at most [`IDLE`].
-fn wait_of(lease: &LeaseAnswer) -> Duration {
-    let until = |due: UnixMs| Duration::from_millis(u64::try_from(due.0 - lease.now.0).unwrap_or(0));
-    lease.next_due.map_or(IDLE, until).min(IDLE)
+fn log_given_up(given_up: &[GivenUpDelivery]) {
+    for GivenUpDelivery { id, channel } in given_up {
+        count_ended(*channel, DeliveryState::Dead);
+        tracing::error!(delivery = %id, channel = channel.as_str(), "delivery is dead: the circuit of its destination stayed open; it can be replayed");
+    }
 }
 
 fn log_dropped(dropped: &[DroppedDelivery]) {

@@ -3,20 +3,21 @@
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
-use crate::types::{Channel, ContactId, DeliveryId, Keys, Notification, UnixMs};
+use super::schedule;
+use crate::channels::destination;
+use crate::contacts::Contact;
+use crate::types::{DeliveryId, Keys, Notification, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("enqueue.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("enqueue.lua")));
 
 /// A notification on its way to one contact.
 #[derive(Debug, Clone, Copy)]
 pub struct NewDelivery<'a> {
     /// What is told.
     pub notification: &'a Notification,
-    /// The channel of the contact, which decides how long a lease is.
-    pub channel: Channel,
-    /// To whom.
-    pub contact: &'a ContactId,
+    /// To whom. Its channel decides how long a lease is, its address in whose queue the delivery waits.
+    pub contact: &'a Contact,
 }
 
 /// What [`enqueue`] did.
@@ -47,12 +48,12 @@ pub enum EnqueueAnswer {
 ///
 /// [`OutboxError`]; nothing was written if Redis answered with an error.
 pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<Enqueued, OutboxError> {
-    let NewDelivery { notification, channel, contact } = new;
-    let id = notification.delivery_to(contact);
-    let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.deliveries()).key(keys.totals());
-    call = call.key(keys.delivery(&id)).arg(id.as_str()).arg(notification.kind().as_str());
+    let NewDelivery { notification, contact } = new;
+    let id = notification.delivery_to(&contact.id);
+    let mut call = schedule::call(&SCRIPT, keys).key(keys.delivery(&id));
+    call = call.arg(id.as_str()).arg(notification.kind().as_str());
     call = call.arg(notification.to_json()).arg(notification.subject().as_str());
-    call = call.arg(channel.as_str()).arg(contact.as_str());
+    call = call.arg(contact.channel().as_str()).arg(contact.id.as_str()).arg(destination(contact).as_str());
     let of = || format!("delivery {id} of {}", keys.stream());
     let (answer, now): (String, i64) = call.run(client).await.map_err(OutboxError::redis(Operation::Enqueue, of()))?;
     let answer = match answer.as_str() {

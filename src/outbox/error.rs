@@ -59,8 +59,8 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A call to Redis that did not do its work.
-#[derive(Debug, thiserror::Error)]
+/// A call to Redis that did not do its work. May be cloned, because one call may have been made for several deliveries.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum OutboxError {
     /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is safe to repeat.
     #[error("{operation} {of}")]

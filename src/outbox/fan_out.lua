@@ -1,16 +1,15 @@
 #!lua flags=allow-oom
--- fan_out: turn one alert into one delivery per contact and consume what it came from, in one step.
+-- fan_out: turn alerts into one delivery per contact each, and consume what they came from, in one step.
 --
--- KEYS[1] outbox stream   KEYS[2] due zset          KEYS[3] pending zset   KEYS[4] waiting zset
--- KEYS[5] deliveries zset KEYS[6] totals hash       KEYS[7] source delivery's hash (KEYS[1] again when the source is the outbox)
--- KEYS[8 ..]              hash of each delivery wanted, in the order of ARGV
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[9] outbox stream
 --
--- ARGV[1] 'outbox' or 'delivery': the source        ARGV[2] outbox entry id, or id of the source delivery
--- ARGV[3] lease token of the source delivery ('' for the outbox)
--- ARGV[4] alert id   ARGV[5] the alert, JSON        ARGV[6] subject
--- ARGV[7] wait of a delivery without contact, ms    ARGV[8] TTL of an ended delivery, s
--- ARGV[9 ..] per delivery wanted (at least one): delivery id, channel ('email', 'webhook', 'none'), contact id. Without any contact
---            the caller wants the one delivery of channel 'none'.
+-- ARGV[6] wait of a delivery without contact, ms    ARGV[7] TTL of an ended delivery, s
+-- ARGV[8 ..] for each alert, 1..1000 deliveries of all of them together:
+--   'outbox' or 'delivery': the source, id of the outbox entry or of the source delivery, lease token of the source delivery (''
+--   for the outbox), alert id, the alert as JSON, subject, number of deliveries wanted (at least one), and for each of these:
+--   delivery id, channel ('email', 'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery
+--   of channel 'none'.
 --
 -- What happens to a delivery wanted:
 --   it does not exist            it is made: pending, due now ('none': after its wait, and in the waiting index)
@@ -19,124 +18,159 @@
 --   it is pending or ended       left alone: a contact gets one delivery of an alert
 -- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'.
 --
--- Returns {'done', now ms, 'consumed' | 'cancelled' | 'rescheduled', deliveries waiting, {made}, {reopened}}
---                                 made and reopened are positions in ARGV, 1 for the first delivery wanted
---         {'gone', now ms, ...}   the outbox entry is not there: fanned out before, nothing written
---         {'stale', now ms, ...}  the delivery ended or another worker leased it: nothing written
---         an error                a key of another type, a hash that is no delivery, a total that is no number or a command that
---                                 the user may not run: nothing written
+-- Returns {now ms, deliveries waiting, an answer for each alert}
+--           {'done', 'consumed' | 'cancelled' | 'rescheduled', {made}, {reopened}}
+--                           made and reopened are positions among the deliveries wanted, 1 for the first
+--           {'gone'}        the outbox entry is not there: fanned out before, nothing written for it
+--           {'stale'}       the delivery ended or another worker leased it: nothing written for it
+--           {'wrong_type'}  a delivery's key holds something else: nothing written for it
+--         an error          a key of another type, a total that is no number, a command that the user may not run, or a key at
+--                           another node of the cluster: nothing written at all
 --
 -- Runs when memory is full too: it is bounded by the contacts and is what empties the outbox.
--- Safe to run twice: the second call finds the source consumed or its lease given back.
+-- Safe to run twice: the second call finds the sources consumed or their leases given back.
 
 -- JUDGE
 
 local now = now_ms()
-local from_outbox = ARGV[1] == 'outbox'
-
-for i = 1, #KEYS do
-  local want = (i >= 2 and i <= 5) and 'zset' or 'hash'
-  if i == 1 or (i == 7 and from_outbox) then want = 'stream' end
-  local failed = wrong_type(i, want)
-  if failed then return failed end
-end
-for _, total in ipairs({'made', 'cancelled'}) do
-  local failed = wrong_total(KEYS[6], total)
-  if failed then return failed end
-end
-
-local refusal = denied(KEYS[6], 'HINCRBY') or (from_outbox and denied(KEYS[1], 'XDEL'))
-for i = 2, 5 do refusal = refusal or denied(KEYS[i], 'ZADD', 'ZREM') end
-for i = from_outbox and 8 or 7, #KEYS do refusal = refusal or denied(KEYS[i], 'HSET', 'HDEL', 'EXPIRE', 'PERSIST') end
+local refusal = wrong_type(9, 'stream') or schedule_refusal() or wrong_total(KEYS[7], 'made') or wrong_total(KEYS[7], 'cancelled')
+  or denied(KEYS[7], 'HINCRBY') or denied(KEYS[9], 'XDEL') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
+for at = 3, 5 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
 if refusal then return refusal end
 
-local source
-if from_outbox then
-  if #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) == 0 then return {'gone', whole(now), '', '0', {}, {}} end
-else
-  local held = redis.call('HMGET', KEYS[7], 'state', 'lease_token', 'channel', 'attempts', 'replayed_after')
-  if held[1] ~= 'pending' or held[2] ~= ARGV[3] then return {'stale', whole(now), '', '0', {}, {}} end
-  source = {channel = held[3], attempts = tonumber(held[4]) or 0, before = tonumber(held[5] or '0') or 0}
+-- What is stored of a delivery that an alert wants; a word where it can't be one, or an error reply.
+local function judge_wanted(d)
+  local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination')
+  if stored.err then return was_refused(stored) and stored or 'wrong_type' end
+  d.state, d.created, d.attempts = stored[1], stored[2], stored[3]
+  if not d.state and redis.call('EXISTS', d.key) == 1 then return 'wrong_type' end
+  local failed
+  d.queue, failed = destination_of(d.destination)
+  if failed then return failed end
+  d.queue_before, failed = destination_of(stored[4] or d.destination)
+  return failed
 end
 
-local wanted, known = {}, {}
-for i = 9, #ARGV, 3 do
-  local d = {at = (i - 6) / 3, id = ARGV[i], channel = ARGV[i + 1], contact = ARGV[i + 2]}
-  d.key = KEYS[7 + d.at]
-  -- Two contacts of one id are one contact.
-  if not known[d.id] then
-    known[d.id] = true
-    wanted[#wanted + 1] = d
-    local stored = redis.call('HMGET', d.key, 'state', 'created_at_ms', 'attempts')
-    d.state, d.created, d.attempts = stored[1], stored[2], stored[3]
-    if not d.state and redis.call('EXISTS', d.key) == 1 then return wrong(d.key, 'a hash that is no delivery') end
+-- Why nothing is done about an alert: the answer, or an error reply as the second value.
+local function judge_source(alert)
+  if alert.from_outbox then
+    if #redis.call('XRANGE', KEYS[9], alert.source, alert.source) == 0 then return 'gone' end
+    return nil
   end
+  alert.key = ARGV[4] .. alert.source
+  local held = redis.pcall('HMGET', alert.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination')
+  if held.err and was_refused(held) then return nil, held end
+  if held.err then return 'wrong_type' end
+  if held[1] ~= 'pending' or held[2] ~= alert.token then return 'stale' end
+  alert.channel, alert.attempts, alert.before = held[3], tonumber(held[4]) or 0, tonumber(held[5] or '0') or 0
+  local failed
+  alert.queue, failed = destination_of(held[6] or 'none')
+  return nil, failed
+end
+
+local alerts = {}
+local at = 8
+while at < #ARGV do
+  local alert = {from_outbox = ARGV[at] == 'outbox', source = ARGV[at + 1], token = ARGV[at + 2], id = ARGV[at + 3], json = ARGV[at + 4],
+    subject = ARGV[at + 5], wanted = {}, known = {}}
+  local count, failed = tonumber(ARGV[at + 6]), nil
+  at = at + 7
+  alert.answer, failed = judge_source(alert)
+  if failed then return failed end
+  for position = 1, count do
+    local d = {at = position, id = ARGV[at], channel = ARGV[at + 1], contact = ARGV[at + 2], destination = ARGV[at + 3]}
+    d.key = ARGV[4] .. d.id
+    at = at + 4
+    -- Two contacts of one id are one contact.
+    if not alert.known[d.id] then
+      alert.known[d.id] = true
+      alert.wanted[#alert.wanted + 1] = d
+      failed = judge_wanted(d)
+      if type(failed) == 'table' then return failed end
+      alert.answer = alert.answer or failed
+    end
+  end
+  alerts[#alerts + 1] = alert
 end
 
 -- WRITE
 
-local function waiting_member(id) return ARGV[6] .. '\0' .. id end
+local function waiting_member(alert, id) return alert.subject .. '\0' .. id end
 
-local function schedule(d)
+local function schedule(alert, d)
   if d.channel == 'none' then
-    redis.call('ZADD', KEYS[2], whole(now + tonumber(ARGV[7])), d.id)
-    redis.call('ZADD', KEYS[4], 0, waiting_member(d.id))
+    enqueue_due(d.queue, d.id, now + tonumber(ARGV[6]))
+    redis.call('ZADD', KEYS[4], 0, waiting_member(alert, d.id))
   else
-    redis.call('ZADD', KEYS[2], whole(now), d.id)
+    enqueue_due(d.queue, d.id, now)
   end
 end
 
 -- The lease counted an attempt that did not take place; without any attempt there is no first one either.
-local function give_back(key)
-  redis.call('HDEL', key, 'lease_token')
-  if source.channel == 'none' or source.attempts == 0 then return end
-  redis.call('HSET', key, 'attempts', whole(source.attempts - 1))
-  if source.attempts - 1 <= source.before then redis.call('HDEL', key, 'first_attempt_at_ms') end
+local function give_back(alert)
+  redis.call('HDEL', alert.key, 'lease_token')
+  if alert.channel == 'none' or alert.attempts == 0 then return end
+  redis.call('HSET', alert.key, 'attempts', whole(alert.attempts - 1))
+  if alert.attempts - 1 <= alert.before then redis.call('HDEL', alert.key, 'first_attempt_at_ms') end
 end
 
-local function open(d, created, attempts)
-  redis.call('HSET', d.key, 'type', 'alert', 'alert_id', ARGV[4], 'alert', ARGV[5], 'subject', ARGV[6], 'channel', d.channel, 'contact_id', d.contact,
-    'state', 'pending', 'attempts', attempts, 'created_at_ms', created)
+local function open(alert, d, created, attempts)
+  redis.call('HSET', d.key, 'type', 'alert', 'alert_id', alert.id, 'alert', alert.json, 'subject', alert.subject, 'channel', d.channel,
+    'contact_id', d.contact, 'destination', d.destination, 'state', 'pending', 'attempts', attempts, 'created_at_ms', created)
   redis.call('ZADD', KEYS[3], created, d.id)
   redis.call('ZADD', KEYS[5], created, d.id)
-  schedule(d)
+  schedule(alert, d)
 end
 
-local made, reopened = {}, {}
-for _, d in ipairs(wanted) do
-  if not d.state then
-    open(d, whole(now), '0')
-    redis.call('HINCRBY', KEYS[6], 'made', 1)
-    made[#made + 1] = d.at
-  elseif source and d.id == ARGV[2] then
-    -- The contact of an id may have changed its channel, which decides how long the next lease is.
-    redis.call('HSET', d.key, 'channel', d.channel)
-    give_back(d.key)
-    schedule(d)
-  elseif d.state == 'cancelled' then
-    local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
-    redis.call('PERSIST', d.key)
-    redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')
-    redis.call('HSET', d.key, 'replayed_after', attempts)
-    open(d, string.match(d.created or '', '^%d+$') or whole(now), attempts)
-    redis.call('HINCRBY', KEYS[6], 'cancelled', -1)
-    reopened[#reopened + 1] = d.at
+local function fan_out(alert)
+  local made, reopened = {}, {}
+  for _, d in ipairs(alert.wanted) do
+    if not d.state then
+      open(alert, d, whole(now), '0')
+      redis.call('HINCRBY', KEYS[7], 'made', 1)
+      made[#made + 1] = d.at
+    elseif not alert.from_outbox and d.id == alert.source then
+      -- The contact of an id may have changed its channel, which decides how long the next lease is, or its destination.
+      dequeue(d.queue_before, d.id)
+      redis.call('HSET', d.key, 'channel', d.channel, 'destination', d.destination)
+      give_back(alert)
+      schedule(alert, d)
+    elseif d.state == 'cancelled' then
+      local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
+      redis.call('PERSIST', d.key)
+      redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')
+      redis.call('HSET', d.key, 'replayed_after', attempts)
+      open(alert, d, string.match(d.created or '', '^%d+$') or whole(now), attempts)
+      redis.call('HINCRBY', KEYS[7], 'cancelled', -1)
+      reopened[#reopened + 1] = d.at
+    end
   end
+  local ended = 'consumed'
+  if alert.from_outbox then
+    redis.call('XDEL', KEYS[9], alert.source)
+  elseif alert.known[alert.source] then
+    ended = 'rescheduled'
+  else
+    ended = 'cancelled'
+    give_back(alert)
+    redis.call('HSET', alert.key, 'state', 'cancelled', 'ended_at_ms', whole(now))
+    redis.call('EXPIRE', alert.key, ARGV[7])
+    dequeue(alert.queue, alert.source)
+    redis.call('ZREM', KEYS[3], alert.source)
+    redis.call('ZREM', KEYS[4], waiting_member(alert, alert.source))
+    redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
+  end
+  return {'done', ended, made, reopened}
 end
 
-local ended = 'consumed'
-if from_outbox then
-  redis.call('XDEL', KEYS[1], ARGV[2])
-elseif known[ARGV[2]] then
-  ended = 'rescheduled'
-else
-  ended = 'cancelled'
-  give_back(KEYS[7])
-  redis.call('HSET', KEYS[7], 'state', 'cancelled', 'ended_at_ms', whole(now))
-  redis.call('EXPIRE', KEYS[7], ARGV[8])
-  redis.call('ZREM', KEYS[2], ARGV[2])
-  redis.call('ZREM', KEYS[3], ARGV[2])
-  redis.call('ZREM', KEYS[4], waiting_member(ARGV[2]))
-  redis.call('HINCRBY', KEYS[6], 'cancelled', 1)
+local answers, consumed = {whole(now), ''}, {}
+for _, alert in ipairs(alerts) do
+  -- A source that is named twice is consumed once.
+  local again = consumed[alert.source] and (alert.from_outbox and 'gone' or 'stale')
+  local answer = alert.answer or again
+  if not answer then consumed[alert.source] = true end
+  answers[#answers + 1] = answer and {answer} or fan_out(alert)
 end
-return {'done', whole(now), ended, whole(redis.call('ZCARD', KEYS[4])), made, reopened}
+place_all(now)
+answers[2] = whole(redis.call('ZCARD', KEYS[4]))
+return answers

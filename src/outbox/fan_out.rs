@@ -1,14 +1,17 @@
-//! One alert becomes one delivery per contact: the wrapper of `fan_out.lua`.
+//! Alerts become one delivery per contact: the wrapper of `fan_out.lua`.
 
 use std::sync::LazyLock;
 
+use redis::{RedisResult, Value};
+
 use super::error::{Operation, OutboxError};
-use super::{KEPT, NO_CONTACT_WAIT, millis};
+use super::{KEPT, NO_CONTACT_WAIT, millis, schedule};
+use crate::channels::destination;
 use crate::contacts::Contact;
-use crate::types::{Alert, Channel, ContactId, DeliveryId, Keys, UnixMs};
+use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("fan_out.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("fan_out.lua")));
 
 /// The contact id of the delivery that waits for a contact.
 pub const NO_CONTACT: &str = "none";
@@ -30,6 +33,17 @@ pub enum FanOutSource<'a> {
     },
 }
 
+impl<'a> FanOutSource<'a> {
+    /// The entry of the outbox, if it is one.
+    #[must_use]
+    pub const fn entry(self) -> Option<&'a str> {
+        match self {
+            Self::Outbox { entry } => Some(entry),
+            Self::Delivery { .. } => None,
+        }
+    }
+}
+
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FanOutAnswer {
@@ -39,6 +53,8 @@ pub enum FanOutAnswer {
     Gone,
     /// The delivery ended, or another worker leased it.
     Stale,
+    /// The key of a delivery holds something else: nothing was written, and the source stays.
+    WrongType,
 }
 
 /// A fan-out that took place.
@@ -76,23 +92,52 @@ pub struct WantedDelivery {
     pub channel: Channel,
     /// Its contact, or [`NO_CONTACT`].
     pub contact: ContactId,
+    /// In whose queue it waits.
+    pub destination: Destination,
+}
+
+impl SourceEnd {
+    /// Reads the script's word.
+    fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "consumed" => Some(Self::Consumed),
+            "cancelled" => Some(Self::Cancelled),
+            "rescheduled" => Some(Self::Rescheduled),
+            _ => None,
+        }
+    }
 }
 
 /// The deliveries that an alert should have: one per contact, or the one that waits for a contact.
 #[must_use]
 pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<WantedDelivery> {
-    let want =
-        |channel, contact: ContactId| WantedDelivery { id: DeliveryId::of(&alert.id, &contact), channel, contact };
+    let want = |channel, contact: ContactId, destination| WantedDelivery {
+        id: DeliveryId::of(&alert.id, &contact),
+        channel,
+        contact,
+        destination,
+    };
     if contacts.is_empty() {
-        return vec![want(Channel::None, ContactId::from_stored(NO_CONTACT))];
+        return vec![want(Channel::None, ContactId::from_stored(NO_CONTACT), Destination::none())];
     }
-    contacts.iter().map(|contact| want(contact.channel(), contact.id.clone())).collect()
+    contacts.iter().map(|contact| want(contact.channel(), contact.id.clone(), destination(contact))).collect()
 }
 
-/// Turns `alert` into one delivery for each of `contacts` and consumes `source`, in one step. Without contacts the one delivery of
-/// channel `none` waits for some.
+/// An alert that is to be fanned out.
+#[derive(Debug, Clone, Copy)]
+pub struct FanOutRequest<'a> {
+    /// From what.
+    pub source: FanOutSource<'a>,
+    /// The alert.
+    pub alert: &'a Alert,
+    /// To whom.
+    pub contacts: &'a [Contact],
+}
+
+/// Turns alerts into one delivery for each of their contacts and consumes their sources, in one step. Without contacts the one delivery
+/// of channel `none` waits for some.
 ///
-/// A contact that has a delivery of this alert gets none again; one whose delivery was cancelled gets that one back. Repeatable: the
+/// A contact that has a delivery of an alert gets none again; one whose delivery was cancelled gets that one back. Repeatable: the
 /// second call is [`FanOutAnswer::Gone`] or [`FanOutAnswer::Stale`]. The argument is in `fan_out.lua`.
 ///
 /// # Errors
@@ -101,42 +146,64 @@ pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<WantedDelivery> {
 pub async fn fan_out(
     client: &RedisClient,
     keys: &Keys,
-    source: FanOutSource<'_>,
-    alert: &Alert,
-    contacts: &[Contact],
-) -> Result<FanOutAnswer, OutboxError> {
-    let wanted = wanted(alert, contacts);
-    let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
-    let (kind, id, token, source_key) = match source {
-        FanOutSource::Outbox { entry } => ("outbox", entry, "", keys.outbox()),
-        FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), token, keys.delivery(id)),
-    };
-    let mut call = SCRIPT.call().key(keys.outbox()).key(keys.due()).key(keys.pending()).key(keys.waiting());
-    call = call.key(keys.deliveries()).key(keys.totals()).key(source_key);
-    call = call.arg(kind).arg(id).arg(token).arg(alert.id.as_str()).arg(json).arg(alert.subject.as_str());
-    call = call.arg(millis(NO_CONTACT_WAIT)).arg(KEPT.as_secs());
-    for want in &wanted {
-        call = call.key(keys.delivery(&want.id));
-        call = call.arg(want.id.as_str()).arg(want.channel.as_str()).arg(want.contact.as_str());
+    requests: &[FanOutRequest<'_>],
+) -> Result<Vec<FanOutAnswer>, OutboxError> {
+    let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).arg(millis(NO_CONTACT_WAIT)).arg(KEPT.as_secs());
+    let mut wanted_of_each = Vec::with_capacity(requests.len());
+    for FanOutRequest { source, alert, contacts } in requests {
+        let (kind, id, token) = match source {
+            FanOutSource::Outbox { entry } => ("outbox", *entry, ""),
+            FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), *token),
+        };
+        let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
+        let wanted = wanted(alert, contacts);
+        call = call.arg(kind).arg(id).arg(token).arg(alert.id.as_str()).arg(json).arg(alert.subject.as_str());
+        call = call.arg(wanted.len());
+        for want in &wanted {
+            call = call.arg(want.id.as_str()).arg(want.channel.as_str());
+            call = call.arg(want.contact.as_str()).arg(want.destination.as_str());
+        }
+        wanted_of_each.push(wanted);
     }
-    let of = || format!("alert {} of {}", alert.id, keys.stream());
-    let (answer, now, end, waiting, made, reopened): (String, i64, String, u64, Vec<usize>, Vec<usize>) =
-        call.run(client).await.map_err(OutboxError::redis(Operation::FanOut, of()))?;
-    // Positions are Lua's: 1 for the first.
-    let pick = |positions: Vec<usize>| positions.iter().filter_map(|at| wanted.get(at - 1).cloned()).collect();
-    let source = match (answer.as_str(), end.as_str()) {
-        ("gone", _) => return Ok(FanOutAnswer::Gone),
-        ("stale", _) => return Ok(FanOutAnswer::Stale),
-        ("done", "consumed") => SourceEnd::Consumed,
-        ("done", "cancelled") => SourceEnd::Cancelled,
-        ("done", "rescheduled") => SourceEnd::Rescheduled,
-        _ => return Err(OutboxError::Answer { operation: Operation::FanOut, of: of(), answer }),
+    let of = || match requests {
+        [FanOutRequest { alert, .. }] => format!("alert {} of {}", alert.id, keys.stream()),
+        _ => format!("{} alerts of {}", requests.len(), keys.stream()),
     };
-    Ok(FanOutAnswer::Done(FanOutResult {
-        now: UnixMs(now),
-        source,
-        made: pick(made),
-        reopened: pick(reopened),
-        waiting,
-    }))
+    let redis = OutboxError::redis(Operation::FanOut, of());
+    let reply: Vec<Value> = call.run(client).await.map_err(redis)?;
+    let answers = answers_of(reply, wanted_of_each).map_err(OutboxError::redis(Operation::FanOut, of()))?;
+    answers.ok_or_else(|| OutboxError::Answer {
+        operation: Operation::FanOut,
+        of: of(),
+        answer: "another number of answers, or other words".to_owned(),
+    })
+}
+
+/// What the script said of each alert; `None` when the script and this wrapper do not fit together.
+fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResult<Option<Vec<FanOutAnswer>>> {
+    let mut reply = reply.into_iter();
+    let (Some(now), Some(waiting)) = (reply.next(), reply.next()) else { return Ok(None) };
+    let (now, waiting) = (UnixMs(redis::from_redis_value(now)?), redis::from_redis_value(waiting)?);
+    let mut answers = Vec::with_capacity(wanted.len());
+    for (answer, wanted) in reply.zip(&wanted) {
+        let answer: Vec<Value> = redis::from_redis_value(answer)?;
+        let word: String = answer.first().map(redis::from_redis_value_ref).transpose()?.unwrap_or_default();
+        answers.push(match (word.as_str(), answer.as_slice()) {
+            ("gone", _) => FanOutAnswer::Gone,
+            ("stale", _) => FanOutAnswer::Stale,
+            ("wrong_type", _) => FanOutAnswer::WrongType,
+            ("done", [_, end, made, reopened]) => {
+                // Positions are Lua's: 1 for the first.
+                let pick = |positions: &Value| -> RedisResult<Vec<WantedDelivery>> {
+                    let positions: Vec<usize> = redis::from_redis_value_ref(positions)?;
+                    Ok(positions.iter().filter_map(|at| wanted.get(at - 1).cloned()).collect())
+                };
+                let end: String = redis::from_redis_value_ref(end)?;
+                let Some(source) = SourceEnd::from_word(&end) else { return Ok(None) };
+                FanOutAnswer::Done(FanOutResult { now, source, made: pick(made)?, reopened: pick(reopened)?, waiting })
+            }
+            _ => return Ok(None),
+        });
+    }
+    Ok((answers.len() == wanted.len()).then_some(answers))
 }

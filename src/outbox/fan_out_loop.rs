@@ -12,14 +12,17 @@ use tokio_util::sync::CancellationToken;
 use super::IDLE;
 use super::config::JumpPolicy;
 use super::error::{Operation, OutboxError};
-use super::fan_out::{FanOutAnswer, FanOutResult, FanOutSource, fan_out};
+use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, fan_out};
 use super::redis_outage::RedisOutage;
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{Alert, Channel, Keys, meters};
-use crate::wire::{ErrorKind, RedisClient};
+use crate::types::{Alert, Channel, Keys, Percent, Subject, meters};
+use crate::wire::RedisClient;
 
 /// Alerts read in one call.
 const READ_MAX: usize = 64;
+
+/// About as many deliveries are made in one call: it holds the server some milliseconds.
+const DELIVERIES_AT_ONCE: usize = 200;
 
 /// The most unreadable entries that are remembered so as to be named once.
 const NAMED_MAX: usize = 1000;
@@ -95,57 +98,92 @@ impl FanOutLoop {
         Ok(())
     }
 
-    /// Goes through the outbox once. An entry that stays, because it holds no alert or the server has something against it alone,
-    /// does not hold up those behind it.
+    /// Goes through the outbox once, from its beginning to its end. From a backlog the newest alerts are taken in between, so that
+    /// what is raised now does not wait for all that was raised before. An entry that stays, because it holds no alert or the server
+    /// has something against it alone, does not hold up those behind it.
     async fn empty(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
         let mut after = None;
-        let mut odd = None;
         loop {
-            let entries = self.read(after.as_deref()).await?;
-            let Some(last) = entries.last() else { return odd.map_or(Ok(()), Err) };
+            let oldest = self.read(after.as_deref()).await?;
+            let Some(last) = oldest.last() else { return Ok(()) };
             after = Some(last.id.clone());
-            for entry in entries {
-                if stop.is_cancelled() {
-                    return Ok(());
-                }
-                match &entry.alert {
-                    Ok(alert) => match self.fan_out(&entry.id, alert).await {
-                        Err(error) if error.error_kind() == ErrorKind::Other => odd = Some(error),
-                        done => done?,
-                    },
-                    Err(why) => self.name_unreadable(&entry.id, why),
-                }
+            let is_backlog = oldest.len() == READ_MAX;
+            self.fan_out(oldest).await?;
+            if is_backlog {
+                let newest = self.read_newest(after.as_deref()).await?;
+                self.fan_out(newest).await?;
+            }
+            if stop.is_cancelled() {
+                return Ok(());
             }
         }
     }
 
-    async fn fan_out(&self, entry: &str, alert: &Alert) -> Result<(), OutboxError> {
-        let FanOutParts { client, keys, contacts, jump, new_deliveries, .. } = &self.parts;
-        if let (JumpPolicy::Highest, Some(higher)) = (jump, alert.higher_percent) {
-            let subject = &alert.subject;
-            tracing::info!(%subject, alert = %alert.id, higher_percent = higher.get(), "recorded alone: a higher threshold is told");
-            let mut command = redis::cmd("XDEL");
-            command.arg(keys.outbox()).arg(entry);
-            return client.query(&command).await.map_err(OutboxError::redis(Operation::FanOut, keys.stream()));
-        }
-        let contacts = contacts.contacts_of(client, &alert.subject).await?;
-        match fan_out(client, keys, FanOutSource::Outbox { entry }, alert, &contacts.readable).await? {
-            FanOutAnswer::Done(result) => {
-                log_fan_out(alert, &result);
-                new_deliveries.notify_one();
-            }
-            FanOutAnswer::Gone | FanOutAnswer::Stale => {
-                tracing::debug!(alert = %alert.id, entry, "fanned out by somebody else, or by a call whose answer was lost");
+    async fn fan_out(&mut self, entries: Vec<OutboxEntry>) -> Result<(), OutboxError> {
+        let mut alerts = Vec::with_capacity(entries.len());
+        for OutboxEntry { id, alert } in entries {
+            match alert {
+                Ok(alert) if self.is_told(&alert) => alerts.push((id, alert)),
+                Ok(alert) => self.record_alone(&id, &alert).await?,
+                Err(why) => self.name_unreadable(&id, &why),
             }
         }
+        let FanOutParts { client, keys, contacts, new_deliveries, .. } = &self.parts;
+        let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert)| &alert.subject).collect();
+        let contacts = contacts.contacts_of_each(client, &subjects).await?;
+        let mut requests = Vec::with_capacity(alerts.len());
+        for ((entry, alert), contacts) in alerts.iter().zip(&contacts) {
+            let source = FanOutSource::Outbox { entry };
+            requests.push(FanOutRequest { source, alert, contacts: &contacts.readable });
+        }
+        let mut unusable = Vec::new();
+        for requests in chunks(&requests) {
+            for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
+                match answer {
+                    FanOutAnswer::Done(result) => log_fan_out(request.alert, &result),
+                    FanOutAnswer::Gone | FanOutAnswer::Stale => {
+                        tracing::debug!(alert = %request.alert.id, "fanned out by somebody else, or by a call whose answer was lost");
+                    }
+                    FanOutAnswer::WrongType => unusable.push(request.source),
+                }
+            }
+            new_deliveries.notify_one();
+        }
+        let unusable: Vec<String> = unusable.into_iter().filter_map(FanOutSource::entry).map(str::to_owned).collect();
+        unusable
+            .iter()
+            .for_each(|entry| self.name_unreadable(entry, "the key of one of its deliveries holds something else"));
         Ok(())
     }
 
-    async fn read(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
+    fn is_told(&self, alert: &Alert) -> bool {
+        self.parts.jump == JumpPolicy::Each || alert.higher_percent.is_none()
+    }
+
+    async fn record_alone(&self, entry: &str, alert: &Alert) -> Result<(), OutboxError> {
         let FanOutParts { client, keys, .. } = &self.parts;
+        let (subject, higher_percent) = (&alert.subject, alert.higher_percent.map(Percent::get));
+        tracing::info!(%subject, alert = %alert.id, higher_percent, "recorded alone: a higher threshold is told");
+        let mut command = redis::cmd("XDEL");
+        command.arg(keys.outbox()).arg(entry);
+        client.query(&command).await.map_err(OutboxError::redis(Operation::FanOut, keys.stream()))
+    }
+
+    async fn read(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
         let from = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-        let mut command = redis::cmd("XRANGE");
-        command.arg(keys.outbox()).arg(from).arg("+").arg("COUNT").arg(READ_MAX);
+        self.entries("XRANGE", &from, "+").await
+    }
+
+    /// The newest, but not those up to `after`.
+    async fn read_newest(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
+        let down_to = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
+        self.entries("XREVRANGE", "+", &down_to).await
+    }
+
+    async fn entries(&self, command: &str, from: &str, to: &str) -> Result<Vec<OutboxEntry>, OutboxError> {
+        let FanOutParts { client, keys, .. } = &self.parts;
+        let mut command = redis::cmd(command);
+        command.arg(keys.outbox()).arg(from).arg(to).arg("COUNT").arg(READ_MAX);
         let entries: Vec<(String, Vec<Value>)> =
             client.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
         Ok(entries.into_iter().map(|(id, fields)| OutboxEntry { id, alert: alert_of(&fields) }).collect())
@@ -161,6 +199,16 @@ impl FanOutLoop {
             tracing::error!(outbox, entry, why, "outbox entry holds no readable alert and stays there");
         }
     }
+}
+
+/// In parts that one call takes: an alert more than fits goes by itself, however many contacts it has.
+fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator<Item = &'a [FanOutRequest<'b>]> {
+    let mut left = DELIVERIES_AT_ONCE;
+    requests.chunk_by(move |_, next| {
+        let fits = next.contacts.len() < left;
+        left = if fits { left - next.contacts.len() } else { DELIVERIES_AT_ONCE };
+        fits
+    })
 }
 
 /// The alert of an entry, from its fields and values in turn.

@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use redis::RedisResult;
 
+use super::schedule;
 use crate::types::{Alert, DeliveryId, Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("forget.lua")));
 
 /// The most deliveries one call of the script removes.
 const DELIVERIES_AT_ONCE: usize = 500;
@@ -60,10 +61,9 @@ pub async fn forget_deliveries(
 ) -> RedisResult<ForgottenDeliveries> {
     let mut forgotten = ForgottenDeliveries::default();
     for ids in ids.chunks(DELIVERIES_AT_ONCE) {
-        let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
-        call = call.key(keys.deliveries()).key(keys.totals()).arg(subject.as_str());
+        let mut call = schedule::call(&SCRIPT, keys).arg(subject.as_str());
         for id in ids {
-            call = call.key(keys.delivery(id)).arg(id.as_str());
+            call = call.arg(id.as_str());
         }
         let (removed, pending): (u64, u64) = call.run(client).await?;
         forgotten.removed += removed;

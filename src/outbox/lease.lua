@@ -1,54 +1,53 @@
 #!lua
--- lease: take deliveries that are due, so that nobody else attempts them until the lease runs out.
+-- lease: take deliveries that are due, of many destinations, so that nobody else attempts them until the lease runs out.
 --
--- KEYS[1] due zset   KEYS[2] pending zset   KEYS[3] totals hash
--- (the hashes of the deliveries are known only here; they lie in the same slot)
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 --
--- ARGV[1] most deliveries to take, 1..1000          ARGV[2] token of this call, never used before
--- ARGV[3] prefix of a delivery's key                ARGV[4] TTL of an ended delivery, s
--- ARGV[5 ..] per channel: channel, length of its lease in ms
+-- ARGV[6] most deliveries to take, 1..1000          ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
+-- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
+-- ARGV[10] how long a delivery is tried, ms         ARGV[11 ..] per channel: channel, length of its lease in ms
 --
--- Returns {now ms, next due ms (nil: nothing is scheduled), {leased}, {dropped}}
---           leased   eleven strings each: id, type of the notification, its JSON, subject, channel, contact id, attempts (this one
---                    included), attempts before the last replay, first attempt ms, token, end of the lease ms
+-- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for an unhealthy one,
+--          {leased}, {dropped}, {given up}}
+--           leased   thirteen strings each: id, type of the notification, its JSON, subject, channel, contact id, attempts (this one
+--                    included), attempts before the last replay, first attempt ms, token, end of the lease ms, destination, '1' where
+--                    that is healthy, else '0'
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
 --                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
---         an error   a key of another type, a total that is no number, a command that the user may not run, or a delivery's hash at
---                    another node of the cluster, to which the slot moves: nothing written. Refused whole when memory is full
+--           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the circuit of its
+--                    destination was open until its time was over
+--         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at another node
+--                    of the cluster, to which the slot moves: nothing written. Refused whole when memory is full
 --
+-- A destination whose circuit is open gets one attempt once its time has come.
+-- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is to be taken,
+-- each has half of it. None has more attempts in flight than its bound, over all daemons.
 -- A delivery without contact is leased without counting an attempt: none takes place.
 -- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their lease ends.
 
 -- JUDGE
 
 local now = now_ms()
-for i = 1, 3 do
-  local failed = wrong_type(i, i == 3 and 'hash' or 'zset')
-  if failed then return failed end
-end
-local failed = wrong_total(KEYS[3], 'cancelled')
-if failed then return failed end
-
-local refusal = denied(KEYS[1], 'ZADD', 'ZREM') or denied(KEYS[2], 'ZREM') or denied(KEYS[3], 'HINCRBY')
-  or denied(ARGV[3] .. ARGV[2], 'HSET', 'EXPIRE')
+local refusal = schedule_refusal() or wrong_total(KEYS[7], 'cancelled') or wrong_total(KEYS[7], 'dead') or denied(KEYS[3], 'ZREM')
+  or denied(KEYS[7], 'HINCRBY') or denied(ARGV[1] .. 'x', 'ZADD', 'ZREM') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 if refusal then return refusal end
 
 local lease_ms = {}
-for i = 5, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 11, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
-  local fields = redis.pcall('HMGET', ARGV[3] .. id, 'state', 'alert', 'subject', 'channel', 'contact_id', 'attempts',
+  local fields = redis.pcall('HMGET', ARGV[4] .. id, 'state', 'alert', 'subject', 'channel', 'contact_id', 'attempts',
     'replayed_after', 'first_attempt_at_ms', 'type')
   if fields.err then return was_refused(fields) and 'refused' or 'malformed', fields end
   if not fields[1] then
-    if redis.call('EXISTS', ARGV[3] .. id) == 0 then return 'missing', nil end
+    if redis.call('EXISTS', ARGV[4] .. id) == 0 then return 'missing', nil end
     return 'malformed', fields
   end
   if fields[1] ~= 'pending' then return 'ended', fields end
   -- The notification lies in the field that its type names; a delivery that states no type is an alert's.
   fields[9] = fields[9] or 'alert'
-  if fields[9] ~= 'alert' then fields[2] = redis.call('HGET', ARGV[3] .. id, fields[9]) end
+  if fields[9] ~= 'alert' then fields[2] = redis.call('HGET', ARGV[4] .. id, fields[9]) end
   local attempts = fields[6] and string.match(fields[6], '^%d+$')
   if not fields[2] or not fields[3] or not lease_ms[fields[4] or ''] or not fields[5] or not attempts or #attempts > 9 then
     return 'malformed', fields
@@ -56,51 +55,115 @@ local function judge(id)
   return nil, fields
 end
 
--- All of them before the first write: a hash that is elsewhere is no delivery that was lost.
-local due = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', whole(now), 'LIMIT', 0, ARGV[1])) do
-  local why, fields = judge(id)
-  if why == 'refused' then return fields end
-  due[#due + 1] = {id = id, why = why, fields = fields}
+local slots = tonumber(ARGV[6])
+local healthy = both_ends(KEYS[1], now, slots)
+local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[7])))
+-- With one slot both kinds have it in turn.
+local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
+
+-- Deliveries behind an open circuit whose time is over: of those that came due first, as many as this at a time. It began with the
+-- first attempt, or where none was made, when the delivery came due.
+local GIVEN_UP_MAX = 100
+local overdue, given_up = {}, {}
+local function give_up(d)
+  local latest = now - tonumber(ARGV[10])
+  local members = redis.call('ZRANGEBYSCORE', d.due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, GIVEN_UP_MAX)
+  for at = 1, #members, 2 do
+    local id = members[at]
+    local held, failed = read('HMGET', ARGV[4] .. id, 'state', 'first_attempt_at_ms', 'channel')
+    if failed and was_refused(failed) then return failed end
+    local began = held and (tonumber(held[2] or '') or tonumber(members[at + 1]))
+    if held and held[1] == 'pending' and began <= latest and not redis.call('ZSCORE', d.leased, id) then
+      overdue[id] = true
+      given_up[#given_up + 1] = {id = id, channel = held[3] or 'none', d = d}
+    end
+  end
 end
+
+-- Of each destination its share, as far as its bound leaves room. All are read before the first write: a hash that is elsewhere is no
+-- delivery that was lost.
+local due, visited = {}, {}
+local function take(names, slots_left)
+  for at, name in ipairs(names) do
+    if slots_left <= 0 then return end
+    local d, failed = destination_of(name)
+    if failed then return failed end
+    local share = math.max(1, math.floor(slots_left / (#names - at + 1)))
+    local room = math.min(share, slots_left, d.bound - in_flight(d, now))
+    if d.probe_at then
+      if d.probe_at > now then room = 0 end
+      failed = give_up(d)
+      if failed then return failed end
+    end
+    local ids = both_ends(d.due, now, room)
+    for _, id in ipairs(ids) do
+      local why, fields = judge(id)
+      if why == 'refused' then return fields end
+      if not overdue[id] then due[#due + 1] = {id = id, why = why, fields = fields, d = d} end
+    end
+    slots_left = slots_left - #ids
+    visited[#visited + 1] = d
+  end
+end
+local failed = take(healthy, slots - reserved) or take(unhealthy, math.min(slots - #due, tonumber(ARGV[7])))
+if failed then return failed end
 
 -- WRITE
 
 -- Deliveries made = ended + pending, so one that was pending and can't be read ends 'cancelled'.
-local function drop(id, why, fields)
-  redis.call('ZREM', KEYS[1], id)
-  local was_pending = redis.call('ZREM', KEYS[2], id) == 1
+local function drop(d, id, why, fields)
+  dequeue(d, id)
+  local was_pending = redis.call('ZREM', KEYS[3], id) == 1
   if why == 'ended' or not was_pending then return end
-  redis.call('HINCRBY', KEYS[3], 'cancelled', 1)
+  redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
   if fields and not fields.err then
-    redis.call('HSET', ARGV[3] .. id, 'state', 'cancelled', 'ended_at_ms', whole(now), 'last_error', 'the delivery was malformed')
-    redis.call('EXPIRE', ARGV[3] .. id, ARGV[4])
+    redis.call('HSET', ARGV[4] .. id, 'state', 'cancelled', 'ended_at_ms', whole(now), 'last_error', 'the delivery was malformed')
+    redis.call('EXPIRE', ARGV[4] .. id, ARGV[9])
   end
 end
 
 local leased, dropped = {}, {}
 for i, delivery in ipairs(due) do
-  local id, why, fields = delivery.id, delivery.why, delivery.fields
+  local id, why, fields, d = delivery.id, delivery.why, delivery.fields, delivery.d
   if why then
-    drop(id, why, fields)
+    drop(d, id, why, fields)
     dropped[#dropped + 1] = id
     dropped[#dropped + 1] = why
   else
-    local token, lease_end = ARGV[2] .. ':' .. whole(i), whole(now + lease_ms[fields[4]])
+    local token, lease_end = ARGV[8] .. ':' .. whole(i), whole(now + lease_ms[fields[4]])
     local attempts, before = tonumber(fields[6]), string.match(fields[7] or '0', '^%d+$') or '0'
     local first = string.match(fields[8] or '', '^%d+$') or whole(now)
-    redis.call('ZADD', KEYS[1], lease_end, id)
+    redis.call('ZADD', d.due, lease_end, id)
+    redis.call('ZADD', d.leased, lease_end, id)
     if fields[4] == 'none' then
-      redis.call('HSET', ARGV[3] .. id, 'lease_token', token)
+      redis.call('HSET', ARGV[4] .. id, 'lease_token', token)
     else
       attempts = attempts + 1
-      redis.call('HSET', ARGV[3] .. id, 'lease_token', token, 'attempts', whole(attempts), 'first_attempt_at_ms', first)
+      redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'attempts', whole(attempts), 'first_attempt_at_ms', first)
     end
-    for _, value in ipairs({id, fields[9], fields[2], fields[3], fields[4], fields[5], whole(attempts), before, first, token, lease_end}) do
+    for _, value in ipairs({id, fields[9], fields[2], fields[3], fields[4], fields[5], whole(attempts), before, first, token, lease_end,
+      d.name, is_healthy(d) and '1' or '0'}) do
       leased[#leased + 1] = value
     end
   end
 end
+local ended = {}
+for _, one in ipairs(given_up) do
+  local key = ARGV[4] .. one.id
+  dequeue(one.d, one.id)
+  redis.call('ZREM', KEYS[3], one.id)
+  redis.call('ZADD', KEYS[6], whole(now), one.id)
+  redis.call('HSET', key, 'state', 'dead', 'ended_at_ms', whole(now), 'last_error', 'its destination has failed all the time')
+  redis.call('HDEL', key, 'lease_token')
+  redis.call('EXPIRE', key, ARGV[9])
+  redis.call('HINCRBY', KEYS[7], 'dead', 1)
+  ended[#ended + 1] = one.id
+  ended[#ended + 1] = one.channel
+end
+for _, d in ipairs(visited) do place(d, now, true) end
 
-local next_due = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
-return {whole(now), next_due and whole(tonumber(next_due)) or false, leased, dropped}
+local function next_of(index)
+  local first = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
+  return first and whole(tonumber(first)) or false
+end
+return {whole(now), next_of(KEYS[1]), next_of(KEYS[2]), leased, dropped, ended}

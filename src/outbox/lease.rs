@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::error::{Operation, OutboxError};
-use super::{KEPT, LEASE_MARGIN, millis};
-use crate::types::{Channel, ContactId, DeliveryId, Keys, Notification, NotificationKind, UnixMs};
+use super::{KEPT, LEASE_MARGIN, millis, schedule};
+use crate::types::{Channel, ContactId, DeliveryId, Destination, Keys, Notification, NotificationKind, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("lease.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("lease.lua")));
 
 /// The most deliveries one call takes: it holds the server about a millisecond.
 pub const LEASE_MAX: usize = 100;
@@ -17,7 +17,10 @@ pub const LEASE_MAX: usize = 100;
 const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Strings in the script's answer for each delivery.
-const FIELDS: usize = 11;
+const FIELDS: usize = 13;
+
+/// The script's answer, in its order.
+type Reply = (i64, Option<i64>, Option<i64>, Vec<Vec<u8>>, Vec<String>, Vec<String>);
 
 /// How long a lease lasts, by channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +59,16 @@ impl LeaseTimes {
 pub struct LeaseRequest<'a> {
     /// The most deliveries to take; at most [`LEASE_MAX`] are.
     pub deliveries_max: usize,
+    /// The most of these for destinations that failed last time or were never tried.
+    pub unhealthy_max: usize,
+    /// The most attempts in flight at one destination.
+    pub per_destination_max: u32,
     /// A token that no other call ever used.
     pub token: &'a str,
     /// How long the leases last.
     pub times: LeaseTimes,
+    /// How long a delivery is tried: one that waits behind an open circuit for longer ends dead.
+    pub give_up_after: Duration,
 }
 
 /// What a call found.
@@ -67,12 +76,26 @@ pub struct LeaseRequest<'a> {
 pub struct LeaseAnswer {
     /// Server time of the call: the leases began then.
     pub now: UnixMs,
-    /// When the next delivery is due; `None` when nothing is scheduled. At or before `now`: more are due already.
-    pub next_due: Option<UnixMs>,
+    /// When something may leave for a destination whose last attempt was answered; `None` when nothing is scheduled for any. At or before
+    /// `now`: more may leave already.
+    pub next_healthy: Option<UnixMs>,
+    /// The same for the other destinations.
+    pub next_unhealthy: Option<UnixMs>,
     /// The deliveries taken.
     pub leased: Vec<LeasedDelivery>,
     /// Ids that were due without a delivery behind them. They are out of the schedule.
     pub dropped: Vec<DroppedDelivery>,
+    /// Deliveries that ended dead, because the circuit of their destination was open until their time was over.
+    pub given_up: Vec<GivenUpDelivery>,
+}
+
+/// A delivery that ended dead without an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenUpDelivery {
+    /// Its id.
+    pub id: DeliveryId,
+    /// Its channel.
+    pub channel: Channel,
 }
 
 /// A delivery that is ours until its lease ends.
@@ -98,6 +121,10 @@ pub struct LeasedDelivery {
     pub token: String,
     /// When the lease ends, server time.
     pub lease_end: UnixMs,
+    /// In whose queue it is.
+    pub destination: Destination,
+    /// Whether the last attempt there was answered.
+    pub is_healthy: bool,
 }
 
 /// An id that was due without a readable delivery.
@@ -110,6 +137,7 @@ pub struct DroppedDelivery {
 }
 
 /// Takes up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their lease ends.
+/// Destinations take turns, and none has more attempts in flight than its bound.
 ///
 /// Repeatable: a second call takes others. Refused when memory is full (`ErrorKind::Full`), so that nothing is sent whose outcome might
 /// not be recorded.
@@ -118,13 +146,14 @@ pub struct DroppedDelivery {
 ///
 /// [`OutboxError`]; what an answer that was lost had leased becomes due again when those leases end.
 pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<LeaseAnswer, OutboxError> {
-    let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.totals());
-    call = call.arg(request.deliveries_max.min(LEASE_MAX)).arg(request.token);
-    call = call.arg(keys.delivery_prefix()).arg(KEPT.as_secs());
+    let deliveries_max = request.deliveries_max.min(LEASE_MAX);
+    let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max);
+    call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
+    call = call.arg(request.token).arg(KEPT.as_secs()).arg(millis(request.give_up_after));
     for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
-    let (now, next_due, leased, dropped): (i64, Option<i64>, Vec<Vec<u8>>, Vec<String>) =
+    let (now, next_healthy, next_unhealthy, leased, dropped, given_up): Reply =
         call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
     let malformed = |answer: &[Vec<u8>]| OutboxError::Answer {
         operation: Operation::Lease,
@@ -133,7 +162,8 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     };
     Ok(LeaseAnswer {
         now: UnixMs(now),
-        next_due: next_due.map(UnixMs),
+        next_healthy: next_healthy.map(UnixMs),
+        next_unhealthy: next_unhealthy.map(UnixMs),
         leased: leased
             .chunks(FIELDS)
             .map(|fields| leased_of(fields).ok_or_else(|| malformed(fields)))
@@ -142,12 +172,22 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
             .chunks_exact(2)
             .map(|pair| DroppedDelivery { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
             .collect(),
+        given_up: given_up
+            .chunks_exact(2)
+            .map(|pair| GivenUpDelivery {
+                id: DeliveryId::from_stored(&pair[0]),
+                channel: Channel::from_stored(&pair[1]).unwrap_or(Channel::None),
+            })
+            .collect(),
     })
 }
 
 /// One delivery from its fields in the answer; `None` when the script and this wrapper do not fit together.
 fn leased_of(fields: &[Vec<u8>]) -> Option<LeasedDelivery> {
-    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end] = fields else { return None };
+    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, healthy] = fields
+    else {
+        return None;
+    };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
@@ -163,6 +203,8 @@ fn leased_of(fields: &[Vec<u8>]) -> Option<LeasedDelivery> {
         first_attempt: UnixMs(number(first)?),
         token: text(token),
         lease_end: UnixMs(number(end)?),
+        destination: Destination::from_stored(&text(destination)),
+        is_healthy: healthy == b"1",
     })
 }
 

@@ -3,10 +3,11 @@
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
+use super::schedule;
 use crate::types::{DeliveryId, DeliveryState, Keys};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("replay.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("replay.lua")));
 
 /// The most deliveries one call of the script replays: it holds the server a few milliseconds.
 pub const REPLAY_MAX: usize = 500;
@@ -50,10 +51,9 @@ pub struct ReplayedAll {
 pub async fn replay(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> Result<Vec<Replayed>, OutboxError> {
     let mut replayed = Vec::with_capacity(ids.len());
     for ids in ids.chunks(REPLAY_MAX) {
-        let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
-        call = call.key(keys.deliveries()).key(keys.totals());
+        let mut call = schedule::call(&SCRIPT, keys);
         for id in ids {
-            call = call.key(keys.delivery(id)).arg(id.as_str());
+            call = call.arg(id.as_str());
         }
         let answers: Vec<String> =
             call.run(client).await.map_err(OutboxError::redis(Operation::Replay, keys.stream()))?;

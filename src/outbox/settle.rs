@@ -3,15 +3,20 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use super::config::DeliveryConfig;
+use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
-use super::{KEPT, millis};
+use super::{KEPT, millis, schedule};
 use crate::types::{Attempt, DeliveryId, DeliveryState, Keys, Outcome, UnixMs};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("settle.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("settle.lua")));
 
 /// The newest attempts that stay readable. With the default schedule a delivery has about 20 in its three days.
 pub const ATTEMPTS_KEPT: usize = 100;
+
+/// The most leases that one call ends: it holds the server a few milliseconds.
+pub const SETTLE_MAX: usize = 100;
 
 /// The most ids that one call trims from each list. A settlement adds at most one, so the lists shrink while there is work.
 const TRIM_MAX: usize = 16;
@@ -95,36 +100,78 @@ pub enum SettleAnswer {
     Repeated,
     /// Another worker has leased the delivery since, or it was ended or replayed: nothing was written.
     Stale,
+    /// The delivery's key holds something else: nothing was written.
+    WrongType,
 }
 
-/// Records how a lease ended and, for a retry, when the next attempt is due.
+/// What a call of [`settle`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledLeases {
+    /// An answer for each lease.
+    pub answers: Vec<SettleAnswer>,
+    /// Circuits that it opened.
+    pub circuits_opened: i64,
+    /// Circuits that it closed.
+    pub circuits_closed: i64,
+}
+
+/// A lease and how it ends.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseEnd<'a> {
+    /// The delivery.
+    pub id: &'a DeliveryId,
+    /// The lease's token.
+    pub token: &'a str,
+    /// How it ends.
+    pub settlement: &'a Settlement,
+}
+
+/// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] in one call. What the attempts
+/// told of their destinations moves the bounds of those.
 ///
-/// `token` is the lease's. A lease that ran out is still ours until another worker takes it. Repeatable: a second call is
-/// [`SettleAnswer::Repeated`] or [`SettleAnswer::Stale`] and changes nothing. Also runs when memory is full. The argument is in `settle.lua`.
+/// A lease that ran out is still ours until another worker takes it. Repeatable: a second call is [`SettleAnswer::Repeated`] or
+/// [`SettleAnswer::Stale`] and changes nothing. Also runs when memory is full. The argument is in `settle.lua`.
 ///
 /// # Errors
 ///
-/// [`OutboxError`]; the delivery then stays leased and is attempted again when the lease ends.
+/// [`OutboxError`]; the deliveries then stay leased and are attempted again when their leases end.
 pub async fn settle(
     client: &RedisClient,
     keys: &Keys,
-    id: &DeliveryId,
-    token: &str,
-    settlement: &Settlement,
-) -> Result<SettleAnswer, OutboxError> {
-    let mut call = SCRIPT.call().key(keys.due()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
-    call = call.key(keys.deliveries()).key(keys.totals()).key(keys.delivery(id));
-    call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
-    call = call.arg(settlement.outcome().map(attempt_tail).unwrap_or_default()).arg(settlement.error());
-    call = call.arg(KEPT.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX).arg(keys.delivery_prefix());
-    let of = || format!("delivery {id} of {}", keys.stream());
-    let (answer, now): (String, i64) = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
-    match answer.as_str() {
-        "settled" => Ok(SettleAnswer::Done(UnixMs(now))),
+    config: &DeliveryConfig,
+    ends: &[LeaseEnd<'_>],
+) -> Result<SettledLeases, OutboxError> {
+    let mut call = schedule::bounded_call(&SCRIPT, keys, config.per_destination_max);
+    call = call.arg(KEPT.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
+    call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
+    for LeaseEnd { id, token, settlement } in ends {
+        let outcome = settlement.outcome();
+        let health = outcome.and_then(DestinationHealth::told_by).map_or("", DestinationHealth::as_str);
+        call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
+        call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
+    }
+    let of = || match ends {
+        [LeaseEnd { id, .. }] => format!("delivery {id} of {}", keys.stream()),
+        _ => format!("{} deliveries of {}", ends.len(), keys.stream()),
+    };
+    let answer: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
+    let unknown =
+        |answer: &str| OutboxError::Answer { operation: Operation::Settle, of: of(), answer: answer.to_owned() };
+    let number = |text: &String| text.parse::<i64>().map_err(|_| unknown(text));
+    let [now, opened, closed, answers @ ..] = answer.as_slice() else { return Err(unknown(&answer.join(" "))) };
+    let (now, opened, closed) = (UnixMs(number(now)?), number(opened)?, number(closed)?);
+    if answers.len() != ends.len() {
+        return Err(unknown(&answers.join(" ")));
+    }
+    let answer_of = |answer: &String| match answer.as_str() {
+        "settled" => Ok(SettleAnswer::Done(now)),
         "repeated" => Ok(SettleAnswer::Repeated),
         "stale" => Ok(SettleAnswer::Stale),
-        _ => Err(OutboxError::Answer { operation: Operation::Settle, of: of(), answer }),
-    }
+        "wrong_type" => Ok(SettleAnswer::WrongType),
+        other => Err(unknown(other)),
+    };
+    let answers = answers.iter().map(answer_of).collect::<Result<_, _>>()?;
+    Ok(SettledLeases { answers, circuits_opened: opened, circuits_closed: closed })
 }
 
 /// The JSON of the attempt without its opening brace and its time, which only the script knows.

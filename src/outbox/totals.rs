@@ -9,6 +9,17 @@ use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("totals.lua")));
 
+/// Destinations with pending deliveries, by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DestinationCounts {
+    /// Whose last attempt was answered.
+    pub healthy: u64,
+    /// Whose last attempt failed, or that were never tried, while their circuit is closed.
+    pub unhealthy: u64,
+    /// Whose circuit is open.
+    pub open: u64,
+}
+
 /// What all daemons of a partition did together, and what is left to do, all of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -44,6 +55,8 @@ pub struct Totals {
     pub outbox: u64,
     /// When the oldest pending delivery was made.
     pub oldest_pending: Option<UnixMs>,
+    /// Destinations with pending deliveries.
+    pub destinations: DestinationCounts,
 }
 
 impl Totals {
@@ -64,6 +77,9 @@ impl Totals {
         self.waiting += other.waiting;
         self.dead_kept += other.dead_kept;
         self.outbox += other.outbox;
+        self.destinations.healthy += other.destinations.healthy;
+        self.destinations.unhealthy += other.destinations.unhealthy;
+        self.destinations.open += other.destinations.open;
         self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
     }
 }
@@ -88,7 +104,7 @@ impl Totals {
 }
 
 /// The script's answer, in its order.
-type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>);
+type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>, u64, u64, u64);
 
 /// Reads the totals of a partition, all of one moment. Works on a full server too.
 ///
@@ -97,8 +113,9 @@ type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>);
 /// [`OutboxError`].
 pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxError> {
     let call = SCRIPT.call().key(keys.totals()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
-    let reply = call.key(keys.outbox()).run::<Reply>(client).await;
-    let (now, pending, waiting, dead_kept, outbox, oldest, counts) =
+    let call = call.key(keys.outbox()).key(keys.destinations()).key(keys.destinations_unhealthy());
+    let reply = call.key(keys.circuits()).run::<Reply>(client).await;
+    let (now, pending, waiting, dead_kept, outbox, oldest, counts, healthy, unhealthy, open) =
         reply.map_err(OutboxError::redis(Operation::Query, format!("totals of {}", keys.stream())))?;
     let count = |name| counts.get(name).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
     Ok(Totals {
@@ -118,5 +135,6 @@ pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxE
         dead_kept,
         outbox,
         oldest_pending: oldest.map(UnixMs),
+        destinations: DestinationCounts { healthy, unhealthy, open },
     })
 }

@@ -3,10 +3,11 @@
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
-use crate::types::{Keys, Subject};
+use super::schedule;
+use crate::types::{Destination, Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("wake.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("wake.lua")));
 
 /// The most deliveries one call of the script wakes: it holds the server a millisecond or two.
 pub const WAKE_MAX: usize = 500;
@@ -46,10 +47,10 @@ fn member(edge: &str, subject: &Subject, end: char) -> Vec<u8> {
 async fn wake(client: &RedisClient, keys: &Keys, mut members: Members) -> Result<u64, OutboxError> {
     let mut woken = 0;
     loop {
-        let call = SCRIPT.call().key(keys.waiting()).key(keys.due());
+        let call = schedule::call(&SCRIPT, keys);
         let call = call.arg(members.least.as_slice()).arg(members.greatest.as_slice()).arg(WAKE_MAX);
         let (now_woken, last): (u64, Option<Vec<u8>>) = call
-            .arg(keys.delivery_prefix())
+            .arg(Destination::none().as_str())
             .run(client)
             .await
             .map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;

@@ -17,7 +17,12 @@
 //! | `quota_outbox:{tag}` | stream | alerts not fanned out yet | consumed |
 //! | `quota_refused:{tag}` | stream | `entry`, `reason`, `detail`, original fields | `MAXLEN ~ 100000` |
 //! | `quota_seen:{tag}:<window>` | list | ids of counted events: a commit's as one value, 16 bytes of SHA-256 over subject, metric and id each | 14 d; removed two windows later |
-//! | `quota_due:{tag}` | zset | pending deliveries by due time, ms | |
+//! | `quota_due:{tag}:<destination>` | zset | pending deliveries by due time; leased ones by the end of their lease, ms | while pending |
+//! | `quota_leased:{tag}:<destination>` | zset | deliveries that are leased, by the end of the lease, ms | while leased |
+//! | `quota_destinations:{tag}` | zset | destinations whose last attempt was answered, by when something may leave, ms | while pending |
+//! | `quota_destinations_unhealthy:{tag}` | zset | the same of those whose last attempt failed, or that were never tried | while pending |
+//! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row; while its circuit is open `probe_at_ms`, `probes` | 14 d after the last attempt |
+//! | `quota_circuits:{tag}` | zset | destinations whose circuit is open, by when the next attempt may be made, ms | while pending |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
 //! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
@@ -41,12 +46,9 @@
 use std::sync::Arc;
 
 use super::alert::AlertKey;
+pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
-use super::{Channel, ContactId, Day, Metric, PartitionNumber, Percent, Period, Subject};
-
-/// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
-/// stalls the server.
-pub const BUCKETS: u16 = 256;
+use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Percent, Period, Subject};
 
 /// What the keys of subjects begin with, unless the setting `subjects.prefix` says otherwise.
 pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
@@ -64,14 +66,6 @@ pub const GROUP: &str = "quotabell";
 #[must_use]
 pub fn reader_channel(nonce: &str) -> String {
     format!("quota_reader:{nonce}")
-}
-
-const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
-
-/// The hash in which a subject's counters lie: CRC-16 (XMODEM, as Redis slots) modulo 256.
-#[must_use]
-pub fn bucket(subject: &str) -> u8 {
-    (SLOT_CRC.checksum(subject.as_bytes()) % BUCKETS) as u8
 }
 
 /// The keys of one partition and of its subjects.
@@ -240,10 +234,46 @@ impl Keys {
         format!("quota_seen:{}:{window}", self.tag)
     }
 
-    /// `quota_due:{tag}`.
+    /// `quota_due:{tag}:<destination>`.
     #[must_use]
-    pub fn due(&self) -> String {
-        format!("quota_due:{}", self.tag)
+    pub fn due(&self, destination: &Destination) -> String {
+        format!("{}{destination}", self.due_prefix())
+    }
+
+    /// `quota_due:{tag}:`, to which a destination is appended; scripts that learn it from Redis need the prefix, as the next two.
+    #[must_use]
+    pub fn due_prefix(&self) -> String {
+        format!("quota_due:{}:", self.tag)
+    }
+
+    /// `quota_leased:{tag}:`.
+    #[must_use]
+    pub fn leased_prefix(&self) -> String {
+        format!("quota_leased:{}:", self.tag)
+    }
+
+    /// `quota_destination:{tag}:`.
+    #[must_use]
+    pub fn destination_prefix(&self) -> String {
+        format!("quota_destination:{}:", self.tag)
+    }
+
+    /// `quota_destinations:{tag}`: destinations whose last attempt was answered.
+    #[must_use]
+    pub fn destinations(&self) -> String {
+        format!("quota_destinations:{}", self.tag)
+    }
+
+    /// `quota_circuits:{tag}`.
+    #[must_use]
+    pub fn circuits(&self) -> String {
+        format!("quota_circuits:{}", self.tag)
+    }
+
+    /// `quota_destinations_unhealthy:{tag}`: the others.
+    #[must_use]
+    pub fn destinations_unhealthy(&self) -> String {
+        format!("quota_destinations_unhealthy:{}", self.tag)
     }
 
     /// `quota_pending:{tag}`.
@@ -372,13 +402,6 @@ impl Keys {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    /// Outside tools compute the bucket themselves: CRC-16/XMODEM, as Redis does for slots.
-    #[test]
-    fn the_bucket_is_crc16_xmodem_modulo_256() {
-        // The check value of CRC-16/XMODEM over "123456789" is 0x31c3.
-        assert_eq!(bucket("123456789"), 0xc3);
-    }
 
     /// Keys are part of the contract.
     #[test]

@@ -87,6 +87,8 @@ meters! {
     PENDING = Gauge "quotabell_deliveries_pending" "Deliveries that are pending";
     /// Dead deliveries kept.
     DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed";
+    /// Destinations with pending deliveries; label `state`.
+    DESTINATIONS = Gauge "quotabell_destinations" "Destinations with pending deliveries, by state: healthy, unhealthy (failed last time or never tried), open (circuit open)";
     /// Alerts not fanned out.
     OUTBOX = Gauge "quotabell_outbox_entries" "Alerts that are not fanned out yet";
     /// Deliveries waiting for a contact.

@@ -5,10 +5,12 @@
 
 pub mod alert;
 pub mod billing_day;
+mod bucket;
 pub mod channel;
 pub mod contact_id;
 pub mod day;
 pub mod delivery;
+pub mod destination;
 pub mod duration;
 pub mod event_id;
 pub mod instance;
@@ -40,6 +42,7 @@ pub use channel::Channel;
 pub use contact_id::{ConsentId, ContactId};
 pub use day::{Day, DaySpan};
 pub use delivery::{Attempt, DeliveryId, DeliveryState};
+pub use destination::Destination;
 pub use event_id::EventId;
 pub use instance::Instance;
 pub use keys::Keys;

@@ -251,7 +251,7 @@ impl VerificationService {
             requested_at_ms,
             expires_at_ms: requested_at_ms.plus(lifetime_ms),
         });
-        let delivery = NewDelivery { notification: &notification, channel: contact.channel(), contact: &contact.id };
+        let delivery = NewDelivery { notification: &notification, contact };
         enqueue(&partition.client, &partition.keys, delivery).await?;
         self.new_deliveries.of(partition.number()).notify_one();
         Ok(())

@@ -3,11 +3,11 @@
 /// The functions, as they are written.
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// The script with the prelude before its second line, which is a comment in each of ours. The prelude is one line there, so what
-/// the server says of a line is true of the script's file.
-pub(super) fn prepended(script: &str) -> String {
+/// The script with the prelude, and what more it needs, before its second line, which is a comment in each of ours. They are one line
+/// there, so what the server says of a line is true of the script's file.
+pub(super) fn prepended(script: &str, more: &str) -> String {
     let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
-    format!("{flags}\n{} {body}", on_one_line(PRELUDE))
+    format!("{flags}\n{} {} {body}", on_one_line(PRELUDE), on_one_line(more))
 }
 
 /// Lua without its comments and line ends. A comment has a line of its own, so nothing is taken out of a string.
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn the_lines_of_a_script_keep_their_numbers() {
         let script = "#!lua flags=allow-oom\n-- settle: end it.\nreturn whole(1)\n";
-        let text = prepended(script);
+        let text = prepended(script, "");
         assert_eq!(text.lines().count(), script.lines().count());
         assert_eq!(text.lines().next(), Some("#!lua flags=allow-oom"));
         assert_eq!(text.lines().nth(2), Some("return whole(1)"));

@@ -38,7 +38,13 @@ impl Script {
     /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours is.
     #[must_use]
     pub fn with_prelude(source: &'static str) -> Self {
-        Self::of(Cow::Owned(prelude::prepended(source)))
+        Self::of(Cow::Owned(prelude::prepended(source, "")))
+    }
+
+    /// The same with functions that `more` defines, for scripts that have those in common. Each of its comments has a line of its own.
+    #[must_use]
+    pub fn with_preludes(source: &'static str, more: &'static str) -> Self {
+        Self::of(Cow::Owned(prelude::prepended(source, more)))
     }
 
     /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its rule.

@@ -406,8 +406,8 @@ async fn a_verification_is_tried_again_until_it_arrives_or_expires() {
     api.mailbox.program(Phase::Rcpt, Reply::Say("451 later"), Times::Once);
     api.add_email("bob", "bob@b.test").await;
     api.counted("failed", 2).await;
-    let due: Vec<String> = api.outbox.run("ZRANGE", &[api.outbox.keys.due().as_str(), "0", "-1"]).await;
-    let key = api.outbox.keys.delivery(&DeliveryId::from_stored(&due[0]));
+    let queued = api.outbox.queued().await;
+    let key = api.outbox.keys.delivery(&DeliveryId::from_stored(queued.first().expect("one waits")));
     let request: String = api.outbox.run("HGET", &[key.as_str(), "verification"]).await;
     let mut request: Value = serde_json::from_str(&request).expect("JSON");
     let lifetime_ms = request["expires_at_ms"].as_i64().expect("ms") - request["requested_at_ms"].as_i64().expect("ms");

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::support::books::{ids, run, with_dead};
-use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject, webhook};
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, settle, subject, webhook};
 use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
 use quotabell::contacts::{Contact, Endpoint};
-use quotabell::outbox::{Settlement, settle};
+use quotabell::outbox::Settlement;
 use quotabell::types::{Alert, Class, DeliveryId, Outcome};
 use serde_json::{Value, json};
 

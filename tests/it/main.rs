@@ -71,6 +71,7 @@ mod ledger_retention;
 mod ledger_rights;
 mod ledger_tidy;
 mod outbox_contacts;
+mod outbox_destinations;
 mod outbox_fan_out;
 mod outbox_loops;
 mod outbox_moving_slot;

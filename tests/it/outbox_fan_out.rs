@@ -1,10 +1,10 @@
 //! `fan_out.lua` on a real server: every answer, twice, and what becomes of contacts that come and go.
 
 use crate::support::outbox::{
-    LONG, Outbox, alert, delivery, email, outcome, subject, until, waiting_delivery, webhook,
+    LONG, Outbox, alert, all_due, delivery, email, fan_out, outcome, settle, subject, until, waiting_delivery, webhook,
 };
-use quotabell::outbox::{FanOutAnswer, FanOutSource, SourceEnd, fan_out, wake_all, wake_subject};
-use quotabell::types::{Channel, Class, Notification};
+use quotabell::outbox::{FanOutAnswer, FanOutSource, SourceEnd, wake_all, wake_subject};
+use quotabell::types::{Channel, Class, Destination, Notification};
 use quotabell::wire::{ErrorKind, error_kind};
 
 fn fanned(answer: FanOutAnswer) -> quotabell::outbox::FanOutResult {
@@ -128,7 +128,7 @@ async fn a_removed_contact_is_replaced_by_those_present() {
     let to_b = leased.iter().find(|leased| leased.id == delivery(&alert, &email("b"))).expect("b's");
     let to_a = leased.iter().find(|leased| leased.id == delivery(&alert, &email("a"))).expect("a's");
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
-    quotabell::outbox::settle(&outbox.client, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
+    settle(&outbox.client, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
     let source = FanOutSource::Delivery { id: &to_a.id, token: &to_a.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("b"), webhook("c")]).await);
     assert_eq!(done.source, SourceEnd::Cancelled);
@@ -211,8 +211,9 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     let keys = &outbox.keys;
     let alert = alert(&subject("alice"), 80);
     let entry = outbox.raise(&alert).await;
-    let names = [keys.due(), keys.pending(), keys.waiting(), keys.deliveries(), keys.totals()];
-    for name in names.into_iter().chain([keys.delivery(&delivery(&alert, &email("a")))]) {
+    let queue = keys.due(&Destination::from_stored("email"));
+    let names = [queue, keys.destinations(), keys.pending(), keys.waiting(), keys.deliveries(), keys.totals()];
+    for name in names {
         let () = outbox.run("SET", &[name.as_str(), "x"]).await;
         let before = outbox.dump().await;
         let source = FanOutSource::Outbox { entry: &entry };
@@ -222,9 +223,9 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
     }
-    // A total that is no number, and a hash that is no delivery.
+    // A total that is no number.
     let foreign = keys.delivery(&delivery(&alert, &email("a")));
-    let odd = [(keys.totals(), "made", "many"), (keys.totals(), "made", "007"), (foreign, "x", "many")];
+    let odd = [(keys.totals(), "made", "many"), (keys.totals(), "made", "007")];
     for (name, field, value) in odd {
         let () = outbox.run("HSET", &[name.as_str(), field, value]).await;
         let before = outbox.dump().await;
@@ -233,6 +234,15 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(error.error_kind(), ErrorKind::WrongType, "{name}");
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
+    }
+    // A delivery's key that holds something else concerns one alert alone.
+    for (command, arguments) in [("SET", vec![foreign.as_str(), "x"]), ("HSET", vec![foreign.as_str(), "x", "many"])] {
+        let () = outbox.run(command, &arguments).await;
+        let before = outbox.dump().await;
+        let source = FanOutSource::Outbox { entry: &entry };
+        assert_eq!(outbox.fan_out(source, &alert, &[email("a")]).await, FanOutAnswer::WrongType);
+        assert_eq!(outbox.dump().await, before);
+        let () = outbox.run("DEL", &foreign).await;
     }
     fanned(outbox.fan_out(FanOutSource::Outbox { entry: &entry }, &alert, &[email("a")]).await);
 }
@@ -252,11 +262,10 @@ async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
     })
     .await;
     fanned(outbox.fan_out(FanOutSource::Outbox { entry: &entry }, &second, &[email("a")]).await);
-    let request = quotabell::outbox::LeaseRequest { deliveries_max: 1, token: "full", times: LONG };
-    let error = quotabell::outbox::lease(&outbox.client, &outbox.keys, request).await.expect_err("full");
+    let error = quotabell::outbox::lease(&outbox.client, &outbox.keys, all_due("full", LONG)).await.expect_err("full");
     assert_eq!(error.error_kind(), ErrorKind::Full);
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
-    let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
+    let settled = settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
     assert!(matches!(settled, Ok(quotabell::outbox::SettleAnswer::Done(_))));
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.pending, totals.outbox), (1, 1, 0));

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use crate::support::notifier::NoConsentRequests;
 use crate::support::outbox::{
-    LONG, Outbox, SHORT, alert, delivery, email, json, outcome, subject, until, waiting_delivery, webhook,
+    GIVE_UP_AFTER, LONG, Outbox, SHORT, alert, delivery, delivery_config, email, json, outcome, subject, until,
+    waiting_delivery, webhook,
 };
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, DeliveryConfig, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier,
-    OutboxError, Settlement, slots, wake_subject,
+    AttemptRequest, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError,
+    Settlement, Slots, wake_subject,
 };
 use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent};
 use quotabell::wire::ErrorKind;
@@ -147,7 +148,9 @@ impl Loops {
             contacts,
             notifier: Arc::clone(notifier),
             consents: Arc::new(NoConsentRequests),
-            slots: slots(&DeliveryConfig { concurrency: setting.concurrency }),
+            slots: Slots::new(&delivery_config(setting.concurrency)),
+            config: delivery_config(setting.concurrency),
+            give_up_after: GIVE_UP_AFTER,
             new_deliveries: Arc::clone(&new_deliveries),
             lease_margin: setting.lease_margin,
         });
@@ -315,6 +318,7 @@ async fn no_more_attempts_run_at_once_than_configured() {
         raised(&outbox, &format!("s{n}"), &[email("a")]).await;
     }
     let notifier = Double::new(|_| Act::Gate);
+    outbox.trust("email").await;
     let loops = Loops::start(&outbox, &notifier, Setting { concurrency: 3, ..Setting::default() });
     until("all slots are taken", || async { notifier.running.load(Ordering::SeqCst) == 3 }).await;
     until("the rest is made", || async { outbox.totals().await.made == 12 }).await;
@@ -478,6 +482,7 @@ async fn an_outcome_survives_an_outage_longer_than_its_lease() {
     let mut outbox = Outbox::on(RedisServer::start_durable());
     raised(&outbox, "alice", &[email("a")]).await;
     raised(&outbox, "bob", &[email("b")]).await;
+    outbox.trust("email").await;
     let notifier = Double::new(|_| Act::Gate);
     let loops =
         Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
@@ -551,7 +556,7 @@ async fn an_unreadable_alert_ends_dead_and_blocks_nothing() {
 #[tokio::test]
 async fn a_wrong_type_ends_the_loops_with_an_error() {
     let outbox = Outbox::start();
-    let () = outbox.run("SET", &[outbox.keys.due().as_str(), "x"]).await;
+    let () = outbox.run("SET", &[outbox.keys.destinations().as_str(), "x"]).await;
     raised(&outbox, "alice", &[email("a")]).await;
     let notifier = Double::new(|_| Act::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());

@@ -1,14 +1,12 @@
 //! Deliveries whose hash slot moves to another node of the cluster: at neither node all of their keys are there.
 
-use quotabell::outbox::{
-    FanOutSource, LeaseRequest, OutboxError, SettleAnswer, Settlement, fan_out, lease, settle, totals, wake_subject,
-};
-use quotabell::types::{Class, DeliveryId, Keys};
+use quotabell::outbox::{FanOutSource, OutboxError, SettleAnswer, Settlement, lease, totals, wake_subject};
+use quotabell::types::{Class, DeliveryId, Destination, Keys};
 use quotabell::wire::config::RedisConfig;
 use quotabell::wire::{ErrorKind, RedisClient, RedisEndpoint};
 use redis::{FromRedisValue, ToRedisArgs};
 
-use crate::support::outbox::{LONG, alert, email, outcome, subject};
+use crate::support::outbox::{LONG, alert, all_due, email, fan_out, outcome, settle, subject};
 use crate::support::redis_cluster::{Move, RedisCluster};
 
 /// Deliveries to people, and one that waits for a contact.
@@ -43,6 +41,9 @@ impl MovingOutbox {
             assert_eq!(stale.expect("an answer"), SettleAnswer::Stale);
             moving.cluster.end_move(moving.begin_move().await).await;
         }
+        // As if the mail server had answered often.
+        let state = format!("{}email", moving.keys.destination_prefix());
+        let () = moving.run("HSET", &[state.as_str(), "bound", "16", "failures", "0"]).await;
         for n in 0..DELIVERIES {
             moving.make(&format!("s{n}"), Some("a")).await;
         }
@@ -66,8 +67,7 @@ impl MovingOutbox {
     }
 
     async fn lease(&self, token: &str) -> Result<Vec<(DeliveryId, String)>, OutboxError> {
-        let request = LeaseRequest { deliveries_max: 100, token, times: LONG };
-        let answer = lease(&self.client, &self.keys, request).await?;
+        let answer = lease(&self.client, &self.keys, all_due(token, LONG)).await?;
         assert_eq!(answer.dropped, [], "no delivery is lost");
         Ok(answer.leased.into_iter().map(|leased| (leased.id, leased.token)).collect())
     }
@@ -84,7 +84,10 @@ impl MovingOutbox {
 
     fn schedule(&self) -> Vec<String> {
         let Self { keys, .. } = self;
-        vec![keys.due(), keys.pending(), keys.waiting(), keys.deliveries(), keys.totals()]
+        let queues = ["email", "none"].map(|name| keys.due(&Destination::from_stored(name)));
+        let lists =
+            [keys.destinations(), keys.destinations_unhealthy(), keys.pending(), keys.waiting(), keys.deliveries()];
+        [queues.as_slice(), &lists, &[keys.totals()]].concat()
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::outbox::{LONG, Outbox, SHORT, alert, delivery, email, outcome, subject, until};
-use quotabell::outbox::{
-    LeaseRequest, LeasedDelivery, ReplayAnswer, SettleAnswer, Settlement, lease, replay, replay_all, settle,
-};
-use quotabell::types::{Alert, Class, DeliveryId, DeliveryState, Notification};
+use crate::support::outbox::{LONG, Outbox, SHORT, alert, all_due, delivery, email, outcome, settle, subject, until};
+use quotabell::outbox::{LeasedDelivery, ReplayAnswer, SettleAnswer, Settlement, lease, replay, replay_all};
+use quotabell::types::{Alert, Class, DeliveryId, DeliveryState, Destination, Notification};
 use quotabell::views::deliveries::show;
 use quotabell::wire::ErrorKind;
 
@@ -31,9 +29,9 @@ async fn a_lease_hides_the_delivery_until_it_ends() {
     assert_eq!((leased.attempts, leased.attempt, leased.first_attempt), (1, 1, first.now));
     assert_eq!(leased.lease_end, first.now.plus(600_000));
     assert_eq!((&leased.notification, &leased.contact), (&Ok(Notification::Alert(alert)), &email("a").id));
-    assert_eq!(first.next_due, Some(leased.lease_end));
+    assert_eq!(first.next_healthy, Some(leased.lease_end));
     let second = outbox.lease("u", LONG).await;
-    assert_eq!((second.leased.len(), second.next_due), (0, Some(leased.lease_end)));
+    assert_eq!((second.leased.len(), second.next_healthy), (0, Some(leased.lease_end)));
 }
 
 /// A worker that dies must not take its deliveries along: the lease runs out, by the server's clock alone.
@@ -189,8 +187,9 @@ async fn what_is_due_without_a_delivery_is_dropped_and_reported() {
         [(id("cut"), "malformed"), (id("missing"), "missing"), (id("typed"), "malformed")]
     );
     assert_eq!(outbox.state(&id("cut")).await, "cancelled");
-    let () = outbox.run("ZADD", &[keys.due().as_str(), "1", id("ended").as_str()]).await;
-    let () = outbox.run("ZADD", &[keys.due().as_str(), "1", "delivery_foreign"]).await;
+    let queue = outbox.queue(&id("good")).await;
+    let () = outbox.run("ZADD", &[queue.as_str(), "1", id("ended").as_str()]).await;
+    let () = outbox.run("ZADD", &[queue.as_str(), "1", "delivery_foreign"]).await;
     let lease = outbox.lease("t1", LONG).await;
     assert_eq!(lease.leased.iter().map(|leased| &leased.id).collect::<Vec<_>>(), [&id("good")]);
     assert_eq!(
@@ -228,13 +227,22 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     one_due(&outbox).await;
     let keys = &outbox.keys;
     let leased = outbox.lease_one("t", LONG).await;
-    for name in [keys.due(), keys.pending(), keys.totals()] {
-        let request = LeaseRequest { deliveries_max: 1, token: "u", times: LONG };
-        let error = with_wrong_type(&outbox, &name, lease(&outbox.client, keys, request)).await;
+    let queue = keys.due(&leased.destination);
+    outbox.trust(leased.destination.as_str()).await;
+    for name in [queue.clone(), keys.destinations(), keys.pending(), keys.totals()] {
+        let error = with_wrong_type(&outbox, &name, lease(&outbox.client, keys, all_due("u", LONG))).await;
         assert_eq!(error, Some(ErrorKind::WrongType), "lease, {name}");
     }
-    let settle_keys = [keys.due(), keys.pending(), keys.waiting(), keys.dead(), keys.deliveries(), keys.totals()];
-    for name in settle_keys.iter().chain([&keys.delivery(&leased.id)]) {
+    let settle_keys = [
+        queue,
+        keys.destinations_unhealthy(),
+        keys.pending(),
+        keys.waiting(),
+        keys.dead(),
+        keys.deliveries(),
+        keys.totals(),
+    ];
+    for name in &settle_keys {
         let dead = Settlement::Dead(outcome(Class::Permanent));
         let error =
             with_wrong_type(&outbox, name, settle(&outbox.client, keys, &leased.id, &leased.token, &dead)).await;
@@ -243,7 +251,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         let error = with_wrong_type(&outbox, name, replay(&outbox.client, keys, &ids)).await;
         assert_eq!(error, Some(ErrorKind::WrongType), "replay, {name}");
     }
-    for name in [keys.due(), keys.waiting()] {
+    for name in [keys.due(&Destination::none()), keys.waiting()] {
         let error = with_wrong_type(&outbox, &name, quotabell::outbox::wake_all(&outbox.client, keys)).await;
         assert_eq!(error, Some(ErrorKind::WrongType), "wake, {name}");
     }

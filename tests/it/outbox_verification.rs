@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
-use crate::support::outbox::{LONG, Outbox, outcome, subject, until};
+use crate::support::outbox::{GIVE_UP_AFTER, LONG, Outbox, delivery_config, outcome, settle, subject, until};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
@@ -18,11 +18,11 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    ConsentRequestError, ConsentRequests, DeliveryConfig, Dispatcher, DispatcherParts, EnqueueAnswer, LEASE_MARGIN,
-    NewDelivery, RetryConfig, SettleAnswer, Settlement, enqueue, settle, slots,
+    ConsentRequestError, ConsentRequests, Dispatcher, DispatcherParts, EnqueueAnswer, LEASE_MARGIN, NewDelivery,
+    RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
-    Channel, Class, ConsentId, DeliveryId, DeliveryState, Notification, NotificationKind, Secret, UnixMs,
+    Channel, Class, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, Secret, UnixMs,
     VerificationRequest,
 };
 use quotabell::views::deliveries::show;
@@ -95,7 +95,7 @@ fn request(contact: &Contact, expires_at_ms: UnixMs) -> Notification {
 }
 
 async fn enqueued(outbox: &Outbox, notification: &Notification, contact: &Contact) -> (DeliveryId, EnqueueAnswer) {
-    let new = NewDelivery { notification, channel: contact.channel(), contact: &contact.id };
+    let new = NewDelivery { notification, contact };
     let enqueued = enqueue(&outbox.client, &outbox.keys, new).await.expect("enqueue works");
     (enqueued.id, enqueued.answer)
 }
@@ -122,7 +122,9 @@ impl Running {
             contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
             notifier: Arc::new(sending.expect("legal settings").notifier),
             consents,
-            slots: slots(&DeliveryConfig { concurrency: 4 }),
+            slots: Slots::new(&delivery_config(4)),
+            config: delivery_config(4),
+            give_up_after: GIVE_UP_AFTER,
             new_deliveries: Arc::default(),
             lease_margin: LEASE_MARGIN,
         });
@@ -174,10 +176,11 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     let keys = &outbox.keys;
     let (contact, notification) = (email(), request(&email(), NEVER));
     let delivery = keys.delivery(&notification.delivery_to(&contact.id));
-    for name in [keys.due(), keys.pending(), keys.deliveries(), keys.totals(), delivery] {
+    let queue = keys.due(&Destination::from_stored("email"));
+    for name in [queue, keys.destinations(), keys.pending(), keys.deliveries(), keys.totals(), delivery] {
         let () = outbox.run("SET", &[name.as_str(), "x"]).await;
         let before = outbox.dump().await;
-        let new = NewDelivery { notification: &notification, channel: Channel::Email, contact: &contact.id };
+        let new = NewDelivery { notification: &notification, contact: &contact };
         let error = enqueue(&outbox.client, keys, new).await.expect_err("a wrong type");
         assert_eq!(error.error_kind(), ErrorKind::WrongType, "{name}");
         assert_eq!(outbox.dump().await, before, "{name}");

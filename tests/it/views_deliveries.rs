@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, subject};
-use quotabell::outbox::{Settlement, settle};
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, settle, subject};
+use quotabell::outbox::Settlement;
 use quotabell::types::{Channel, Class, DeliveryId, DeliveryState};
 use quotabell::views::deliveries::{list, show};
 use quotabell::views::{DeliveryFilter, DeliveryView};

@@ -1,13 +1,13 @@
 //! The verbs that read the books, run on a server that has been filled.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
-use quotabell::outbox::{Settlement, settle};
+use quotabell::outbox::Settlement;
 use quotabell::types::{Alert, Class, DeliveryId, Keys, UnixMs, keys};
 use quotabell::wire::RedisClient;
 use serde_json::Value;
 
 use super::binary::{Finished, quotabell};
-use super::outbox::{LONG, Outbox, alert, outcome, subject, webhook};
+use super::outbox::{LONG, Outbox, alert, outcome, settle, subject, webhook};
 use super::redis_server::RedisServer;
 
 /// Runs a verb: its words, separated by spaces.

@@ -350,10 +350,22 @@ impl Checker<'_> {
         self.findings.expect_equal("deliveries by creation", all, made);
         let indexed = self.run::<u64>(&["ZCARD", &self.keys.waiting()]).await;
         self.findings.expect_equal("deliveries that wait for a contact", indexed, waiting);
-        for schedule in [self.keys.due(), self.keys.pending()] {
-            let ids: BTreeSet<String> = self.run(&["ZRANGE", &schedule, "0", "-1"]).await;
+        let mut queued = BTreeSet::new();
+        for queue in self.names("quota_due").await {
+            queued.extend(self.run::<BTreeSet<String>>(&["ZRANGE", &queue, "0", "-1"]).await);
+        }
+        let listed: BTreeSet<String> = self.run(&["ZRANGE", &self.keys.pending(), "0", "-1"]).await;
+        for (schedule, ids) in [("a queue", queued), ("the list of pending ones", listed)] {
             let odd: Vec<&String> = ids.symmetric_difference(&pending).collect();
             self.findings.expect(odd.is_empty(), || format!("{schedule} or the deliveries lack {odd:?}"));
+        }
+        let mut destinations = BTreeSet::new();
+        for index in [self.keys.destinations(), self.keys.destinations_unhealthy()] {
+            destinations.extend(self.run::<BTreeSet<String>>(&["ZRANGE", &index, "0", "-1"]).await);
+        }
+        for queue in self.names("quota_due").await {
+            let destination = queue.trim_start_matches(&self.keys.due_prefix()).to_owned();
+            self.findings.expect(destinations.contains(&destination), || format!("nobody looks into {queue}"));
         }
         pending_keys
     }
@@ -362,11 +374,14 @@ impl Checker<'_> {
     async fn lives(&mut self, pending: &BTreeSet<String>) {
         let keys = self.keys;
         let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
-        let lasting = [lasting.as_slice(), &[keys.due(), keys.pending(), keys.waiting()]].concat();
+        let pending_only = [keys.destinations(), keys.destinations_unhealthy(), keys.pending(), keys.waiting()];
+        let lasting = [lasting.as_slice(), &pending_only].concat();
         let names: Vec<String> = self.run(&["KEYS", &format!("quota_*{{{}}}*", keys.stream())]).await;
         let lives: Vec<i64> = self.of_each("TTL", &names, &[]).await;
         for (name, ttl_s) in names.iter().zip(lives) {
-            let may_last = lasting.contains(name) || pending.contains(name) || name.starts_with(keys.subject_prefix());
+            let is_queue = [keys.due_prefix(), keys.leased_prefix()].iter().any(|prefix| name.starts_with(prefix));
+            let may_last =
+                lasting.contains(name) || is_queue || pending.contains(name) || name.starts_with(keys.subject_prefix());
             // Below zero: no time to live, or gone since it was listed.
             self.findings.expect(may_last || ttl_s != -1, || format!("{name} has no time to live"));
         }

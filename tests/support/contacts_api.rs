@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
-use quotabell::types::Keys;
+use quotabell::types::{DeliveryId, Keys};
 use serde_json::{Value, json};
 
 use super::api::{Answer, Caller};
@@ -169,10 +169,8 @@ impl ContactsApi {
 
     /// Makes every pending delivery due, as the passing of time does.
     pub async fn make_all_due(&self) {
-        let due = self.outbox.keys.due();
-        let waiting: Vec<String> = self.outbox.run("ZRANGE", &[due.as_str(), "0", "-1"]).await;
-        for delivery in waiting {
-            let () = self.outbox.run("ZADD", &[due.as_str(), "XX", "0", &delivery]).await;
+        for id in self.outbox.queued().await {
+            self.outbox.let_time_pass(&DeliveryId::from_stored(&id)).await;
         }
     }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 use quotabell::channels::Sample;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
-    FanOutAnswer, FanOutSource, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, Totals, fan_out, lease, totals,
+    DeliveryConfig, FanOutAnswer, FanOutRequest, FanOutSource, LeaseAnswer, LeaseEnd, LeaseRequest, LeaseTimes,
+    LeasedDelivery, OutboxError, SettleAnswer, Settlement, Totals, lease, totals,
 };
 use quotabell::types::{
-    Alert, AlertId, AlertKey, Class, DeliveryId, Instance, Keys, Outcome, Percent, Period, Secret, Subject, UnixMs,
+    Alert, AlertId, AlertKey, Class, DeliveryId, Destination, Instance, Keys, Outcome, Percent, Period, Secret,
+    Subject, UnixMs,
 };
 use quotabell::wire::RedisClient;
 use redis::{FromRedisValue, ToRedisArgs};
@@ -22,6 +24,60 @@ pub const LONG: LeaseTimes = LeaseTimes::all(Duration::from_secs(600));
 
 /// Leases that end while a test looks.
 pub const SHORT: LeaseTimes = LeaseTimes::all(Duration::from_millis(1));
+
+/// The most attempts at one destination.
+pub const PER_DESTINATION_MAX: u32 = 16;
+
+/// How long deliveries are tried.
+pub const GIVE_UP_AFTER: Duration = Duration::from_secs(3 * 86_400);
+
+/// How deliveries are worked off in tests.
+pub const fn delivery_config(concurrency: u32) -> DeliveryConfig {
+    DeliveryConfig {
+        concurrency,
+        per_destination_max: PER_DESTINATION_MAX,
+        probe_first: Duration::from_secs(30),
+        probe_max: Duration::from_secs(900),
+    }
+}
+
+/// As many as one call takes, of whichever destinations.
+pub const fn all_due(token: &str, times: LeaseTimes) -> LeaseRequest<'_> {
+    LeaseRequest {
+        deliveries_max: 100,
+        unhealthy_max: 100,
+        per_destination_max: PER_DESTINATION_MAX,
+        token,
+        times,
+        give_up_after: GIVE_UP_AFTER,
+    }
+}
+
+/// Ends one lease.
+pub async fn settle(
+    client: &RedisClient,
+    keys: &Keys,
+    id: &DeliveryId,
+    token: &str,
+    settlement: &Settlement,
+) -> Result<SettleAnswer, OutboxError> {
+    let ends = [LeaseEnd { id, token, settlement }];
+    let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &ends).await?;
+    Ok(settled.answers[0])
+}
+
+/// Fans one alert out.
+pub async fn fan_out(
+    client: &RedisClient,
+    keys: &Keys,
+    source: FanOutSource<'_>,
+    alert: &Alert,
+    contacts: &[Contact],
+) -> Result<FanOutAnswer, OutboxError> {
+    let requests = [FanOutRequest { source, alert, contacts }];
+    let mut answers = quotabell::outbox::fan_out(client, keys, &requests).await?;
+    Ok(answers.remove(0))
+}
 
 /// A server, a link to it and the keys of one partition.
 pub struct Outbox {
@@ -63,10 +119,29 @@ impl Outbox {
         fan_out(&self.client, &self.keys, source, alert, contacts).await.expect("fan-out works")
     }
 
-    /// Leases what is due; `token` tells the calls apart.
+    /// Leases what is due, as if every destination had answered often; `token` tells the calls apart.
     pub async fn lease(&self, token: &str, times: LeaseTimes) -> LeaseAnswer {
-        let request = LeaseRequest { deliveries_max: 100, token, times };
-        lease(&self.client, &self.keys, request).await.expect("the lease works")
+        let prefix = self.keys.due_prefix();
+        let queues: Vec<String> = self.run("KEYS", format!("{prefix}*")).await;
+        for queue in queues {
+            self.trust(queue.trim_start_matches(&prefix)).await;
+        }
+        lease(&self.client, &self.keys, all_due(token, times)).await.expect("the lease works")
+    }
+
+    /// As if the destination had answered often.
+    pub async fn trust(&self, destination: &str) {
+        let state = format!("{}{destination}", self.keys.destination_prefix());
+        let bound = PER_DESTINATION_MAX.to_string();
+        let () = self.run("HSET", &[state.as_str(), "bound", &bound, "failures", "0"]).await;
+        self.look_at(destination).await;
+    }
+
+    /// Lets the next lease look at a destination.
+    pub async fn look_at(&self, destination: &str) {
+        for index in [self.keys.destinations(), self.keys.destinations_unhealthy()] {
+            let () = self.run("ZADD", &[index.as_str(), "XX", "0", destination]).await;
+        }
     }
 
     /// Leases the one delivery that is due.
@@ -94,12 +169,33 @@ impl Outbox {
 
     /// When the delivery is due, or `None` when it is not scheduled.
     pub async fn due(&self, id: &DeliveryId) -> Option<i64> {
-        self.run("ZSCORE", &[self.keys.due().as_str(), id.as_str()]).await
+        self.run("ZSCORE", &[self.queue(id).await.as_str(), id.as_str()]).await
     }
 
     /// Makes a scheduled delivery due, as the passing of time does.
     pub async fn let_time_pass(&self, id: &DeliveryId) {
-        let () = self.run("ZADD", &[self.keys.due().as_str(), "XX", "0", id.as_str()]).await;
+        let destination = self.field(id, "destination").await.expect("the delivery is there");
+        let leased = format!("{}{destination}", self.keys.leased_prefix());
+        for key in [self.queue(id).await, leased] {
+            let () = self.run("ZADD", &[key.as_str(), "XX", "0", id.as_str()]).await;
+        }
+        self.look_at(&destination).await;
+    }
+
+    /// The queue in which a delivery is.
+    pub async fn queue(&self, id: &DeliveryId) -> String {
+        let destination = self.field(id, "destination").await.expect("the delivery is there");
+        self.keys.due(&Destination::from_stored(&destination))
+    }
+
+    /// Every delivery that is in a queue.
+    pub async fn queued(&self) -> BTreeSet<String> {
+        let queues: Vec<String> = self.run("KEYS", format!("{}*", self.keys.due_prefix())).await;
+        let mut ids = BTreeSet::new();
+        for queue in queues {
+            ids.extend(self.run::<Vec<String>>("ZRANGE", &[queue.as_str(), "0", "-1"]).await);
+        }
+        ids
     }
 
     /// Everything under the server's keys, so that a test can see that nothing was written.
@@ -107,7 +203,15 @@ impl Outbox {
         let names: BTreeSet<String> = self.run("KEYS", "*").await;
         let mut dump = BTreeMap::new();
         for name in names {
-            let value: Vec<u8> = self.run("DUMP", &name).await;
+            let kind: String = self.run("TYPE", &name).await;
+            let value: Vec<u8> = match kind.as_str() {
+                // A hash has no order.
+                "hash" => {
+                    let fields: BTreeMap<Vec<u8>, Vec<u8>> = self.run("HGETALL", &name).await;
+                    fields.into_iter().flat_map(|(field, value)| [field, vec![0], value, vec![0]].concat()).collect()
+                }
+                _ => self.run("DUMP", &name).await,
+            };
             dump.insert(name, value);
         }
         dump

@@ -60,7 +60,16 @@ struct Shared {
 
 impl ScriptedServer {
     pub async fn start(steps: impl IntoIterator<Item = Step>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::start_at("127.0.0.1:0", steps).await
+    }
+
+    /// The same on every address of this machine, of which it has thousands: 127.x.x.x.
+    pub async fn start_everywhere(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::start_at("0.0.0.0:0", steps).await
+    }
+
+    async fn start_at(at: &str, steps: impl IntoIterator<Item = Step>) -> Self {
+        let listener = TcpListener::bind(at).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let (shared, steps): (_, Vec<Step>) = (Arc::new(Shared::default()), steps.into_iter().collect());
         let for_clients = Arc::clone(&shared);

@@ -80,6 +80,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         absence: "e-mail contacts get nothing until email.smtp_url names one",
     }),
     cap: CapKind::Fixed,
+    origin: |_| None,
     build: |settings| Ok(Box::new(EmailChannel::new(settings.section(), settings.section())?)),
     preview_parts: &[
         PreviewPart { name: "subject", about: "The e-mail's subject line" },

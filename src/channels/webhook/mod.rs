@@ -71,6 +71,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     file_settings: &[],
     server: None,
     cap: CapKind::SlidingByDestination(url::origin),
+    origin: url::origin,
     build: |settings| {
         let WebhookConfig { timeout, per_destination, .. } = *settings.section::<WebhookConfig>();
         let client = WebhookClient::new(settings.section(), settings.section())?;

@@ -10,7 +10,7 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::channels::{CapKind, REGISTRY};
 use crate::ledger::commit_settings::TrimPolicy;
-use crate::types::{AlertKey, Day, DeliveryId, Keys, Metric, Percent, Subject, keys};
+use crate::types::{AlertKey, Day, DeliveryId, Destination, Keys, Metric, Percent, Subject, keys};
 use crate::wire::endpoint::Deployment;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -74,6 +74,7 @@ const DELIVERY: [&str; 9] = [
     "PERSIST KEY",
     "EXISTS KEY",
 ];
+const DESTINATION: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1"];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
 /// The counter of a fixed window.
 const FIXED_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
@@ -206,7 +207,8 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
-    let of_keys: [(String, &[&'static str]); 27] = [
+    let destination = Destination::from_stored("check-config");
+    let of_keys: [(String, &[&'static str]); 32] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -220,7 +222,12 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.outbox(), &OUTBOX),
         (keys.refused(), &REFUSED),
         (keys.seen(0), &SEEN),
-        (keys.due(), &SCHEDULE),
+        (keys.destinations(), &SCHEDULE),
+        (keys.destinations_unhealthy(), &SCHEDULE),
+        (keys.circuits(), &SCHEDULE),
+        (keys.due(&destination), &SCHEDULE),
+        (format!("{}{destination}", keys.leased_prefix()), &SCHEDULE),
+        (format!("{}{destination}", keys.destination_prefix()), &DESTINATION),
         (keys.pending(), &SCHEDULE),
         (keys.waiting(), &SCHEDULE),
         (keys.deliveries(), &SCHEDULE),

@@ -7,8 +7,8 @@ use redis::{Pipeline, RedisResult};
 use super::{AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, VerificationView, contact};
 use crate::contacts::Contact;
 use crate::types::{
-    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Keys, NotificationKind, UnixMs,
-    VerificationRequest,
+    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Keys, NotificationKind,
+    UnixMs, VerificationRequest,
 };
 use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::RedisClient;
@@ -19,7 +19,7 @@ pub const DELIVERIES_READ_MAX: usize = 500;
 const IDS_READ_MAX: usize = 5000;
 
 /// The fields of a delivery that a list shows, in the order in which [`StoredDelivery::of`] takes them.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "type",
     "alert_id",
     "subject",
@@ -32,6 +32,7 @@ const FIELDS: [&str; 12] = [
     "ended_at_ms",
     "alert",
     "verification",
+    "destination",
 ];
 
 /// Where a list goes on.
@@ -76,13 +77,15 @@ pub async fn list(
     let mut pipeline = Pipeline::new();
     for id in &ids {
         pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&FIELDS);
-        pipeline.cmd("ZSCORE").arg(keys.due()).arg(id.as_str());
     }
-    let replies: Vec<redis::Value> = client.pipe(&pipeline).await?;
+    let hashes: Vec<Vec<Option<String>>> = client.pipe(&pipeline).await?;
+    let mut pipeline = Pipeline::new();
+    for (id, fields) in ids.iter().zip(&hashes) {
+        pipeline.cmd("ZSCORE").arg(keys.due(&destination_in(fields))).arg(id.as_str());
+    }
+    let dues: Vec<Option<i64>> = client.pipe(&pipeline).await?;
     let mut deliveries = Vec::new();
-    for (id, reply) in ids.iter().zip(replies.chunks_exact(2)) {
-        let fields: Vec<Option<String>> = redis::from_redis_value_ref(&reply[0])?;
-        let due: Option<i64> = redis::from_redis_value_ref(&reply[1])?;
+    for ((id, fields), due) in ids.iter().zip(hashes).zip(dues) {
         let view = StoredDelivery::of(id, fields, due).map(|stored| stored.view);
         deliveries.extend(view.filter(|view| filter.takes(view)));
     }
@@ -128,13 +131,11 @@ pub async fn show(
     fallback: &[Contact],
     id: &DeliveryId,
 ) -> RedisResult<Option<DeliveryDetailView>> {
-    let mut pipeline = Pipeline::new();
-    pipeline.cmd("HGETALL").arg(keys.delivery(id));
-    pipeline.cmd("ZSCORE").arg(keys.due()).arg(id.as_str());
-    let (mut hash, due): (HashMap<String, String>, Option<i64>) = client.pipe(&pipeline).await?;
+    let mut hash: HashMap<String, String> = client.query(redis::cmd("HGETALL").arg(keys.delivery(id))).await?;
     let mut log: Vec<LoggedAttempt> = hash.iter().filter_map(|(field, json)| LoggedAttempt::of(field, json)).collect();
     log.sort_by_key(|logged| logged.number);
-    let fields = FIELDS.iter().map(|field| hash.remove(*field)).collect();
+    let fields: Vec<Option<String>> = FIELDS.iter().map(|field| hash.remove(*field)).collect();
+    let due = client.query(redis::cmd("ZSCORE").arg(keys.due(&destination_in(&fields))).arg(id.as_str())).await?;
     let stored = StoredDelivery::of(id, fields, due);
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
     let contact = match view.subject.parse() {
@@ -231,6 +232,7 @@ impl StoredDelivery {
             ended,
             alert,
             verification,
+            _,
         ] = fields;
         let kind = NotificationKind::from_stored(kind.as_deref().unwrap_or(NotificationKind::Alert.as_str()))?;
         let state = DeliveryState::from_stored(state.as_deref()?)?;
@@ -262,6 +264,11 @@ impl StoredDelivery {
         };
         Some(Self { view, alert, verification })
     }
+}
+
+/// In whose queue a delivery is, by the last of its [`FIELDS`].
+fn destination_in(fields: &[Option<String>]) -> Destination {
+    fields.last().cloned().flatten().map_or_else(Destination::none, |name| Destination::from_stored(&name))
 }
 
 struct LoggedAttempt {

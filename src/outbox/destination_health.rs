@@ -1,0 +1,72 @@
+//! What an attempt tells of its destination, whatever it means for the delivery. Pure.
+//!
+//! A receiver that refuses one contact serves the others: whoever answered is there. So a mail server that knows no such mailbox, and
+//! a host that has no such hook, are healthy.
+
+use crate::types::{Class, Outcome};
+
+/// Answers of the 400s that are not about the one message: the receiver wants less, or nothing, of everybody. 421 is a mail server's
+/// "service not available".
+const FAILURES: [u16; 4] = [408, 421, 425, 429];
+
+/// What an attempt told of its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DestinationHealth {
+    /// It is there and deals with messages.
+    Answered,
+    /// It is not, or has no room.
+    Failed,
+}
+
+impl DestinationHealth {
+    /// What this outcome tells; `None` where nothing was asked of the destination.
+    pub(super) fn told_by(outcome: &Outcome) -> Option<Self> {
+        match (outcome.class, outcome.status) {
+            (Class::Delivered, _) | (Class::Permanent | Class::Rejected, Some(_)) => Some(Self::Answered),
+            // An address that may not be called, a message that can't be built.
+            (Class::Permanent | Class::Rejected, None) => None,
+            (Class::Transient, Some(400..=499)) if !outcome.status.is_some_and(|status| FAILURES.contains(&status)) => {
+                Some(Self::Answered)
+            }
+            (Class::Transient, _) => Some(Self::Failed),
+        }
+    }
+
+    /// The script's word for it.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One customer's removed hook, or one mailbox that is full, must not hold back the others at the same receiver.
+    #[test]
+    fn what_is_about_one_message_says_nothing_against_the_receiver() {
+        let told = |class, status| DestinationHealth::told_by(&Outcome { class, status, ..Outcome::delivered() });
+        let (answered, failed) = (Some(DestinationHealth::Answered), Some(DestinationHealth::Failed));
+        assert_eq!(told(Class::Delivered, Some(204)), answered);
+        for refused in [404, 410, 550] {
+            assert_eq!(told(Class::Permanent, Some(refused)), answered, "{refused}");
+            assert_eq!(told(Class::Rejected, Some(refused)), answered, "{refused}");
+        }
+        for (status, expected) in [
+            (401, answered),
+            (450, answered),
+            (452, answered),
+            (408, failed),
+            (421, failed),
+            (429, failed),
+            (503, failed),
+        ] {
+            assert_eq!(told(Class::Transient, Some(status)), expected, "{status}");
+        }
+        assert_eq!(told(Class::Transient, None), failed, "no connection, or no answer");
+        assert_eq!(told(Class::Permanent, None), None, "nothing left this machine");
+    }
+}

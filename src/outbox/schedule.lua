@@ -1,0 +1,179 @@
+#!lua
+-- schedule: the queues of deliveries, one for each destination, and when something may leave for each. The loader puts it before each
+-- script that changes a delivery.
+--
+-- KEYS[1] destinations zset   KEYS[2] unhealthy destinations zset   KEYS[3] pending zset   KEYS[4] waiting zset
+-- KEYS[5] deliveries zset     KEYS[6] dead zset                     KEYS[7] totals hash          KEYS[8] open circuits zset
+-- (the queues and states of destinations, and the hashes of deliveries, are known only to the script; they lie in the same slot)
+--
+-- ARGV[1] prefix of a queue of due deliveries   ARGV[2] prefix of a destination's leased deliveries
+-- ARGV[3] prefix of a destination's state       ARGV[4] prefix of a delivery's key
+-- ARGV[5] the most attempts in flight at one destination, 1 and up
+--
+-- Returns nothing: the script goes on behind it. Each comment has a line of its own.
+
+-- What can't be due: above every time.
+local NEVER = 9007199254740991
+-- How long the state of a destination is kept after its last attempt, s: 14 days.
+local STATE_TTL_S = 1209600
+-- So many wait before any is taken out of its order: see both_ends.
+local BACKLOG = 64
+-- A circuit opens after so many failures in a row.
+local OPEN_AFTER = 5
+
+-- The error reply where a key of the schedule has another type, or the user may not write one; else nil.
+local function schedule_refusal()
+  for at = 1, 8 do
+    local failed = wrong_type(at, at == 7 and 'hash' or 'zset')
+    if failed then return failed end
+  end
+  local refusal = denied(KEYS[7], 'HINCRBY') or denied(KEYS[8], 'ZADD', 'ZREM')
+  for at = 1, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
+  for at = 1, 2 do refusal = refusal or denied(ARGV[at] .. 'x', 'ZADD', 'ZREM') end
+  return refusal or denied(ARGV[3] .. 'x', 'HSET', 'HDEL', 'EXPIRE') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
+end
+
+-- The reply of a command, or the error reply as the second value where the key is another's or elsewhere.
+local function read(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err then
+    return nil, was_refused(reply) and reply or wrong(key, 'another type')
+  end
+  return reply
+end
+
+local destinations = {}
+
+-- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it: in a cluster
+-- one may be elsewhere, which has to be found out before the first write.
+local function destination_of(name)
+  local known = destinations[name]
+  if known then return known, known.failed end
+  local d = {name = name, due = ARGV[1] .. name, leased = ARGV[2] .. name, key = ARGV[3] .. name}
+  destinations[name] = d
+  local state, count, failed
+  state, d.failed = read('HMGET', d.key, 'bound', 'failures', 'probe_at_ms', 'probes')
+  count, failed = read('ZCARD', d.due)
+  d.failed = d.failed or failed
+  count, failed = read('ZCARD', d.leased)
+  d.failed = d.failed or failed
+  if d.failed then return d, d.failed end
+  if name == 'none' then
+    -- Deliveries without contact leave for nobody.
+    d.bound, d.failures = NEVER, 0
+  else
+    d.bound = math.max(1, math.min(tonumber(state[1] or '1') or 1, tonumber(ARGV[5])))
+    -- None is known: it was never tried.
+    d.failures = tonumber(state[2] or '')
+    -- While its circuit is open: when the next attempt may be made, and how many have failed since it opened.
+    d.probe_at, d.probes = tonumber(state[3] or ''), tonumber(state[4] or '') or 0
+    if d.probe_at then d.bound = 1 end
+  end
+  return d
+end
+
+local function is_healthy(d) return d.failures == 0 end
+
+local function in_flight(d, now) return redis.call('ZCOUNT', d.leased, '(' .. whole(now), '+inf') end
+
+-- Puts a destination where the next lease looks for it. Whoever was just served stands behind those that were not.
+local function place(d, now, was_served)
+  local index, other = KEYS[1], KEYS[2]
+  if not is_healthy(d) then index, other = other, index end
+  redis.call('ZREM', other, d.name)
+  local first = redis.call('ZRANGE', d.due, 0, 0, 'WITHSCORES')[2]
+  if first and d.probe_at then
+    redis.call('ZADD', KEYS[8], whole(d.probe_at), d.name)
+  elseif d.probe_at or d.has_closed then
+    redis.call('ZREM', KEYS[8], d.name)
+  end
+  if not first then
+    redis.call('ZREM', index, d.name)
+    return
+  end
+  first = math.max(tonumber(first), d.probe_at or 0)
+  if first <= now and in_flight(d, now) >= d.bound then
+    first = tonumber(redis.call('ZRANGEBYSCORE', d.leased, '(' .. whole(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+  elseif first <= now then
+    first = now
+    if not was_served then
+      redis.call('ZADD', index, 'LT', whole(now), d.name)
+      return
+    end
+  end
+  redis.call('ZADD', index, whole(first), d.name)
+end
+
+local function place_all(now)
+  for _, d in pairs(destinations) do place(d, now) end
+end
+
+-- A delivery is due in the queue of a destination, and leased by nobody.
+local function enqueue_due(d, id, due)
+  redis.call('ZADD', d.due, whole(due), id)
+  redis.call('ZREM', d.leased, id)
+end
+
+-- A delivery leaves the queue of a destination.
+local function dequeue(d, id)
+  redis.call('ZREM', d.due, id)
+  redis.call('ZREM', d.leased, id)
+end
+
+-- Members that are due, as many as asked for. The oldest; from a backlog as many of the newest, so that what came last does not wait
+-- for all that came before it, and the oldest still get on.
+local function both_ends(key, now, count)
+  if count <= 0 then return {} end
+  local oldest = count
+  local waiting = redis.call('ZCOUNT', key, '-inf', whole(now))
+  if waiting > math.max(count, BACKLOG) then oldest = math.floor((count + now % 2) / 2) end
+  local members = redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, oldest)
+  if oldest < count then
+    for _, member in ipairs(redis.call('ZREVRANGEBYSCORE', key, whole(now), '-inf', 'LIMIT', 0, count - oldest)) do
+      members[#members + 1] = member
+    end
+  end
+  return members
+end
+
+-- An attempt told something about its destination. What was told is stored by store_states.
+local function learn(d, was_answered, now, probe_first, probe_max)
+  if d.name == 'none' then return end
+  d.has_changed = true
+  if was_answered then
+    d.bound, d.failures = math.min(d.bound + 1, tonumber(ARGV[5])), 0
+    d.has_closed, d.has_opened = d.probe_at ~= nil and not d.has_opened, false
+    d.probe_at, d.probes = nil, 0
+    return
+  end
+  d.bound, d.failures = math.max(1, math.floor(d.bound / 2)), (d.failures or 0) + 1
+  if d.failures < OPEN_AFTER then return end
+  if not d.probe_at then
+    d.has_opened, d.has_closed = not d.has_closed, false
+    d.probe_at, d.probes = now + probe_first, 0
+  elseif d.probe_at <= now then
+    -- Only what began before the circuit opened ends before the next attempt may begin, and tells nothing new.
+    d.probes = d.probes + 1
+    d.probe_at = now + math.min(probe_max, probe_first * 2 ^ math.min(d.probes, 20))
+  end
+  d.bound = 1
+end
+
+-- Stores what was learned, and says how many circuits opened, and how many closed.
+local function store_states()
+  local opened, closed = 0, 0
+  for _, d in pairs(destinations) do
+    if d.has_changed then
+      redis.call('HSET', d.key, 'bound', whole(d.bound), 'failures', whole(d.failures))
+      if d.probe_at then
+        redis.call('HSET', d.key, 'probe_at_ms', whole(d.probe_at), 'probes', whole(d.probes))
+      else
+        redis.call('HDEL', d.key, 'probe_at_ms', 'probes')
+      end
+      redis.call('EXPIRE', d.key, STATE_TTL_S)
+    end
+    if d.has_opened then opened = opened + 1 end
+    if d.has_closed then closed = closed + 1 end
+  end
+  return opened, closed
+end

@@ -1,0 +1,24 @@
+//! What the scripts of deliveries have in common: the keys and arguments that `schedule.lua` takes, which stands before each of them.
+
+use crate::types::Keys;
+use crate::wire::Script;
+use crate::wire::script::ScriptCall;
+
+/// A script that uses the functions of `schedule.lua`.
+pub(super) fn script(source: &'static str) -> Script {
+    Script::with_preludes(source, include_str!("schedule.lua"))
+}
+
+/// Begins a call: the keys and arguments that each of these scripts takes first. The stored bounds hold.
+pub(super) fn call<'a>(script: &'a Script, keys: &Keys) -> ScriptCall<'a> {
+    bounded_call(script, keys, u32::MAX)
+}
+
+/// The same where no destination has more attempts in flight than this, and no bound grows beyond it.
+pub(super) fn bounded_call<'a>(script: &'a Script, keys: &Keys, per_destination_max: u32) -> ScriptCall<'a> {
+    let call = script.call().key(keys.destinations()).key(keys.destinations_unhealthy()).key(keys.pending());
+    let call = call.key(keys.waiting()).key(keys.deliveries()).key(keys.dead()).key(keys.totals());
+    let call = call.key(keys.circuits());
+    let call = call.arg(keys.due_prefix()).arg(keys.leased_prefix()).arg(keys.destination_prefix());
+    call.arg(keys.delivery_prefix()).arg(per_destination_max)
+}

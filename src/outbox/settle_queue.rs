@@ -1,0 +1,87 @@
+//! Outcomes on their way to Redis: what is told while one call runs goes out together with the next.
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::config::DeliveryConfig;
+use super::error::OutboxError;
+use super::settle::{LeaseEnd, SETTLE_MAX, SettleAnswer, SettledLeases, Settlement, settle};
+use crate::types::{DeliveryId, Keys};
+use crate::wire::RedisClient;
+
+/// Takes the outcomes of attempts. Each caller gets its own answer.
+#[derive(Debug, Clone)]
+pub(super) struct SettleQueue {
+    sender: mpsc::Sender<QueuedEnd>,
+}
+
+/// Records what the queue takes.
+#[derive(Debug)]
+pub(super) struct Settler {
+    receiver: mpsc::Receiver<QueuedEnd>,
+}
+
+#[derive(Debug)]
+struct QueuedEnd {
+    id: DeliveryId,
+    token: String,
+    settlement: Settlement,
+    answer: oneshot::Sender<Result<SettleAnswer, OutboxError>>,
+}
+
+/// A queue, and what empties it.
+pub(super) fn settle_queue() -> (SettleQueue, Settler) {
+    let (sender, receiver) = mpsc::channel(SETTLE_MAX);
+    (SettleQueue { sender }, Settler { receiver })
+}
+
+impl SettleQueue {
+    /// As [`settle`] with one lease. Never returns when the settler is gone: then the attempts are cut off too.
+    pub(super) async fn settle(
+        &self,
+        id: &DeliveryId,
+        token: &str,
+        settlement: &Settlement,
+    ) -> Result<SettleAnswer, OutboxError> {
+        let (answer, answered) = oneshot::channel();
+        let end = QueuedEnd { id: id.clone(), token: token.to_owned(), settlement: settlement.clone(), answer };
+        let _ = self.sender.send(end).await;
+        match answered.await {
+            Ok(answer) => answer,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Settler {
+    /// Records what comes, call after call, as long as the queue lives.
+    pub(super) async fn run(mut self, client: &RedisClient, keys: &Keys, config: &DeliveryConfig) {
+        let mut ends = Vec::new();
+        while self.receiver.recv_many(&mut ends, SETTLE_MAX).await > 0 {
+            let leases: Vec<LeaseEnd<'_>> =
+                ends.iter().map(|QueuedEnd { id, token, settlement, .. }| LeaseEnd { id, token, settlement }).collect();
+            let settled = settle(client, keys, config, &leases).await;
+            if let Ok(settled) = &settled {
+                log_circuits(settled);
+            }
+            for (at, end) in ends.drain(..).enumerate() {
+                let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
+                // Whoever asked may have been cut off by the end of a drain.
+                let _ = end.answer.send(answer);
+            }
+        }
+    }
+}
+
+/// Said when a circuit changes, and not for each delivery behind it. Without the destination, which is an address.
+fn log_circuits(settled: &SettledLeases) {
+    let SettledLeases { circuits_opened, circuits_closed, .. } = settled;
+    if *circuits_opened > 0 {
+        tracing::warn!(
+            circuits = circuits_opened,
+            "circuit open: a destination has failed time after time, its deliveries wait while it is tried now and then"
+        );
+    }
+    if *circuits_closed > 0 {
+        tracing::info!(circuits = circuits_closed, "circuit closed: a destination answers again");
+    }
+}

@@ -1,0 +1,25 @@
+//! Buckets: over which hashes the counters of a metric and period are spread.
+
+/// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
+/// stalls the server.
+pub const BUCKETS: u16 = 256;
+
+const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
+
+/// The hash in which a subject's counters lie: CRC-16 (XMODEM, as Redis slots) modulo 256.
+#[must_use]
+pub fn bucket(subject: &str) -> u8 {
+    (SLOT_CRC.checksum(subject.as_bytes()) % BUCKETS) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Outside tools compute the bucket themselves: CRC-16/XMODEM, as Redis does for slots.
+    #[test]
+    fn the_bucket_is_crc16_xmodem_modulo_256() {
+        // The check value of CRC-16/XMODEM over "123456789" is 0x31c3.
+        assert_eq!(bucket("123456789"), 0xc3);
+    }
+}

@@ -1,0 +1,53 @@
+//! Destinations: what deliveries to one receiver share.
+
+use super::Channel;
+use super::alert::digest_of;
+use super::text_id::text_id;
+
+/// The longest name that stands in a key as it is. Hosts have at most 253 bytes; whatever is longer was made to be so.
+const BYTES_MAX: usize = 300;
+
+text_id! {
+    /// A destination by name: the origin of a webhook's URL, as `https://example.com`, or the name of a channel whose messages all go
+    /// through one server, as `email`. Short, and of printable ASCII, so that it may stand in a key.
+    Destination
+}
+
+impl Destination {
+    /// The destination on this channel at this origin; without one, what all of the channel share.
+    #[must_use]
+    pub fn of(channel: Channel, origin: Option<&str>) -> Self {
+        match origin {
+            None => Self(channel.as_str().to_owned()),
+            Some(origin) if origin.len() <= BYTES_MAX && origin.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Self(origin.to_owned())
+            }
+            Some(long) => Self(format!("{}:{}", channel.as_str(), digest_of(&[long]))),
+        }
+    }
+
+    /// Where deliveries wait that have no contact.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::of(Channel::None, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever chooses a URL chooses a part of a key: it must be neither endless nor end the key's name.
+    #[test]
+    fn a_destination_is_short_and_printable() {
+        let of = |origin: &str| Destination::of(Channel::Webhook, Some(origin));
+        assert_eq!(of("https://b.test:8443").as_str(), "https://b.test:8443");
+        let long = format!("https://{}.test", "a".repeat(400));
+        for odd in [long.as_str(), "https://a\0b", "https://a b", "https://\u{fc}"] {
+            let name = of(odd);
+            assert!(name.as_str().len() < 50 && name.as_str().bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
+            assert_ne!(name, of("https://a"));
+        }
+        assert_eq!((Destination::of(Channel::Email, None).as_str(), Destination::none().as_str()), ("email", "none"));
+    }
+}

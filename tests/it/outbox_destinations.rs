@@ -1,0 +1,366 @@
+//! The queues of destinations on a real server: whoever hangs or fails delays nobody else.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quotabell::channels::ChannelSettings;
+use quotabell::channels::email::EmailConfig;
+use quotabell::channels::webhook::WebhookConfig;
+use quotabell::config::Config;
+use quotabell::contacts::Contact;
+use quotabell::contacts::resolver::ContactResolver;
+use quotabell::demo::receivers::HttpCatcher;
+use quotabell::outbox::{
+    DestinationCounts, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd,
+    LeaseRequest, LeasedDelivery, Settlement, Slots, lease,
+};
+use quotabell::types::{Class, Outcome, Secret};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::notifier::{NoConsentRequests, Sending};
+use crate::support::outbox::{
+    GIVE_UP_AFTER, LONG, Outbox, alert, all_due, delivery, delivery_config, email, json, outcome, settle, subject,
+    until, webhook,
+};
+use crate::support::scripted_server::{ScriptedServer, Step};
+use crate::support::webhook_receiver::secret;
+
+/// One alert of a subject with this contact, in the outbox.
+async fn raised(outbox: &Outbox, name: &str, contact: Contact) {
+    let subject = subject(name);
+    outbox.set_contacts(&subject, &json(&[contact])).await;
+    outbox.raise(&alert(&subject, 80)).await;
+}
+
+fn hook(url: &str) -> Contact {
+    Contact::webhook(url, Secret::new(secret(7)))
+}
+
+/// A fan-out loop and a dispatcher that sends through real channels, with a deadline that no test waits for.
+struct Running {
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(outbox: &Outbox, concurrency: u32, smtp_url: &str) -> Self {
+        let defaults = Config::defaults().expect("valid");
+        let timeout = Duration::from_secs(600);
+        let email = EmailConfig { smtp_url: smtp_url.to_owned(), timeout, ..defaults.email };
+        let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, timeout, ..defaults.webhook };
+        let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &defaults.dns]);
+        let sending = Sending::new(Arc::clone(&outbox.client), &settings, defaults.retry).expect("legal settings");
+        let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new()));
+        let (new_alerts, new_deliveries) = (Arc::default(), Arc::default());
+        let fan_out = FanOutLoop::new(FanOutParts {
+            client: Arc::clone(&outbox.client),
+            keys: outbox.keys.clone(),
+            contacts: Arc::clone(&contacts),
+            jump: JumpPolicy::Each,
+            new_alerts,
+            new_deliveries: Arc::clone(&new_deliveries),
+        });
+        let dispatcher = Dispatcher::new(DispatcherParts {
+            client: Arc::clone(&outbox.client),
+            keys: outbox.keys.clone(),
+            contacts,
+            notifier: Arc::new(sending.notifier),
+            consents: Arc::new(NoConsentRequests),
+            slots: Slots::new(&delivery_config(concurrency)),
+            config: delivery_config(concurrency),
+            give_up_after: GIVE_UP_AFTER,
+            new_deliveries,
+            lease_margin: LEASE_MARGIN,
+        });
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        let fan_out = tokio::spawn(async move { fan_out.run(token).await.expect("no fatal error") });
+        let dispatcher = tokio::spawn(async move { dispatcher.run(stop).await.expect("no fatal error") });
+        Self { tasks: vec![fan_out, dispatcher] }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// As many deliveries ended delivered, and as many others have had no answer.
+async fn until_delivered(outbox: &Outbox, delivered: u64, hanging: u64) {
+    until("those that are answered are delivered", || async { outbox.totals().await.delivered == delivered }).await;
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.pending, totals.made), (hanging, delivered + hanging), "the others still hang");
+}
+
+/// Two hundred customers whose receivers accept and never answer must not delay the alerts of the others.
+#[tokio::test]
+async fn receivers_that_hang_delay_nobody_else() {
+    let outbox = Outbox::start();
+    let hanging = ScriptedServer::start_everywhere([Step::Hang]).await;
+    let healthy = HttpCatcher::start([]).await.expect("a free port");
+    for n in 0..200 {
+        // Each of these addresses of this machine is a destination of its own.
+        let url = format!("http://127.1.{}.{}:{}/hook", n / 100, n % 100 + 1, hanging.port());
+        raised(&outbox, &format!("hanging{n}"), hook(&url)).await;
+    }
+    for n in 0..20 {
+        raised(&outbox, &format!("healthy{n}"), hook(&healthy.url("/hook"))).await;
+    }
+    let _running = Running::start(&outbox, 512, "smtp://127.0.0.1:1");
+    until_delivered(&outbox, 20, 200).await;
+}
+
+/// More hanging receivers than there are slots: those that answered last time have half of the slots for themselves.
+#[tokio::test]
+async fn receivers_that_answered_last_time_have_half_of_the_slots() {
+    let outbox = Outbox::start();
+    let hanging = ScriptedServer::start_everywhere([Step::Hang]).await;
+    let healthy = HttpCatcher::start([]).await.expect("a free port");
+    raised(&outbox, "known", hook(&healthy.url("/hook"))).await;
+    let _running = Running::start(&outbox, 8, "smtp://127.0.0.1:1");
+    until_delivered(&outbox, 1, 0).await;
+    for n in 0..30 {
+        let url = format!("http://127.1.0.{}:{}/hook", n + 1, hanging.port());
+        raised(&outbox, &format!("hanging{n}"), hook(&url)).await;
+    }
+    until("all that may hang do so", || async { leased(&outbox).await == 4 }).await;
+    for n in 0..20 {
+        raised(&outbox, &format!("healthy{n}"), hook(&healthy.url("/hook"))).await;
+    }
+    until_delivered(&outbox, 21, 30).await;
+    assert_eq!(leased(&outbox).await, 4, "of the eight slots, half");
+}
+
+/// Deliveries that are leased, whatever their destination.
+async fn leased(outbox: &Outbox) -> u64 {
+    let keys: Vec<String> = outbox.run("KEYS", format!("{}*", outbox.keys.leased_prefix())).await;
+    keys.len() as u64
+}
+
+/// A mail server that hangs under hundreds of mails must not delay a single webhook, and is not called by all of them at once.
+#[tokio::test]
+async fn a_mail_server_that_hangs_delays_no_webhook() {
+    let outbox = Outbox::start();
+    let mails = ScriptedServer::start([Step::Hang]).await;
+    let healthy = HttpCatcher::start([]).await.expect("a free port");
+    for n in 0..300 {
+        raised(&outbox, &format!("mail{n}"), email(&format!("m{n}"))).await;
+    }
+    for n in 0..20 {
+        raised(&outbox, &format!("hook{n}"), hook(&healthy.url("/hook"))).await;
+    }
+    let _running = Running::start(&outbox, 512, &format!("smtp://127.0.0.1:{}", mails.port()));
+    until_delivered(&outbox, 20, 300).await;
+    let in_flight: u64 = outbox.run("ZCARD", format!("{}email", outbox.keys.leased_prefix())).await;
+    assert_eq!(in_flight, 1, "it has never answered");
+}
+
+/// What the attempts at one destination may be at once: one, one more with each success, half with each failure, never more than
+/// configured.
+#[tokio::test]
+async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failures() {
+    let outbox = Outbox::start();
+    for n in 0..80 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
+    }
+    let calls = std::cell::Cell::new(0);
+    let lease_all = async || -> Vec<LeasedDelivery> {
+        calls.set(calls.get() + 1);
+        let token = format!("t{}", calls.get());
+        lease(&outbox.client, &outbox.keys, all_due(&token, LONG)).await.expect("the lease works").leased
+    };
+    let end = async |leased: &LeasedDelivery, class: Class| {
+        let failed = Outcome { status: None, ..outcome(class) };
+        let settlement = match class {
+            Class::Delivered => Settlement::Delivered(outcome(class)),
+            _ => Settlement::Retry(failed, Duration::from_secs(3600)),
+        };
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &settlement).await.expect("it settles");
+    };
+    let mut in_flight = lease_all().await;
+    assert_eq!((in_flight.len(), in_flight[0].is_healthy), (1, false), "it was never tried");
+    assert_eq!(lease_all().await.len(), 0, "one is in flight");
+    for expected in [2, 4, 8, 16, 16] {
+        for leased in &in_flight {
+            end(leased, Class::Delivered).await;
+        }
+        in_flight = lease_all().await;
+        assert_eq!(in_flight.len(), expected);
+        assert!(in_flight.iter().all(|leased| leased.is_healthy));
+    }
+    end(&in_flight[0], Class::Transient).await;
+    assert_eq!(lease_all().await.len(), 0, "eight are allowed, fifteen are in flight");
+    for leased in &in_flight[1..9] {
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted).await.expect("settles");
+    }
+    let more = lease_all().await;
+    assert_eq!((more.len(), more[0].is_healthy), (1, false), "seven were left, and its last attempt failed");
+    end(&more[0], Class::Transient).await;
+    for leased in &in_flight[9..12] {
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted).await.expect("settles");
+    }
+    assert_eq!(lease_all().await.len(), 0, "four are in flight, and four are allowed");
+}
+
+/// A worker that died must not hold a place in the bound for longer than its lease.
+#[tokio::test]
+async fn a_lease_that_ran_out_holds_no_place() {
+    let outbox = Outbox::start();
+    for name in ["a", "b"] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[webhook("a")]).await;
+    }
+    let first = lease(&outbox.client, &outbox.keys, all_due("t1", LONG)).await.expect("the lease works").leased;
+    outbox.let_time_pass(&first[0].id).await;
+    let second = lease(&outbox.client, &outbox.keys, all_due("t2", LONG)).await.expect("the lease works").leased;
+    assert_eq!(second.len(), 1, "again one is in flight");
+}
+
+/// Destinations take turns: one with thousands of deliveries gets no more of a call than its share.
+#[tokio::test]
+async fn destinations_take_turns() {
+    let outbox = Outbox::start();
+    for n in 0..40 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("many")]).await;
+    }
+    for name in ["x", "y", "z"] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[webhook(name)]).await;
+    }
+    for destination in ["https://many.test", "https://x.test", "https://y.test", "https://z.test"] {
+        outbox.trust(destination).await;
+    }
+    let request = |token| LeaseRequest { deliveries_max: 8, ..all_due(token, LONG) };
+    let leased = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works").leased;
+    let of = |name: &str| leased.iter().filter(|one| one.destination.as_str() == name).count();
+    assert_eq!((of("https://x.test"), of("https://y.test"), of("https://z.test")), (1, 1, 1));
+    let leased = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works").leased;
+    assert_eq!(leased.len(), 8, "alone it gets all that its bound allows");
+}
+
+/// Destinations that may not answer get no more slots than the caller has for them, and the others lose none to them.
+#[tokio::test]
+async fn unhealthy_destinations_get_no_more_than_is_left_for_them() {
+    let outbox = Outbox::start();
+    for n in 0..10 {
+        outbox.fan_out_new(&alert(&subject(&format!("u{n}")), 80), &[webhook(&format!("u{n}"))]).await;
+    }
+    let request = LeaseRequest { unhealthy_max: 3, ..all_due("t1", LONG) };
+    let answer = lease(&outbox.client, &outbox.keys, request).await.expect("the lease works");
+    assert_eq!((answer.leased.len(), answer.next_healthy), (3, None));
+    assert!(answer.next_unhealthy.is_some_and(|next| next <= answer.now), "more of them wait");
+    let request = LeaseRequest { unhealthy_max: 0, ..all_due("t2", LONG) };
+    assert_eq!(lease(&outbox.client, &outbox.keys, request).await.expect("the lease works").leased, []);
+    // A healthy one comes although seven others wait.
+    let known = alert(&subject("known"), 80);
+    outbox.fan_out_new(&known, &[webhook("known")]).await;
+    outbox.trust("https://known.test").await;
+    let request = LeaseRequest { deliveries_max: 2, unhealthy_max: 2, ..all_due("t3", LONG) };
+    let leased = lease(&outbox.client, &outbox.keys, request).await.expect("the lease works").leased;
+    assert!(leased.iter().any(|one| one.id == delivery(&known, &webhook("known"))), "{leased:?}");
+}
+
+/// What was made last must not wait for a whole backlog, and the oldest of the backlog must get on.
+#[tokio::test]
+async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
+    let outbox = Outbox::start();
+    let alerts: Vec<_> = (0..100).map(|n| alert(&subject(&format!("s{n:03}")), 80)).collect();
+    for (n, alert) in alerts.iter().enumerate() {
+        outbox.fan_out_new(alert, &[webhook("a")]).await;
+        // Each was made at a time of its own.
+        let id = delivery(alert, &webhook("a"));
+        let () = outbox.run("ZADD", &[outbox.queue(&id).await.as_str(), "XX", &n.to_string(), id.as_str()]).await;
+    }
+    outbox.trust("https://a.test").await;
+    let leased = lease(&outbox.client, &outbox.keys, all_due("t1", LONG)).await.expect("the lease works").leased;
+    let taken: Vec<usize> =
+        (0..100).filter(|n| leased.iter().any(|one| one.id == delivery(&alerts[*n], &webhook("a")))).collect();
+    assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 92, 93, 94, 95, 96, 97, 98, 99]);
+}
+
+/// A receiver that is down is not called for each of its deliveries, but once in a while; the first success lets all of them go.
+#[tokio::test]
+async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
+    let outbox = Outbox::start();
+    for n in 0..40 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
+    }
+    let (state, destination) = (format!("{}https://a.test", outbox.keys.destination_prefix()), "https://a.test");
+    let calls = std::cell::Cell::new(0);
+    let lease_all = async || -> Vec<LeasedDelivery> {
+        calls.set(calls.get() + 1);
+        let token = format!("t{}", calls.get());
+        lease(&outbox.client, &outbox.keys, all_due(&token, LONG)).await.expect("the lease works").leased
+    };
+    let end = async |leased: &LeasedDelivery, settlement: Settlement| -> (i64, i64) {
+        let ends = [LeaseEnd { id: &leased.id, token: &leased.token, settlement: &settlement }];
+        let config = delivery_config(1);
+        let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");
+        (settled.circuits_opened, settled.circuits_closed)
+    };
+    let failed = || {
+        let outcome = Outcome { status: None, ..outcome(Class::Transient) };
+        Settlement::Retry(outcome, Duration::from_secs(3600))
+    };
+    for attempt in 1..=5 {
+        let leased = lease_all().await;
+        assert_eq!(leased.len(), 1, "attempt {attempt}");
+        assert_eq!(end(&leased[0], failed()).await, (i64::from(attempt == 5), 0));
+    }
+    assert_eq!(outbox.totals().await.destinations, DestinationCounts { healthy: 0, unhealthy: 0, open: 1 });
+    let circuit = async || -> i64 {
+        let probe: i64 = outbox.run("HGET", &[state.as_str(), "probe_at_ms"]).await;
+        let stored: i64 = outbox.run("ZSCORE", &[outbox.keys.circuits().as_str(), destination]).await;
+        assert_eq!(probe, stored);
+        probe - outbox.totals().await.now.0
+    };
+    let let_probe_come = async || {
+        let () = outbox.run("HSET", &[state.as_str(), "probe_at_ms", "1"]).await;
+        outbox.look_at(destination).await;
+    };
+    assert!((1..=30_000).contains(&circuit().await), "in 30 s");
+    outbox.look_at(destination).await;
+    assert_eq!(lease_all().await, [], "thirty-five are due, and none leaves");
+    // A probe that fails doubles the time.
+    let_probe_come().await;
+    let leased = lease_all().await;
+    assert_eq!(leased.len(), 1, "one probe");
+    assert_eq!(end(&leased[0], failed()).await, (0, 0));
+    assert!((30_001..=60_000).contains(&circuit().await), "in 60 s");
+    // Success closes it.
+    let_probe_come().await;
+    let leased = lease_all().await;
+    assert_eq!(end(&leased[0], Settlement::Delivered(outcome(Class::Delivered))).await, (0, 1));
+    assert_eq!(outbox.totals().await.destinations, DestinationCounts { healthy: 1, unhealthy: 0, open: 0 });
+    assert_eq!(lease_all().await.len(), 2, "and the bound grows again");
+}
+
+/// Behind a receiver that is down for good nothing may wait for ever: each delivery ends when its time is over, also one that was never
+/// tried; the others wait on.
+#[tokio::test]
+async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
+    let outbox = Outbox::start();
+    let alerts: Vec<_> = (0..4).map(|n| alert(&subject(&format!("s{n}")), 80)).collect();
+    for alert in &alerts {
+        outbox.fan_out_new(alert, &[webhook("a")]).await;
+    }
+    let id = |n: usize| delivery(&alerts[n], &webhook("a"));
+    let long_ago = outbox.totals().await.now.plus(-7_200_000).0.to_string();
+    // The first came due two hours ago; the second was tried then.
+    let () = outbox.run("ZADD", &[outbox.queue(&id(0)).await.as_str(), "XX", &long_ago, id(0).as_str()]).await;
+    let () = outbox.run("HSET", &[outbox.keys.delivery(&id(1)).as_str(), "first_attempt_at_ms", &long_ago]).await;
+    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
+    let fields = [state.as_str(), "bound", "1", "failures", "9", "probe_at_ms", "1", "probes", "4"];
+    let () = outbox.run("HSET", &fields).await;
+    outbox.look_at("https://a.test").await;
+    let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
+    let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
+    let given_up: BTreeSet<_> = answer.given_up.iter().map(|one| one.id.clone()).collect();
+    assert_eq!(given_up, [id(0), id(1)].into());
+    let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
+    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "one of the others is the probe");
+    assert_eq!((outbox.state(&id(0)).await, outbox.state(&id(2)).await), ("dead".to_owned(), "pending".to_owned()));
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.dead, totals.dead_kept, totals.pending), (2, 2, 2));
+}
