@@ -48,8 +48,18 @@ impl Daemon {
 
     /// The most memory that it has held so far (`VmHWM`), bytes.
     pub fn peak_bytes(&self) -> anyhow::Result<f64> {
-        let text = machine::status_of(&self.child.id().to_string(), "VmHWM")?;
-        let kibibytes: f64 = text.trim_end_matches("kB").trim().parse().context("VmHWM is no number")?;
+        self.bytes("VmHWM")
+    }
+
+    /// The memory that it holds (`VmRSS`), bytes.
+    pub fn resident_bytes(&self) -> anyhow::Result<f64> {
+        self.bytes("VmRSS")
+    }
+
+    fn bytes(&self, name: &str) -> anyhow::Result<f64> {
+        let text = machine::status_of(&self.child.id().to_string(), name)?;
+        let kibibytes: f64 =
+            text.trim_end_matches("kB").trim().parse().with_context(|| format!("{name} is no number"))?;
         Ok(kibibytes * 1024.0)
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use quotabell::types::{Day, Keys, Metric, Percent, Subject, UnixMs};
+use quotabell::types::units::UNITS_MAX;
+use quotabell::types::{Day, Keys, Metric, PartitionNumber, Percent, Subject, UnixMs};
 use redis::Connection;
 
 use crate::machine;
@@ -28,9 +29,28 @@ struct Event {
     units: u64,
 }
 
+/// What a load looks like.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Over so many subjects.
+    pub subjects: usize,
+    /// Whether each is limited by the hour, the day and the month; else by the day alone. Only the day's limit is ever reached.
+    pub three_windows: bool,
+    /// Whether each event has an id.
+    pub ids: bool,
+}
+
+impl Shape {
+    /// Limits a day, and no ids.
+    pub const fn of_subjects(subjects: usize) -> Self {
+        Self { subjects, three_windows: false, ids: false }
+    }
+}
+
 /// Events, and what they must amount to.
 #[derive(Debug)]
 pub struct Load {
+    shape: Shape,
     /// The subjects.
     pub subjects: Vec<Subject>,
     /// Each subject's limit, units a day.
@@ -50,8 +70,9 @@ pub struct Expected {
 }
 
 impl Load {
-    /// `entries` events over `subjects` subjects, for today.
-    pub fn new(entries: usize, subjects: usize) -> anyhow::Result<Self> {
+    /// `entries` events of this shape, for today.
+    pub fn new(entries: usize, shape: Shape) -> anyhow::Result<Self> {
+        let Shape { subjects, .. } = shape;
         let picker = Zipf::new(subjects);
         let mut random = XorShift(0x0123_4567_89ab_cdef);
         let events: Vec<Event> = (0..entries)
@@ -63,7 +84,7 @@ impl Load {
         // Scattered, so that names are not in the order of their popularity.
         let name = |at: usize| Subject::parse(format!("user-{:07}", (at * 7919 + 13) % 10_000_000).as_bytes());
         let subjects = (0..subjects).map(name).collect::<Result<_, _>>()?;
-        Ok(Self { subjects, limits, events, day: today()? })
+        Ok(Self { shape, subjects, limits, events, day: today()? })
     }
 
     /// How many events there are.
@@ -71,21 +92,62 @@ impl Load {
         self.events.len()
     }
 
-    /// Appends all events to where [`reset`] copies them from, and writes each subject's limit to its hash.
-    pub fn write(&self, connection: &mut Connection) -> anyhow::Result<()> {
-        for chunk in self.events.chunks(AT_ONCE) {
+    /// Appends all events to where [`reset`] copies them from.
+    pub fn append(&self, connection: &mut Connection) -> anyhow::Result<()> {
+        for (chunk, first) in self.events.chunks(AT_ONCE).zip((0..).step_by(AT_ONCE)) {
             let mut pipeline = redis::pipe();
-            for event in chunk {
+            for (event, number) in chunk.iter().zip(first..) {
                 let subject = self.subjects[event.subject].as_str();
                 pipeline.cmd("XADD").arg(MASTER).arg("*").arg("subject").arg(subject);
-                pipeline.arg("units").arg(event.units).ignore();
+                pipeline.arg("units").arg(event.units);
+                if self.shape.ids {
+                    // As long as an id that is made by chance: 22 characters.
+                    let id: u64 = number;
+                    pipeline.arg("id").arg(format!(
+                        "{:016x}{:06x}",
+                        id.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+                        id % 0xff_ffff
+                    ));
+                }
+                pipeline.ignore();
             }
             let () = pipeline.query(connection).context("append events")?;
         }
+        Ok(())
+    }
+
+    /// What appends the events to so many partitions: pipelines, each with its partition.
+    pub fn partitioned(&self, partitions: usize) -> anyhow::Result<Vec<(usize, redis::Pipeline)>> {
+        let count = u32::try_from(partitions)?;
+        let streams: Vec<String> = PartitionNumber::all(count).map(|number| number.stream(STREAM)).collect();
+        let of: Vec<usize> = self
+            .subjects
+            .iter()
+            .map(|subject| PartitionNumber::of_subject(subject.as_str().as_bytes(), count).get() as usize)
+            .collect();
+        let mut pipelines = Vec::new();
+        for chunk in self.events.chunks(AT_ONCE * partitions) {
+            let mut some = vec![redis::pipe(); partitions];
+            for event in chunk {
+                let (at, subject) = (of[event.subject], self.subjects[event.subject].as_str());
+                some[at].cmd("XADD").arg(&streams[at]).arg("*").arg("subject").arg(subject);
+                some[at].arg("units").arg(event.units).ignore();
+            }
+            pipelines.extend(some.into_iter().enumerate());
+        }
+        Ok(pipelines)
+    }
+
+    /// Writes each subject's limit to its hash.
+    pub fn write_limits(&self, connection: &mut Connection) -> anyhow::Result<()> {
         for (subjects, limits) in self.subjects.chunks(AT_ONCE).zip(self.limits.chunks(AT_ONCE)) {
             let mut pipeline = redis::pipe();
             for (subject, limit) in subjects.iter().zip(limits) {
-                pipeline.hset(Keys::new(STREAM).subject(subject), limit_field(), limit).ignore();
+                let limits = match self.shape.three_windows {
+                    true => format!("{UNITS_MAX}/hour {limit}/day {UNITS_MAX}/month"),
+                    false => limit.to_string(),
+                };
+                pipeline.hset(Keys::new(STREAM).subject(subject), limit_field(), limits).ignore();
             }
             let () = pipeline.query(connection).context("write limits")?;
         }
@@ -138,6 +200,20 @@ fn today() -> anyhow::Result<Day> {
 
 /// Compares what the daemon's own books say with what must be.
 pub fn audit(connection: &mut Connection, load: &Load, expected: &Expected) -> anyhow::Result<()> {
+    let (counts, alerts) = books(connection, load)?;
+    let in_outbox: usize = redis::cmd("XLEN").arg(Keys::new(STREAM).outbox()).query(connection)?;
+    anyhow::ensure!(in_outbox == alerts.len(), "{in_outbox} alerts in the outbox, {} recorded", alerts.len());
+    compare(&counts, &alerts, expected)
+}
+
+/// The same after all events, where alerts may have left the outbox.
+pub fn audit_all(connection: &mut Connection, load: &Load) -> anyhow::Result<()> {
+    let (counts, alerts) = books(connection, load)?;
+    compare(&counts, &alerts, &load.expected(load.len()))
+}
+
+/// Each subject's count, and `<percent>:<subject>` of every alert.
+fn books(connection: &mut Connection, load: &Load) -> anyhow::Result<(Vec<u64>, BTreeSet<String>)> {
     let keys = Keys::new(STREAM);
     let metric = Metric::default();
     let mut counts = std::collections::HashMap::new();
@@ -149,11 +225,8 @@ pub fn audit(connection: &mut Connection, load: &Load, expected: &Expected) -> a
         counts.extend(page);
         alerts.extend(records);
     }
-    let counts: Vec<u64> =
-        load.subjects.iter().map(|subject| counts.get(subject.as_str()).copied().unwrap_or(0)).collect();
-    let in_outbox: usize = redis::cmd("XLEN").arg(keys.outbox()).query(connection)?;
-    anyhow::ensure!(in_outbox == alerts.len(), "{in_outbox} alerts in the outbox, {} recorded", alerts.len());
-    compare(&counts, &alerts, expected)
+    let count_of = |subject: &Subject| counts.get(subject.as_str()).copied().unwrap_or(0);
+    Ok((load.subjects.iter().map(count_of).collect(), alerts))
 }
 
 /// Ends the run where a count or an alert is wrong.

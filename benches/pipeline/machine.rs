@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::Size;
 
@@ -67,8 +68,16 @@ pub fn pin(process: u32, core: usize) -> anyhow::Result<()> {
 
 /// What the processor of this process has worked so far, user and system, microseconds.
 pub fn cpu_us() -> anyhow::Result<f64> {
-    use nix::sys::resource::{UsageWho, getrusage};
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("ask for the processor's time")?;
+    used_us(UsageWho::RUSAGE_SELF)
+}
+
+/// The same of all processes that this one started and that have ended.
+pub fn children_cpu_us() -> anyhow::Result<f64> {
+    used_us(UsageWho::RUSAGE_CHILDREN)
+}
+
+fn used_us(who: UsageWho) -> anyhow::Result<f64> {
+    let usage = getrusage(who).context("ask for the processor's time")?;
     let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
     Ok(micros(usage.user_time()) + micros(usage.system_time()))
 }

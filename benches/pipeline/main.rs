@@ -1,23 +1,32 @@
 //! Measures the whole path on real parts: `make bench`, or `cargo bench --bench pipeline -- --quick` for a look that only shows
 //! that everything runs.
 //!
-//! Three parts, all against redis-servers that it starts itself on free ports, without persistence: [`drains`], how fast a backlog
-//! is worked off, four ways in turn; [`latency`], how long an alert takes from XADD to the webhook; [`memory`], what a million
-//! subjects cost. Every drain's counts and alerts are compared with what they must be; a wrong one ends the run with exit code 1.
+//! Its parts run against redis-servers that it starts itself on free ports, without persistence unless said: [`drains`], how fast a
+//! backlog is worked off, four ways in turn; [`shapes`], what other loads change; [`latency`], how long an alert takes from XADD to the
+//! webhook; [`backlog`], ten million events; [`partitions`], one server and a cluster; [`memory`], what a million subjects cost. Every drain's counts and alerts are compared with what they must be; a wrong one ends the run with exit code 1.
 
+mod arena;
+mod backlog;
 mod contenders;
 mod counted;
 mod daemon;
 mod drains;
+#[path = "../../tests/support/eventually.rs"]
+mod eventually;
 #[allow(dead_code, reason = "the bench of the limiters uses the rest")]
 mod figures;
 mod latency;
 mod load;
 mod machine;
 mod memory;
+mod partitions;
+#[path = "../../tests/support/redis_cluster.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+mod redis_cluster;
 #[path = "../../tests/support/redis_server.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod redis_server;
+mod shapes;
 mod size;
 
 use anyhow::Context as _;
@@ -36,8 +45,17 @@ fn main() -> anyhow::Result<()> {
     if asked.wants("drains") {
         drains::run(size)?;
     }
+    if asked.wants("shapes") {
+        shapes::run(size)?;
+    }
     if asked.wants("latency") {
         latency::run(size)?;
+    }
+    if asked.wants("backlog") {
+        backlog::run(size)?;
+    }
+    if asked.wants("partitions") {
+        partitions::run(size)?;
     }
     if asked.wants("memory") {
         memory::run(size)?;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use quotabell::types::Keys;
+use quotabell::types::keys::bucket;
+use quotabell::types::{Keys, Metric};
 use redis::Connection;
 
 use crate::Size;
@@ -17,6 +18,11 @@ use crate::redis_server::RedisServer;
 const AT_ONCE: usize = 1000;
 /// How often each subject appears, once a pass through all of them.
 const PASSES: usize = 2;
+/// The plan's limits, which nobody reaches.
+const DAY: &str = r#"{"requests":5000}"#;
+const THREE_WINDOWS: &str = r#"{"requests":["600/hour","5000/day","100000/month"]}"#;
+/// As many days as the default of `history.days`.
+const HISTORY_DAYS: u32 = 90;
 /// How long counting may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -33,15 +39,45 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     let default = quotabell::config::Config::defaults()?.subjects.cache_entries;
     println!("\n## Memory with {subjects} subjects, {PASSES} events each\n");
     println!("A daemon with nothing to do holds {}.\n", mebibytes(idle()?));
-    println!("| subjects.cache_entries | daemon peak (VmHWM) | Redis, bytes a subject | drained in |");
-    println!("|---|---|---|---|");
-    for cache_entries in [default, default / 10, subjects] {
-        let Left { peak, redis, took } = drain(subjects, cache_entries)?;
+    println!("| subjects.cache_entries | limits | daemon peak (VmHWM) | Redis, bytes a subject | drained in |");
+    println!("|---|---|---|---|---|");
+    for (cache_entries, limits) in [(default, DAY), (default / 10, DAY), (subjects, DAY), (default, THREE_WINDOWS)] {
+        let Left { peak, redis, took } = drain(subjects, cache_entries, limits)?;
         let name = if cache_entries == default { format!("{default} (default)") } else { cache_entries.to_string() };
+        let windows = if limits == DAY { "day" } else { "hour, day, month" };
         let a_subject = redis / subjects as f64;
-        println!("| {name} | {} | {a_subject:.0} | {:.1} s |", mebibytes(peak), took.as_secs_f64());
+        println!("| {name} | {windows} | {} | {a_subject:.0} | {:.1} s |", mebibytes(peak), took.as_secs_f64());
     }
+    println!(
+        "\nThe history of {HISTORY_DAYS} days costs Redis {:.0} bytes a subject and metric.",
+        history(subjects / 10)?
+    );
     Ok(())
+}
+
+/// What the history of a subject costs Redis: hashes as the janitor fills them, with up to 65,535 units a day.
+fn history(subjects: usize) -> anyhow::Result<f64> {
+    let server = RedisServer::start();
+    let mut connection = contenders::connect(server.port())?;
+    let empty = used_memory(&mut connection)?;
+    let (keys, metric) = (Keys::new(STREAM), Metric::default());
+    for first in (0..subjects).step_by(AT_ONCE) {
+        let mut pipeline = redis::pipe();
+        for n in first..(first + AT_ONCE).min(subjects) {
+            let subject = format!("user-{n:07}");
+            let mut days = Vec::new();
+            rmp::encode::write_array_len(&mut days, HISTORY_DAYS + 1)?;
+            // The newest day, as days since 1970-01-01, and then the units of each.
+            rmp::encode::write_uint(&mut days, 20_778)?;
+            for day in 0..HISTORY_DAYS {
+                let units = (n as u64 * 7_919 + u64::from(day) * 104_729) % 65_536;
+                rmp::encode::write_uint(&mut days, units)?;
+            }
+            pipeline.hset(keys.history(&metric, bucket(&subject)), subject, days).ignore();
+        }
+        let () = pipeline.query(&mut connection)?;
+    }
+    Ok((used_memory(&mut connection)? - empty) / subjects as f64)
 }
 
 /// The peak of a daemon that has only started.
@@ -50,7 +86,7 @@ fn idle() -> anyhow::Result<f64> {
     Daemon::start(server.port(), &[])?.peak_bytes()
 }
 
-fn drain(subjects: usize, cache_entries: usize) -> anyhow::Result<Left> {
+fn drain(subjects: usize, cache_entries: usize, limits: &str) -> anyhow::Result<Left> {
     let server = RedisServer::start();
     let mut connection = contenders::connect(server.port())?;
     let empty = used_memory(&mut connection)?;
@@ -67,7 +103,11 @@ fn drain(subjects: usize, cache_entries: usize) -> anyhow::Result<Left> {
         redis::cmd("XREVRANGE").arg(STREAM).arg("+").arg("-").arg("COUNT").arg(1).query(&mut connection)?;
     let (last, _) = last.first().context("the stream is empty")?;
     let began = Instant::now();
-    let daemon = Daemon::start(server.port(), &[("QUOTABELL__SUBJECTS__CACHE_ENTRIES", cache_entries.to_string())])?;
+    let settings = [
+        ("QUOTABELL__SUBJECTS__CACHE_ENTRIES", cache_entries.to_string()),
+        ("QUOTABELL__PLANS__FREE__LIMITS", limits.to_owned()),
+    ];
+    let daemon = Daemon::start(server.port(), &settings)?;
     let checkpoint = Keys::new(STREAM).checkpoint();
     loop {
         let at: Option<String> = redis::cmd("HGET").arg(&checkpoint).arg("id").query(&mut connection)?;

@@ -10,7 +10,8 @@ use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, Refused
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::seen::{SeenId, SeenIds, window_of};
 use crate::ledger::totals::RowKey;
-use crate::types::{Instance, Keys, StreamId, Subject, UnixMs};
+use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
+use crate::wire::{CutEntry, raw::ENTRY_BYTES_MAX};
 
 use super::batch_changes::{BatchChanges, Evidence};
 use super::held_state::{HeldState, Missing};
@@ -23,6 +24,10 @@ const SPAN_MAX_MS: i64 = 1_000;
 const REFUSED_COST: usize = 5;
 /// About the most bytes of refused events of one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
+
+/// So many entries are looked up together: the memory of one is fetched while others are looked up. Where many subjects are held this
+/// is most of what an event costs.
+const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// Bounds of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +73,34 @@ pub struct ReadEntry<F> {
     pub id: StreamId,
     /// Its fields and values.
     pub fields: F,
+}
+
+/// An entry with its fields by name, and where its subject is held.
+struct FoundEntry<'a, F> {
+    entry: ReadEntry<F>,
+    raw: RawEvent<'a>,
+    /// `None` where it is not held, or not there.
+    slot: Option<u32>,
+}
+
+impl<'a, F> FoundEntry<'a, F>
+where
+    F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+{
+    /// Not looked up yet.
+    fn of(entry: ReadEntry<F>) -> Self {
+        Self { raw: RawEvent::of(entry.fields.clone()), entry, slot: None }
+    }
+}
+
+/// Finds the subjects of entries, and brings the counters of their last events near.
+fn look_up<F>(held: &HeldState, some: &mut [FoundEntry<'_, F>]) {
+    for found in some.iter_mut() {
+        found.slot = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
+    }
+    let rows = some.iter().filter_map(|found| held.cache.slot(found.slot?).extra.rows().first());
+    // The sum is of no use; to add it up is to have each of them in the processor's cache.
+    std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.peek(*row))));
 }
 
 /// What happened to an entry.
@@ -166,41 +199,76 @@ impl BatchBuilder {
             || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
     }
 
-    /// Adds one entry, which was read at `server`, unless the batch is full or something has to be read first.
-    pub fn add<'a, F>(&mut self, held: &mut HeldState, entry: &ReadEntry<F>, server: UnixMs) -> AddOutcome
+    /// Adds entries, which were read at `server`, in their order: until one needs something that has to be read first, or the batch is
+    /// full. How many were added, and what became of the one behind them.
+    pub fn add<'a, F>(
+        &mut self,
+        held: &mut HeldState,
+        mut entries: impl Iterator<Item = ReadEntry<F>>,
+        server: UnixMs,
+    ) -> (usize, AddOutcome)
+    where
+        F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    {
+        let (mut added, mut some) = (0, Vec::with_capacity(LOOKED_UP_AT_ONCE));
+        loop {
+            some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(FoundEntry::of));
+            if some.is_empty() {
+                return (added, AddOutcome::Added);
+            }
+            look_up(held, &mut some);
+            for found in &some {
+                match self.add_one(held, found, server) {
+                    AddOutcome::Added => added += 1,
+                    other => return (added, other),
+                }
+            }
+            some.clear();
+        }
+    }
+
+    fn add_one<'a, F>(&mut self, held: &mut HeldState, found: &FoundEntry<'a, F>, server: UnixMs) -> AddOutcome
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
         if self.is_full() {
             return AddOutcome::Full;
         }
-        match self.add_event(held, entry, server) {
+        match self.add_event(held, found, server) {
             Ok(AddOutcome::Added) => {}
             Ok(other) => return other,
-            Err(broken) => self.refuse(entry, broken),
+            Err(broken) => self.refuse(&found.entry, broken),
         }
-        if self.batch.entries == 0 {
-            self.batch.read_at = server;
-            self.first_entry = entry.id;
-        }
-        self.newest_read = server;
-        self.batch.entries += 1;
-        self.batch.to = entry.id;
+        self.added(found.entry.id, server);
         AddOutcome::Added
     }
 
-    fn add_event<'a, F>(
+    /// Adds an entry that was not read to its end at `server`, because it is too long, as refused.
+    pub fn add_cut(&mut self, entry: &CutEntry, server: UnixMs) {
+        let detail = format!("an entry must have at most {ENTRY_BYTES_MAX} bytes, with all its fields");
+        let broken = InvalidEvent::new(RefusalReason::TooLarge, detail);
+        self.refuse(&ReadEntry { id: entry.id, fields: entry.fields() }, broken);
+        self.added(entry.id, server);
+    }
+
+    fn added(&mut self, entry: StreamId, server: UnixMs) {
+        if self.batch.entries == 0 {
+            self.batch.read_at = server;
+            self.first_entry = entry;
+        }
+        self.newest_read = server;
+        self.batch.entries += 1;
+        self.batch.to = entry;
+    }
+
+    fn add_event<F>(
         &mut self,
         held: &mut HeldState,
-        entry: &ReadEntry<F>,
+        FoundEntry { entry, raw, slot }: &FoundEntry<'_, F>,
         server: UnixMs,
-    ) -> Result<AddOutcome, InvalidEvent>
-    where
-        F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    {
-        let raw = RawEvent::of(entry.fields.clone());
+    ) -> Result<AddOutcome, InvalidEvent> {
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
-        let Some(slot) = held.cache.find(bytes) else {
+        let Some(slot) = *slot else {
             // What is held was judged when it was added.
             check_subject(&self.keys, bytes)?;
             return Ok(AddOutcome::Missing);

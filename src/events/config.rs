@@ -20,6 +20,6 @@ pub struct StreamConfig {
     /// How long after the end of its day an event may arrive and still be counted.
     #[serde(with = "duration")]
     pub late_max: Duration,
-    /// The most entries of one batch. One script commits a batch, so this bounds how long a commit holds the server.
+    /// The most entries of one reading.
     pub batch_entries: u32,
 }

@@ -21,6 +21,7 @@ pub mod report;
 mod row_finder;
 pub mod session;
 mod session_error;
+mod session_start;
 mod settings_reader;
 pub mod worker;
 

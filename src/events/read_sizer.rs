@@ -12,12 +12,14 @@ const FIRST_ENTRIES: u32 = 64;
 pub(super) struct ReadSizer {
     count: u32,
     most: u32,
+    /// Not even one entry came through.
+    is_stuck: bool,
 }
 
 impl ReadSizer {
     /// Nothing is known yet; never more than `most`.
     pub(super) fn new(most: u32) -> Self {
-        Self { count: FIRST_ENTRIES.min(most), most }
+        Self { count: FIRST_ENTRIES.min(most), most, is_stuck: false }
     }
 
     /// How many entries to ask for.
@@ -25,8 +27,14 @@ impl ReadSizer {
         self.count
     }
 
+    /// Whether a single entry did not come through: it may be beyond what the server sends at once.
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
     /// A reply came: up to twice as many next time, as long as they fit.
     pub(super) fn came(&mut self, received: &XreadReply) {
+        self.is_stuck = false;
         let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
         let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
         self.count = fit.min(self.count.saturating_mul(2)).clamp(1, self.most);
@@ -35,6 +43,7 @@ impl ReadSizer {
     /// No reply came: a quarter next time, because entries may be so large that so many of them don't come through. What came
     /// through before tells nothing about those.
     pub(super) fn failed(&mut self) {
+        self.is_stuck = self.count == 1;
         self.count = (self.count.min(FIRST_ENTRIES) / 4).max(1);
     }
 }
@@ -48,7 +57,7 @@ mod tests {
     }
 
     fn after(count: u32, received: &XreadReply) -> u32 {
-        let mut pace = ReadSizer { count, most: 2000 };
+        let mut pace = ReadSizer { count, ..ReadSizer::new(2000) };
         pace.came(received);
         pace.count()
     }
@@ -56,12 +65,14 @@ mod tests {
     /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and again.
     #[test]
     fn failures_make_readings_smaller() {
-        let mut pace = ReadSizer { count: 2000, most: 2000 };
+        let mut pace = ReadSizer { count: 2000, ..ReadSizer::new(2000) };
         let counts = [(); 4].map(|()| {
             pace.failed();
-            pace.count()
+            (pace.count(), pace.is_stuck())
         });
-        assert_eq!(counts, [16, 4, 1, 1]);
+        assert_eq!(counts, [(16, false), (4, false), (1, false), (1, true)]);
+        pace.came(&received(1, 100));
+        assert_eq!((pace.count(), pace.is_stuck()), (2, false));
         assert_eq!(ReadSizer::new(10).count(), 10);
     }
 

@@ -10,8 +10,8 @@ use crate::ledger::audit::AuditFinding;
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitOutcome};
 use crate::subjects::FieldError;
-use crate::types::{PartitionNumber, StreamId, Subject, meters};
-use crate::wire::ErrorKind;
+use crate::types::{PartitionNumber, StreamId, Subject, keys, meters};
+use crate::wire::{ErrorKind, ReadError};
 
 use super::session_error::SessionError;
 
@@ -27,6 +27,8 @@ pub struct WorkerReport {
     standing_by: bool,
     held_by: Option<String>,
     refused_notes: Vec<String>,
+    /// That the server does not bound what it sends has been said.
+    said_unbounded: bool,
 }
 
 impl WorkerReport {
@@ -41,6 +43,7 @@ impl WorkerReport {
             standing_by: false,
             held_by: None,
             refused_notes: Vec::new(),
+            said_unbounded: false,
         }
     }
 
@@ -109,6 +112,20 @@ impl WorkerReport {
             tracing::warn!(partition = %self.partition, %error, source, "counting waits for Redis");
         } else {
             tracing::error!(partition = %self.partition, %error, source, "counting has stopped until this is mended");
+        }
+    }
+
+    /// Why the server does not bound what it holds for the reader, where it does not.
+    pub fn unbounded(&mut self, why: Option<&ReadError>) {
+        if let Some(error) = why
+            && !std::mem::replace(&mut self.said_unbounded, true)
+        {
+            let channels = keys::reader_channel("*");
+            tracing::warn!(
+                channels,
+                %error,
+                "the reader may not subscribe, so Redis holds as much for a reading as entries have that follow small ones"
+            );
         }
     }
 

@@ -5,37 +5,27 @@
 
 use std::time::{Duration, Instant};
 
-use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger::CommitOutcome;
 use crate::ledger::audit::AuditFinding;
-use crate::ledger::{CommitOutcome, SeenWindows};
 use crate::types::{Instance, StreamId, UnixMs};
 use crate::wire::xread::{StreamReader, XreadReply};
-use crate::wire::{ErrorKind, error_kind};
+use crate::wire::{CutEntry, ReadError};
 
 use super::batch_builder::{AddOutcome, ReadEntry};
 use super::held_state::Missing;
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
-use super::parse::arrival_of;
 use super::session_error::SessionError;
+use super::session_start::SessionStart;
 use super::worker::EventWorker;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
 /// A batch that grows because more entries are there is committed after this long, full or not.
-const HOLD_MAX: Duration = Duration::from_millis(25);
+const HOLD_MAX: Duration = Duration::from_millis(100);
 /// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
 const READ_STEPS_MAX: u32 = 8;
-
-/// Where a session begins.
-#[derive(Debug)]
-struct SessionStart {
-    checkpoint: StreamId,
-    instance: Instance,
-    /// How often counters were removed.
-    generation: u64,
-}
 
 /// A reading whose entries are being added.
 #[derive(Debug)]
@@ -65,9 +55,14 @@ impl EventWorker {
         self.builder.set_generation(start.generation);
         self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
+        let instance = start.instance.clone();
         let ended = self.read_and_commit(start, &mut in_flight, stop).await;
         if matches!(ended, Err(SessionError::Read(_))) {
             self.commit_rest(&mut in_flight).await?;
+        }
+        if let Err(SessionError::Read(ReadError::LongEntry(entry))) = &ended {
+            self.refuse_cut(instance, entry, &mut in_flight).await?;
+            return Err(SessionError::Again("an entry was too large to be read"));
         }
         ended
     }
@@ -80,11 +75,15 @@ impl EventWorker {
         stop: &CancellationToken,
     ) -> Result<(), SessionError> {
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
+        self.report.unbounded(reader.unbounded());
         let mut reading: Option<Reading> = None;
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
         let mut begun = Instant::now();
         let mut after = checkpoint;
+        if self.read_sizer.is_stuck() {
+            after = self.read_one(after).await?;
+        }
         self.request(&mut reader, after, is_behind).await?;
         loop {
             if let Some(open) = &mut reading {
@@ -146,49 +145,39 @@ impl EventWorker {
         }
     }
 
+    /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the last one added.
+    async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
+        let mut reader = StreamReader::connect_unbounded(&self.target, self.keys.stream()).await?;
+        reader.request(&after.to_string(), 1, None).await?;
+        let received = reader.receive().await?;
+        let Some(last) = received.last else { return Ok(after) };
+        self.read_sizer.came(&received);
+        self.begin_reading()?;
+        let server = UnixMs(received.server_ms);
+        self.add_up(&reader, &mut Reading { server, added: 0, entries: received.entries }).await?;
+        Ok(last)
+    }
+
+    /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
+    async fn refuse_cut(
+        &mut self,
+        instance: Instance,
+        entry: &CutEntry,
+        in_flight: &mut InFlightCommit,
+    ) -> Result<(), SessionError> {
+        let now = self.client.server_time().await;
+        let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;
+        self.builder.begin(instance, self.builder.reached_entry(), self.batch_sizer.bounds());
+        self.builder.add_cut(entry, now);
+        *in_flight = self.commit().await?;
+        self.settle(in_flight).await
+    }
+
     /// Asks for the entries after one, so that the server reads while the last ones are added. Where there is no more, a batch that
     /// waits for more must not wait for the next event.
     async fn request(&self, reader: &mut StreamReader, after: StreamId, is_behind: bool) -> Result<(), SessionError> {
         let block = (!is_behind).then_some(BLOCK);
         Ok(reader.request(&after.to_string(), self.read_sizer.count(), block).await?)
-    }
-
-    /// Forgets what is held, for another worker may have committed, and looks where to begin.
-    async fn start(&mut self) -> Result<SessionStart, SessionError> {
-        let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
-        self.held.forget_totals();
-        let mut stored = redis::cmd("HMGET");
-        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation");
-        let (id, instance, generation): (Option<String>, Option<String>, Option<u64>) =
-            self.client.query(&stored).await.map_err(redis)?;
-        let instance = match instance {
-            Some(instance) => Instance::from_stored(&instance),
-            None => self.draw_instance().await.map_err(redis)?,
-        };
-        let checkpoint = id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO);
-        let now = self.client.server_time().await.map_err(redis)?;
-        self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
-            .await
-            .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
-        self.janitor.found_ids(self.held.seen.window());
-        Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
-    }
-
-    /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes room.
-    async fn draw_instance(&self) -> RedisResult<Instance> {
-        let drawn = Instance::random();
-        let checkpoint = self.keys.checkpoint();
-        let kept: RedisResult<bool> =
-            self.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;
-        match kept {
-            Ok(true) => Ok(drawn),
-            Ok(false) => {
-                let first: String = self.client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
-                Ok(Instance::from_stored(&first))
-            }
-            Err(error) if error_kind(&error) == ErrorKind::Full => Ok(drawn),
-            Err(error) => Err(error),
-        }
     }
 
     /// Waits for the next reply, or for the commit that is under way.
@@ -225,14 +214,9 @@ impl EventWorker {
     /// Adds entries until the batch is full or the reading ends, reading what is not held.
     async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
         loop {
-            let mut outcome = AddOutcome::Added;
-            for entry in entries_from(reader, reading.added) {
-                outcome = self.builder.add(&mut self.held, &entry, reading.server);
-                if outcome != AddOutcome::Added {
-                    break;
-                }
-                reading.added += 1;
-            }
+            let entries = entries_from(reader, reading.added);
+            let (added, outcome) = self.builder.add(&mut self.held, entries, reading.server);
+            reading.added += added;
             if outcome != AddOutcome::Missing {
                 return Ok(());
             }

@@ -34,12 +34,13 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// What Redis or the connection did; `None` where only a race was lost.
+    /// What Redis or the connection did; `None` where it is only to be read again.
     pub(super) fn error_kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Redis { source, .. } | Self::Lease { source, .. } => Some(error_kind(source)),
+            // Less is read next time.
+            Self::Read(ReadError::TooLong { .. } | ReadError::LongEntry(_)) | Self::Again(_) => None,
             Self::Read(error) => Some(error.error_kind()),
-            Self::Again(_) => None,
         }
     }
 }

@@ -169,7 +169,13 @@ impl HeldTotals {
         &self.rows[at as usize]
     }
 
-    /// The same, to change it.
+    /// What the row at a position stands at, which may be one of rows that were forgotten: then any number.
+    #[must_use]
+    pub fn peek(&self, at: u32) -> u64 {
+        self.rows.get(at as usize).map_or(0, |row| row.total)
+    }
+
+    /// The row at a position, to change it.
     pub fn row_mut(&mut self, at: u32) -> &mut TotalRow {
         &mut self.rows[at as usize]
     }

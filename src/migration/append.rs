@@ -10,7 +10,7 @@ use crate::wire::{Partition, Partitions, Script};
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
 
 /// Entries that are read, and appended, at once.
-const ENTRIES_AT_ONCE: usize = 500;
+pub(super) const ENTRIES_AT_ONCE: usize = 500;
 
 /// A stream of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,17 @@ pub(super) enum CopiedStream {
 }
 
 /// An entry as XRANGE answers it.
-type Entry = (String, Vec<Vec<u8>>);
+pub(super) type Entry = (String, Vec<Vec<u8>>);
+
+/// An entry of the source, as its partition of the target is to have it.
+#[derive(Debug, Clone)]
+pub(super) struct DividedEntry {
+    pub(super) partition: u32,
+    /// Its id at the source.
+    pub(super) id: String,
+    /// Fields and values in turn.
+    pub(super) values: Vec<Vec<u8>>,
+}
 
 impl CopiedStream {
     /// All of them.
@@ -46,6 +56,14 @@ impl CopiedStream {
         }
     }
 
+    /// Behind which entry it is copied, where events are counted up to this one.
+    pub(super) const fn begin(self, counted: StreamId) -> StreamId {
+        match self {
+            Self::Usage => counted,
+            Self::Outbox | Self::Refused => StreamId::ZERO,
+        }
+    }
+
     /// Whose an entry is. One that names nobody goes to the first partition, which refuses it as any other would.
     fn subject_of(self, values: &[Vec<u8>]) -> Vec<u8> {
         let field = |name: &str| {
@@ -61,37 +79,55 @@ impl CopiedStream {
         }
     }
 
+    /// The next entries behind `after`, each with the number of the partition that is to have it, as they are to be there; and the id of
+    /// the last one. `None` at the end of the stream.
+    pub(super) async fn next(
+        self,
+        from: &Partition,
+        after: &str,
+        partitions: u32,
+    ) -> RedisResult<Option<(String, Vec<DividedEntry>)>> {
+        let mut read = redis::cmd("XRANGE");
+        read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
+        let entries: Vec<Entry> = from.client.query(&read).await?;
+        let Some((last, _)) = entries.last() else { return Ok(None) };
+        let last = last.clone();
+        let divided = entries.into_iter().map(|(id, mut values)| {
+            let partition = PartitionNumber::of_subject(&self.subject_of(&values), partitions).get();
+            if self == Self::Usage {
+                add_arrival(&id, &mut values);
+            }
+            DividedEntry { partition, id, values }
+        });
+        Ok(Some((last, divided.collect())))
+    }
+
     /// Copies the entries behind `after`. Says how many were appended.
     pub(super) async fn copy(self, from: &Partition, after: StreamId, to: &Partitions) -> RedisResult<u64> {
         let mut after = after.to_string();
         let mut appended = 0;
-        loop {
-            let mut read = redis::cmd("XRANGE");
-            read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
-            let entries: Vec<Entry> = from.client.query(&read).await?;
-            let Some((last, _)) = entries.last() else { return Ok(appended) };
-            after.clone_from(last);
-            let mut parts: Vec<Vec<Entry>> = vec![Vec::new(); to.iter().len()];
-            for (id, mut values) in entries {
-                let subject = self.subject_of(&values);
-                if self == Self::Usage {
-                    add_arrival(&id, &mut values);
-                }
-                let number = PartitionNumber::of_subject(&subject, to.count()).get();
-                parts[number as usize].push((id, values));
-            }
+        while let Some((last, entries)) = self.next(from, &after, to.count()).await? {
+            after = last;
+            let mut parts: Vec<Vec<DividedEntry>> = vec![Vec::new(); to.iter().len()];
+            entries.into_iter().for_each(|entry| parts[entry.partition as usize].push(entry));
             for (target, entries) in to.iter().zip(parts) {
                 if !entries.is_empty() {
                     appended += self.append(target, &from.keys, entries).await?;
                 }
             }
         }
+        Ok(appended)
     }
 
-    async fn append(self, to: &Partition, source: &Keys, entries: Vec<Entry>) -> RedisResult<u64> {
+    /// The field of a target's checkpoint that tells up to which entry of a source it was copied.
+    pub(super) fn copied_field(self, source: &Keys) -> String {
+        format!("copied:{}:{}", self.name(), source.stream())
+    }
+
+    async fn append(self, to: &Partition, source: &Keys, entries: Vec<DividedEntry>) -> RedisResult<u64> {
         let mut call = SCRIPT.call().key(self.key(&to.keys)).key(to.keys.checkpoint());
-        call = call.arg(format!("copied:{}:{}", self.name(), source.stream()));
-        for (id, values) in entries {
+        call = call.arg(self.copied_field(source));
+        for DividedEntry { id, values, .. } in entries {
             call = call.arg(id).arg(values.len()).arg(values);
         }
         call.run(&to.client).await

@@ -2,9 +2,10 @@
 //!
 //! May be interrupted and run again: what was written is written again, and entries of streams are appended once. Both deployments
 //! are marked, so that no daemon starts on one that is half copied, or on one that everything has left. Read next: [`source`], how keys
-//! are divided among partitions; [`target`], how they are written and compared; [`append`], the streams.
+//! are divided among partitions; [`target`], how they are written and compared; [`append`] and [`compare`], the streams.
 
 mod append;
+mod compare;
 mod error;
 mod piece;
 mod source;
@@ -20,6 +21,7 @@ use crate::wire::{Partition, Partitions, RedisClient};
 pub use error::MigrationError;
 
 use append::CopiedStream;
+use compare::EntryComparison;
 use source::Source;
 use target::{Purpose, Target};
 
@@ -97,7 +99,7 @@ impl Migration<'_> {
             let named = compared.differing.join(", ");
             return Err(MigrationError::Differs { count: compared.differences, named });
         }
-        self.compare_streams().await?;
+        self.compare_streams(&state).await?;
         self.complete(&state).await?;
         Ok(migrated)
     }
@@ -205,8 +207,7 @@ impl Migration<'_> {
     async fn copy_stream(&self, stream: CopiedStream, source: &SourceState) -> Result<u64, MigrationError> {
         let mut appended = 0;
         for (partition, counted) in self.from.iter().zip(&source.counted) {
-            let after = if stream == CopiedStream::Usage { *counted } else { StreamId::ZERO };
-            let copied = stream.copy(partition, after, self.to).await;
+            let copied = stream.copy(partition, stream.begin(*counted), self.to).await;
             appended += copied.map_err(|source| {
                 MigrationError::redis(format!("copy entries of {}", stream.key(&partition.keys)), source)
             })?;
@@ -214,13 +215,18 @@ impl Migration<'_> {
         Ok(appended)
     }
 
-    /// Whether as many alerts are on their way, and as many events kept as refused.
-    async fn compare_streams(&self) -> Result<(), MigrationError> {
-        for stream in [CopiedStream::Outbox, CopiedStream::Refused] {
-            let lengths = [length(self.from, stream).await?, length(self.to, stream).await?];
-            if lengths[0] != lengths[1] {
-                let named = format!("{} ({} and {} entries)", stream.name(), lengths[0], lengths[1]);
-                return Err(MigrationError::Differs { count: lengths[0].abs_diff(lengths[1]), named });
+    /// Whether the target has the events that nobody had counted, the alerts on their way and the refused events.
+    async fn compare_streams(&self, source: &SourceState) -> Result<(), MigrationError> {
+        for stream in CopiedStream::ALL {
+            let redis = |source| MigrationError::redis(format!("compare entries of {}", stream.name()), source);
+            let mut comparison = EntryComparison::new(stream, self.to);
+            for (partition, counted) in self.from.iter().zip(&source.counted) {
+                comparison.take_source(partition, stream.begin(*counted), self.to).await.map_err(redis)?;
+            }
+            comparison.take_target(self.to).await.map_err(redis)?;
+            let count = comparison.differences();
+            if count > 0 {
+                return Err(MigrationError::Differs { count, named: format!("entries of {}", stream.name()) });
             }
         }
         Ok(())
@@ -276,16 +282,6 @@ async fn write_totals(client: &RedisClient, keys: &Keys, totals: &Totals) -> Res
         set.arg(name).arg(count);
     }
     client.query(&set).await.map_err(|source| MigrationError::redis(format!("write {}", keys.totals()), source))
-}
-
-async fn length(partitions: &Partitions, stream: CopiedStream) -> Result<u64, MigrationError> {
-    let mut sum = 0;
-    for Partition { client, keys } in partitions.iter() {
-        let key = stream.key(keys);
-        let length: RedisResult<u64> = client.query(redis::cmd("XLEN").arg(&key)).await;
-        sum += length.map_err(|source| MigrationError::redis(format!("read {key}"), source))?;
-    }
-    Ok(sum)
 }
 
 /// A key of the partition that is there, but for the stream.

@@ -1,4 +1,4 @@
-//! Buckets: over which hashes the counters of a metric and period are spread.
+//! Which hash of a metric and period holds a subject's counter.
 
 /// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
 /// stalls the server.

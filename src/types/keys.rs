@@ -45,9 +45,8 @@
 
 use std::sync::Arc;
 
-pub use super::bucket::{BUCKETS, bucket};
-
 use super::alert::AlertKey;
+pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
 use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Percent, Period, Subject};
 
@@ -62,6 +61,12 @@ pub const DAEMONS: &str = "quota_daemons";
 
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
+
+/// The channel that a reader of streams subscribes to; nobody publishes there. What it is for: `RawConnection::subscribe`.
+#[must_use]
+pub fn reader_channel(nonce: &str) -> String {
+    format!("quota_reader:{nonce}")
+}
 
 /// The keys of one partition and of its subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]

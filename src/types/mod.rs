@@ -5,7 +5,7 @@
 
 pub mod alert;
 pub mod billing_day;
-mod bucket;
+pub mod bucket;
 pub mod channel;
 pub mod contact_id;
 pub mod day;

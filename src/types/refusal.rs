@@ -29,11 +29,13 @@ pub enum RefusalReason {
     TooFarAhead,
     /// The counter would pass 2^53 - 1.
     CounterOverflow,
+    /// The entry has more than 16 MiB, so it was not read to its end.
+    TooLarge,
 }
 
 impl RefusalReason {
     /// Every reason, so that metrics show a zero for those that have not happened.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::MissingSubject,
         Self::BadSubject,
         Self::WrongPartition,
@@ -45,6 +47,7 @@ impl RefusalReason {
         Self::TooLate,
         Self::TooFarAhead,
         Self::CounterOverflow,
+        Self::TooLarge,
     ];
 
     /// The reason as it is written everywhere.
@@ -62,6 +65,7 @@ impl RefusalReason {
             Self::TooLate => "too_late",
             Self::TooFarAhead => "too_far_ahead",
             Self::CounterOverflow => "counter_overflow",
+            Self::TooLarge => "too_large",
         }
     }
 }

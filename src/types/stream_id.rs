@@ -28,9 +28,24 @@ impl StreamId {
     }
 }
 
+/// So many digits always fit.
+const DIGITS_SAFE: usize = 19;
+
 fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 20 {
+    if digits.is_empty() || digits.len() > DIGITS_SAFE + 1 {
         return None;
+    }
+    if digits.len() <= DIGITS_SAFE {
+        // Each entry has an id: no digit is worth a look at the bounds that it can't pass.
+        let mut n = 0_u64;
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            n = n * 10 + u64::from(digit);
+        }
+        return Some(n);
     }
     digits.iter().try_fold(0_u64, |n, byte| {
         let digit = byte.wrapping_sub(b'0');

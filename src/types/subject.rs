@@ -1,17 +1,19 @@
 //! Who is metered: a customer, an API key, a tenant. An opaque string.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
 /// The longest subject, in bytes of UTF-8.
 pub const SUBJECT_BYTES_MAX: usize = 256;
 
 /// A subject: 1 to 256 bytes of UTF-8 without control characters. Cheap to clone.
+///
+/// Up to 23 bytes lie in the value itself: whoever compares one with an event's then waits for memory once less.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Subject(Arc<str>);
+pub struct Subject(SmolStr);
 
 /// Why bytes are not a subject. The text is what an operator reads as the refusal's detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +39,7 @@ impl Subject {
     ///
     /// The first broken rule, as [`SubjectError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, SubjectError> {
-        check(bytes).map(|text| Self(text.into()))
+        check(bytes).map(|text| Self(SmolStr::new(text)))
     }
 
     /// The subject as text.
@@ -75,7 +77,7 @@ impl TryFrom<String> for Subject {
 
 impl From<Subject> for String {
     fn from(subject: Subject) -> Self {
-        subject.0.as_ref().to_owned()
+        subject.0.as_str().to_owned()
     }
 }
 

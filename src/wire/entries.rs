@@ -4,7 +4,8 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-use super::resp::{BulkString, LengthLine, ProtocolError, array, bulk};
+use super::resp::{BulkString, LengthKind, LengthLine, ProtocolError, array, bulk, length};
+use crate::types::StreamId;
 
 /// Digits and nothing else; `parse` alone would take a sign.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
@@ -97,6 +98,44 @@ pub struct XreadEntry<'a> {
     pub id: &'a [u8],
     /// Its fields in their order; none where the entry was deleted while it was read.
     pub fields: StreamFields<'a>,
+}
+
+/// The beginning of an entry that has too many bytes to be read whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutEntry {
+    /// Its id.
+    pub id: StreamId,
+    /// Names and values in turn, as many as had arrived and at most [`CUT_STRINGS_MAX`], each cut to [`CUT_BYTES_MAX`].
+    pub strings: Vec<Vec<u8>>,
+}
+
+/// How many names and values of an entry that is cut are kept.
+pub const CUT_STRINGS_MAX: usize = 32;
+/// How many bytes of a name or value are kept.
+pub const CUT_BYTES_MAX: usize = 1024;
+
+impl CutEntry {
+    /// Takes what has arrived of the entry that begins at the start of `buffer`.
+    pub(super) fn read(buffer: &[u8]) -> Result<Self, ProtocolError> {
+        let malformed = ProtocolError { at: 0, expected: "an entry" };
+        let head = Head::read(buffer, 0)?.ok_or(malformed)?;
+        let id = StreamId::parse(&buffer[head.id]).ok_or(malformed)?;
+        let (mut at, mut strings) = (head.next, Vec::new());
+        while strings.len() < head.strings.min(CUT_STRINGS_MAX) {
+            let Some(LengthLine { count: Some(bytes), next }) = length(buffer, at, LengthKind::Bulk)? else { break };
+            let Some(kept) = buffer.get(next..next + bytes.min(CUT_BYTES_MAX)) else { break };
+            strings.push(kept.to_vec());
+            at = next + bytes + 2;
+        }
+        // A name without its value is left out.
+        strings.truncate(strings.len() / 2 * 2);
+        Ok(Self { id, strings })
+    }
+
+    /// Its fields, as far as they are kept.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        self.strings.chunks_exact(2).map(|pair| (pair[0].as_slice(), pair[1].as_slice()))
+    }
 }
 
 /// One field of an entry; any bytes.

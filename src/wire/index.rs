@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::entries::{Entries, Head, decimal};
-use super::resp::{BulkString, LengthLine, ProtocolError, array, bulk, line};
+use super::resp::{self, BulkString, LengthKind, LengthLine, ProtocolError, array, bulk, line};
 use crate::types::StreamId;
 
 /// Offsets kept across replies; beyond it the memory is given back.
@@ -44,6 +44,15 @@ pub struct ErrorReply {
     pub command: &'static str,
     /// Its text.
     pub text: Range<usize>,
+}
+
+/// An entry of a reply that has too many bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LongEntry {
+    /// How many entries come before it.
+    pub before: usize,
+    /// Where it begins.
+    pub start: usize,
 }
 
 /// Where the entries of one reply lie.
@@ -168,7 +177,25 @@ impl ReplyIndex {
         Entries { buffer, start: self.begin, ends: self.ends.iter() }
     }
 
-    /// What stands before the entries: `*1 *2 $name *n`, or nil, or an error.
+    /// The first entry that has more than `max` bytes, whole or as far as it has come.
+    #[must_use]
+    pub fn long_entry(&self, buffer: &[u8], max: usize) -> Option<LongEntry> {
+        if buffer.len() <= max {
+            return None;
+        }
+        let is_open = matches!(self.stage, Stage::Entry | Stage::Fields) && self.entries_left > 0;
+        let ends = self.ends.iter().copied().chain(is_open.then_some(buffer.len()));
+        let mut start = self.begin;
+        for (before, end) in ends.enumerate() {
+            if end - start > max {
+                return Some(LongEntry { before, start });
+            }
+            start = end;
+        }
+        None
+    }
+
+    /// What stands before the entries: `*1 *2 $name *n`, in RESP3 `%1 $name *n`, or nil, or an error.
     fn opening(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         if self.stage == Stage::Name {
             let Some(BulkString { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
@@ -179,6 +206,23 @@ impl ReplyIndex {
             return self.error(buffer, "XREAD", Stage::Time);
         }
         let at = self.at;
+        match (self.stage, buffer.get(at)) {
+            (Stage::Streams, Some(b'_')) => {
+                let Some(found) = line(buffer, at)? else { return Ok(None) };
+                self.enter(Stage::Time, found.next);
+                self.bytes = self.at;
+                return Ok(Some(()));
+            }
+            (Stage::Streams, Some(b'%')) => {
+                let Some(found) = resp::length(buffer, at, LengthKind::Map)? else { return Ok(None) };
+                if found.count != Some(1) {
+                    return Err(ProtocolError { at, expected: "the entries of one stream" });
+                }
+                self.enter(Stage::Name, found.next);
+                return Ok(Some(()));
+            }
+            _ => {}
+        }
         let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
         match (self.stage, count) {
             // Nothing new: nil, and an empty list from servers that answer like that.

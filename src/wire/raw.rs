@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::entries::CutEntry;
 use super::error_kind::{ErrorKind, error_kind, error_kind_of_reply};
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
@@ -24,9 +25,12 @@ use super::resp::{self, ProtocolError};
 const READ_MIN: usize = 64 * 1024;
 /// What a buffer may keep between replies. Twice the reply that the reader aims at.
 const BUFFER_KEPT: usize = 8 * 1024 * 1024;
-/// What the replies in a buffer may hold together. An entry holds 1 GiB at most (a stream's `STREAM_LISTPACK_MAX_SIZE`), so a
-/// read of one entry always fits.
-const BUFFER_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// The longest entry of a stream that is read whole, as it is in the reply. Half of what a server sends to a subscriber unless it is
+/// configured otherwise, so that such an entry always fits.
+pub const ENTRY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What the replies in a buffer may hold together: as much as a server sends to a subscriber, and the reply before it.
+const BUFFER_MAX: usize = 64 * 1024 * 1024;
+const _: () = assert!(BUFFER_KEPT < ENTRY_BYTES_MAX && 2 * ENTRY_BYTES_MAX <= BUFFER_MAX);
 
 /// Why a raw connection is of no more use, or why the server refused.
 #[derive(Debug, thiserror::Error)]
@@ -77,12 +81,15 @@ pub enum ReadError {
     /// The server sent what is no reply to what it was asked.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// A reply beyond any that we ask for.
+    /// A reply beyond what is held in memory: ask for less.
     #[error("reply from redis is longer than {max} bytes")]
     TooLong {
         /// The bound.
         max: usize,
     },
+    /// The first entry of a reply has more than [`ENTRY_BYTES_MAX`]. The rest of it was left unread.
+    #[error("an entry of the stream has more than {ENTRY_BYTES_MAX} bytes")]
+    LongEntry(CutEntry),
     /// An earlier request was given up half-way, so the next reply would answer another question.
     #[error("connection to redis was given up in the middle of a request or reply")]
     OutOfStep,
@@ -99,7 +106,7 @@ impl ReadError {
                 ErrorKind::Unreachable
             }
             Self::Refused { code, text, .. } => error_kind_of_reply(code, text),
-            Self::Protocol(_) | Self::TooLong { .. } => ErrorKind::Other,
+            Self::Protocol(_) | Self::TooLong { .. } | Self::LongEntry(_) => ErrorKind::Other,
         }
     }
 
@@ -185,6 +192,43 @@ impl RawConnection {
             }
             self.fill().await?;
         }
+    }
+
+    /// Makes the server take this connection for a subscriber's, whose replies it keeps below a limit of their own. Replies are those
+    /// of RESP3 from then on. Within [`RESPONSE_TIMEOUT`].
+    ///
+    /// A server bounds what it holds for a subscriber (`client-output-buffer-limit pubsub`, 32 MiB unless configured), and by default
+    /// nothing that it holds for anybody else: COUNT entries of any size. In RESP3 a subscriber may run every command.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or the user may not subscribe to `channel` or run HELLO ([`ReadError::Refused`]): then it is as it was,
+    /// but for the form of the replies.
+    pub async fn subscribe(&mut self, channel: &str) -> Result<(), ReadError> {
+        const STEPS: [&str; 2] = ["HELLO", "SUBSCRIBE"];
+        let asked = async {
+            for (command, argument) in STEPS.into_iter().zip(["3", channel]) {
+                let mut request = Vec::new();
+                resp::command(&mut request, &[command.as_bytes(), argument.as_bytes()]);
+                self.write(&request).await?;
+                let end = loop {
+                    if let Some(end) = resp::skip(&self.buffer, 0)? {
+                        break end;
+                    }
+                    self.fill().await?;
+                };
+                let refused = match resp::line(&self.buffer, 0)? {
+                    Some(found) if self.buffer.first() == Some(&b'-') => Some(found.text),
+                    _ => None,
+                };
+                let refused = refused.map(|text| ReadError::refused(command, &self.buffer[text]));
+                self.consume(end);
+                refused.map_or(Ok(()), Err)?;
+            }
+            Ok(())
+        };
+        let limit = RESPONSE_TIMEOUT;
+        timeout(limit, asked).await.unwrap_or(Err(ReadError::Timeout { command: STEPS[1], limit }))
     }
 
     /// Writes a whole request. Given up half-way, the connection is of no more use.

@@ -1,7 +1,7 @@
-//! RESP2, as far as it is needed: requests into bytes, and replies found in a buffer without copying them.
+//! RESP2 and what is needed of RESP3: requests into bytes, and replies found in a buffer without copying them.
 //!
 //! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and where to look, and answers
-//! that the bytes are whole, not all there yet (`None`), or not RESP2 ([`ProtocolError`]). No length from the wire is believed
+//! that the bytes are whole, not all there yet (`None`), or no RESP ([`ProtocolError`]). No length from the wire is believed
 //! beyond its bound, and none is used to reserve memory. Read next: [`index`](super::index), which reads XREAD with it.
 
 use std::ops::Range;
@@ -30,6 +30,10 @@ pub struct ProtocolError {
 pub enum LengthKind {
     /// `*`
     Array,
+    /// `%`: so many pairs follow. Of RESP3.
+    Map,
+    /// `>`: what the server says without being asked. Of RESP3.
+    Push,
     /// `$`
     Bulk,
 }
@@ -88,12 +92,25 @@ fn announce(out: &mut Vec<u8>, kind: u8, length: usize) {
 pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<LengthLine>, ProtocolError> {
     let (first, max, expected) = match kind {
         LengthKind::Array => (b'*', ARRAY_MAX, "an array"),
+        LengthKind::Map => (b'%', ARRAY_MAX, "a map"),
+        LengthKind::Push => (b'>', ARRAY_MAX, "a push"),
         LengthKind::Bulk => (b'$', BULK_MAX, "a bulk string"),
     };
     let malformed = Err(ProtocolError { at, expected });
     let Some((found, digits)) = buffer.get(at..).and_then(<[u8]>::split_first) else { return Ok(None) };
     if *found != first {
         return malformed;
+    }
+    // Nearly all lengths have one digit or two.
+    match digits {
+        [a @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Ok(Some(LengthLine { count: Some(usize::from(a - b'0')), next: at + 4 }));
+        }
+        [a @ b'0'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            let count = usize::from(a - b'0') * 10 + usize::from(b - b'0');
+            return Ok(Some(LengthLine { count: Some(count), next: at + 5 }));
+        }
+        _ => {}
     }
     let mut count = 0_u64;
     for (position, byte) in digits.iter().enumerate() {
@@ -157,6 +174,39 @@ pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolErro
     }
 }
 
+/// Finds the end of a whole reply, whatever it holds. Of the types of RESP3 it knows those that answer HELLO and SUBSCRIBE.
+///
+/// # Errors
+///
+/// As [`length`] and [`line`], or another type.
+pub fn skip(buffer: &[u8], mut at: usize) -> Result<Option<usize>, ProtocolError> {
+    let mut values = 1_usize;
+    while values > 0 {
+        values -= 1;
+        let (kind, each) = match buffer.get(at) {
+            None => return Ok(None),
+            Some(b'*') => (LengthKind::Array, 1),
+            Some(b'>') => (LengthKind::Push, 1),
+            Some(b'%') => (LengthKind::Map, 2),
+            Some(b'$') => {
+                let Some(found) = bulk(buffer, at)? else { return Ok(None) };
+                at = found.next;
+                continue;
+            }
+            Some(b'+' | b'-' | b':' | b'_') => {
+                let Some(found) = line(buffer, at)? else { return Ok(None) };
+                at = found.next;
+                continue;
+            }
+            Some(_) => return Err(ProtocolError { at, expected: "a reply" }),
+        };
+        let Some(found) = length(buffer, at, kind)? else { return Ok(None) };
+        values = values.saturating_add(found.count.unwrap_or(0).saturating_mul(each));
+        at = found.next;
+    }
+    Ok(Some(at))
+}
+
 /// Finds the line that begins at `at`, whatever its type.
 ///
 /// # Errors
@@ -201,6 +251,20 @@ mod tests {
             assert!(array(refused.as_bytes(), 0).is_err(), "{refused:?}");
         }
         assert!(bulk(b"$1\r\nabc", 0).is_err(), "a string that does not end where it said");
+    }
+
+    /// What is skipped wrongly makes every later reply the answer to another question.
+    #[test]
+    fn replies_of_every_shape_are_skipped_whole() {
+        let hello = b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*1\r\n%1\r\n+name\r\n*0\r\n+OK\r\n";
+        assert_eq!(skip(hello, 0), Ok(Some(hello.len() - 5)));
+        let subscribed = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n_\r\n";
+        assert_eq!(skip(subscribed, 0), Ok(Some(subscribed.len() - 3)));
+        for whole in [hello.as_slice(), subscribed] {
+            let end = skip(whole, 0).expect("well formed").expect("whole");
+            assert!((0..end).all(|cut| skip(&whole[..cut], 0) == Ok(None)));
+        }
+        assert!(skip(b"!x\r\n", 0).is_err());
     }
 
     /// An endless line without its end would be kept for ever.

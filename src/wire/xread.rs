@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 use super::connection::RESPONSE_TIMEOUT;
 use super::endpoint::{Primary, RedisEndpoint};
-use super::entries::Entries;
+use super::entries::{CutEntry, Entries};
 use super::index::{IndexProgress, ReplyIndex};
-use super::raw::{ByteStream, RawConnection, ReadError};
+use super::raw::{ByteStream, ENTRY_BYTES_MAX, RawConnection, ReadError};
 use super::resp;
-use crate::types::StreamId;
+use crate::types::{StreamId, keys, nonce};
 
 /// What `CLIENT LIST` shows for the connection.
 const NAME: &str = "quotabell-reader";
@@ -51,6 +51,8 @@ pub struct StreamReader {
     connection: RawConnection,
     /// Whom it is connected to; `None` over a stream of bytes that was given.
     primary: Option<Primary>,
+    /// Why the server does not bound its replies; `None` where it does.
+    unbounded: Option<ReadError>,
     stream: Box<[u8]>,
     request: Vec<u8>,
     index: ReplyIndex,
@@ -58,12 +60,28 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Connects to the primary that serves the stream.
+    /// Connects to the primary that serves the stream. It ends the connection rather than hold a reply for it that is beyond its limit
+    /// for subscribers ([`RawConnection::subscribe`]); where the user may not subscribe, [`Self::unbounded`] tells.
     ///
     /// # Errors
     ///
     /// Nobody tells which one that is; and as [`RawConnection::connect`].
     pub async fn connect(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
+        let mut reader = Self::connect_unbounded(endpoint, stream).await?;
+        reader.unbounded = match reader.connection.subscribe(&keys::reader_channel(&nonce())).await {
+            Ok(()) => None,
+            Err(refused @ ReadError::Refused { .. }) => Some(refused),
+            Err(error) => return Err(error),
+        };
+        Ok(reader)
+    }
+
+    /// As [`Self::connect`], for an entry that is beyond the server's limit by itself: ask for no more than one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    pub async fn connect_unbounded(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         let primary = endpoint.ask_primary_of(stream).await;
         let primary = primary.map_err(|source| ReadError::NoPrimary { key: stream.to_owned(), source })?;
         let connection = RawConnection::connect(primary.node(), Some(NAME)).await;
@@ -81,6 +99,7 @@ impl StreamReader {
         Self {
             connection,
             primary: None,
+            unbounded: None,
             stream: stream.as_bytes().into(),
             request: Vec::new(),
             index: ReplyIndex::new(),
@@ -128,8 +147,9 @@ impl StreamReader {
     ///
     /// # Errors
     ///
-    /// An error reply, or the connection is of no more use. After an error reply the next request may be made; where the server
-    /// hung up behind it, that fails with [`ReadError::OutOfStep`], as [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
+    /// The connection is of no more use, also because the first entry is too long ([`ReadError::LongEntry`]), or the reply or another
+    /// entry is ([`ReadError::TooLong`]). Or an error reply: after it the next request may be made; where the server hung up behind it,
+    /// that fails with [`ReadError::OutOfStep`], as [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
     pub async fn receive(&mut self) -> Result<XreadReply, ReadError> {
         let block = match self.state {
             State::Asked { block } => {
@@ -171,6 +191,12 @@ impl StreamReader {
         }
     }
 
+    /// Why the server does not bound its replies to this reader, where it was to.
+    #[must_use]
+    pub const fn unbounded(&self) -> Option<&ReadError> {
+        self.unbounded.as_ref()
+    }
+
     /// Bytes of memory that the buffer holds.
     #[must_use]
     pub fn capacity(&self) -> usize {
@@ -178,9 +204,24 @@ impl StreamReader {
     }
 
     async fn both_replies(&mut self) -> Result<(), ReadError> {
-        while self.index.advance(self.connection.buffer())? == IndexProgress::Incomplete {
+        loop {
+            let progress = self.index.advance(self.connection.buffer())?;
+            self.check_entries()?;
+            if progress == IndexProgress::Complete {
+                return Ok(());
+            }
             self.connection.fill().await?;
         }
-        Ok(())
+    }
+
+    /// Fails as soon as an entry is too long, so that nobody waits for its end.
+    fn check_entries(&self) -> Result<(), ReadError> {
+        let buffer = self.connection.buffer();
+        match self.index.long_entry(buffer, ENTRY_BYTES_MAX) {
+            None => Ok(()),
+            Some(long) if long.before == 0 => Err(ReadError::LongEntry(CutEntry::read(&buffer[long.start..])?)),
+            // Those before it are read first.
+            Some(_) => Err(ReadError::TooLong { max: ENTRY_BYTES_MAX }),
+        }
     }
 }

@@ -216,3 +216,39 @@ async fn history_moves_along() {
     let expected = Day::in_utc(now).and_then(|today| today.before(20)).expect("a day").since_epoch();
     assert_eq!(newest, [("requests".to_owned(), expected)]);
 }
+
+/// As many entries are not the same entries: an event that is lost on the way, or one that is there twice, must not pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_that_differ_are_found() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let mut source = Streams::on(&old.url(), 1).await;
+    let daemon = source.daemon().start().await;
+    source.send(events(SUBJECTS)).await;
+    source.agree().await;
+    daemon.drain().await;
+    source.send(events(SUBJECTS)).await;
+    let kept = source.partitions.first();
+    for entry in ["1-1", "1-2"] {
+        let mut refused = redis::cmd("XADD");
+        refused.arg(kept.keys.refused()).arg(&["*", "entry", entry, "reason", "bad_units", "subject", "s:1"]);
+        let _: String = kept.client.query(&refused).await.expect("appended");
+    }
+    migrate(&old.url(), &new.url(), "1").expect_done();
+    let target = source.moved_to(&new.url(), 1).await;
+    let Partition { client, keys } = target.partitions.first();
+    let instance: String =
+        client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("instance")).await.expect("its name");
+    for (stream, name) in [(keys.refused(), "refused"), (keys.stream().to_owned(), "usage")] {
+        let entries: Vec<(String, Vec<String>)> =
+            client.query(redis::cmd("XRANGE").arg(&stream).arg(&["-", "+"])).await.expect("entries");
+        let (first, second) = (&entries[0], &entries[1]);
+        let mut instead = redis::pipe();
+        instead.cmd("XDEL").arg(&stream).arg(&first.0).ignore();
+        instead.cmd("XADD").arg(&stream).arg("*").arg(&second.1).ignore();
+        let unfinished = format!("copying {instance}");
+        instead.cmd("HSET").arg(keys.checkpoint()).arg(&["migration", unfinished.as_str()]).ignore();
+        let () = client.pipe(&instead).await.expect("changed");
+        let said = format!("entries of {name}");
+        refused(&migrate(&old.url(), &new.url(), "1"), 1, &["differs from the source", &said]);
+    }
+}

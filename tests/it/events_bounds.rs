@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::partition::Partition;
+use crate::support::partition::{Partition, WorkerSettings};
 use quotabell::types::{Alert, StreamId};
 
 /// An alert costs the server as much as many counters: 2,000 subjects that cross both thresholds in one backlog held it for 90 ms.
@@ -124,4 +124,59 @@ async fn large_refused_events_are_kept_in_several_commits() {
     // Each commit adds to the total of refused events once, the last also to that of counted ones: 13 KiB of each entry are kept.
     let commits = calls(&partition, "hincrby").await - 1;
     assert!(commits > EVENTS * 13 / 1_024, "{commits}");
+}
+
+/// Memory of a server, from INFO.
+async fn memory(partition: &Partition, field: &str) -> usize {
+    let info: String = partition.run(&["INFO", "memory"]).await;
+    let value = info.split(&format!("{field}:")).nth(1).and_then(|rest| rest.lines().next());
+    value.and_then(|value| value.parse().ok()).expect("a number")
+}
+
+/// Adds so many events of alice's, each with a payload of so many bytes.
+fn add_payloads(partition: &Partition, entries: usize, bytes: usize) {
+    const SCRIPT: &str = "local x = string.rep('x', ARGV[2]) \
+         for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'subject', 'alice', 'payload', x) end return 1";
+    // Without a deadline: the script may take a while.
+    let mut connection = partition.server.sync_client().get_connection().expect("a connection");
+    redis::cmd("EVAL").arg(SCRIPT).arg(1).arg("usage").arg(entries).arg(bytes).exec(&mut connection).expect("added");
+}
+
+/// Small entries make readings large; what follows them may be of any size. 10,000 small ones and 1,500 of 1 MiB once took the server to
+/// 3 GB and the daemon to 1.5 GB.
+#[tokio::test]
+async fn large_entries_behind_small_ones_are_counted_in_bounded_memory() {
+    const MIB: usize = 1 << 20;
+    let partition = Partition::without_worker();
+    add_payloads(&partition, 10_000, 1);
+    add_payloads(&partition, 150, MIB);
+    add_payloads(&partition, 2_000, 1);
+    partition.run::<String>(&["CONFIG", "RESETSTAT"]).await;
+    let before = memory(&partition, "used_memory").await;
+    partition.start_worker_with(WorkerSettings { batch_entries: 2_000, ..WorkerSettings::default() }).await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(12_150));
+    let added = memory(&partition, "used_memory_peak").await - before;
+    println!("the server held {} MiB more", added / MIB);
+    assert!(added < 64 * MIB, "{added}");
+    assert_eq!(partition.run::<i64>(&["XLEN", &partition.keys.refused()]).await, 0);
+}
+
+/// An entry beyond what is ever read must neither stop the counting of those around it nor be dropped without a word.
+#[tokio::test]
+async fn entries_beyond_the_bound_are_refused_and_those_around_them_counted() {
+    const MIB: usize = 1 << 20;
+    let partition = Partition::without_worker();
+    for bytes in [1, 15 * MIB, 17 * MIB, 1, 36 * MIB, 1] {
+        add_payloads(&partition, 1, bytes);
+    }
+    partition.start_worker().await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(4));
+    let refused = partition.refused().await;
+    let kept: Vec<(&[u8], &[u8], usize)> =
+        refused.iter().map(|(_, fields)| (&*fields[3], &*fields[7], fields[9].len())).collect();
+    assert_eq!(kept, [(b"too_large".as_slice(), b"alice".as_slice(), 1_024); 2]);
+    let of: BTreeSet<&Vec<u8>> = refused.iter().map(|(_, fields)| &fields[1]).collect();
+    assert_eq!(of.len(), 2, "each entry once");
 }

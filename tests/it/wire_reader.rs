@@ -6,7 +6,7 @@ use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
 use quotabell::types::StreamId;
 use quotabell::wire::{
-    ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, XreadReply, config::RedisConfig,
+    CutEntry, ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, XreadReply, config::RedisConfig,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -141,7 +141,7 @@ async fn a_receive_that_is_given_up_goes_on_where_it_was() {
 async fn a_huge_reply_is_read_and_its_memory_given_back() {
     let server = RedisServer::start();
     let client = server.client();
-    let value = vec![b'x'; 40 * 1024 * 1024];
+    let value = vec![b'x'; 15 * 1024 * 1024];
     add(&client, "usage", "1-0", &[("subject", &value)]).await;
     add(&client, "usage", "2-0", &[("subject", b"alice")]).await;
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
@@ -155,6 +155,80 @@ async fn a_huge_reply_is_read_and_its_memory_given_back() {
     read(&mut reader, "1-0", 1).await;
     assert_eq!(owned(&reader)[0].0, "2-0");
     assert!(reader.capacity() <= 9 * 1024 * 1024, "{}", reader.capacity());
+}
+
+/// The server builds a whole reply before it sends any of it: where large entries follow small ones, it would hold all of them twice.
+#[tokio::test]
+async fn the_server_ends_a_reading_rather_than_hold_more_than_a_subscriber_may_have() {
+    const MIB: usize = 1 << 20;
+    let server = RedisServer::start();
+    let client = server.client();
+    let value = vec![b'x'; MIB];
+    for id in 1..=100 {
+        add(&client, "usage", &format!("{id}-0"), &[("payload", &value)]).await;
+    }
+    let memory = async |field: &str| -> usize {
+        let info: String = client.query(redis::cmd("INFO").arg("memory")).await.expect("INFO");
+        let value = info.split(&format!("{field}:")).nth(1).expect("a field").lines().next();
+        value.and_then(|value| value.parse().ok()).expect("a number")
+    };
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    assert!(reader.unbounded().is_none());
+    let () = client.query(redis::cmd("CONFIG").arg("RESETSTAT")).await.expect("reset");
+    let before = memory("used_memory").await;
+    reader.request("0-0", 2000, None).await.expect("the request is written");
+    let error = reader.receive().await.expect_err("beyond the limit");
+    assert_eq!(error.error_kind(), ErrorKind::Unreachable, "{error}");
+    let added = memory("used_memory_peak").await - before;
+    assert!((32 * MIB..40 * MIB).contains(&added), "{added}");
+    let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    assert_eq!(read(&mut reader, "0-0", 16).await.entries, 16);
+}
+
+/// An entry that no server sends to a subscriber at once has to be known, to be refused; and what is in it must not be held.
+#[tokio::test]
+async fn an_entry_that_is_too_long_is_read_no_further() {
+    const BOUND: usize = 16 << 20;
+    let server = RedisServer::start();
+    let client = server.client();
+    add(&client, "usage", "1-0", &[("subject", b"alice")]).await;
+    add(&client, "usage", "2-0", &[("subject", b"bob"), ("payload", &vec![b'x'; BOUND]), ("ts", b"5")]).await;
+    // What stands around one field: the head, the id, names and lengths.
+    let around = "*2\r\n$3\r\n3-0\r\n*2\r\n$1\r\np\r\n$16777216\r\n\r\n".len();
+    add(&client, "usage", "3-0", &[("p", &vec![b'x'; BOUND - around])]).await;
+    add(&client, "usage", "4-0", &[("p", &vec![b'x'; BOUND - around + 1])]).await;
+    add(&client, "usage", "5-0", &[("subject", b"carol"), ("payload", &vec![b'x'; 3 * BOUND])]).await;
+    let endpoint = target(&server.url());
+    let failed = async |mut reader: StreamReader, after: &str, count| {
+        reader.request(after, count, None).await.expect("the request is written");
+        let error = reader.receive().await.expect_err("too long");
+        assert!(reader.capacity() <= 4 * BOUND, "{}", reader.capacity());
+        error
+    };
+    let limited = async || StreamReader::connect(&endpoint, "usage").await.expect("a connection");
+    let unbounded = async || StreamReader::connect_unbounded(&endpoint, "usage").await.expect("a connection");
+    let of = |strings: &[&[u8]]| strings.iter().map(|string| string.to_vec()).collect::<Vec<_>>();
+    let cut = vec![b'x'; 1024];
+    assert!(matches!(failed(limited().await, "0-0", 2).await, ReadError::TooLong { .. }), "alice comes first");
+    match failed(limited().await, "1-0", 1).await {
+        // What stands behind the large one may have arrived with it.
+        ReadError::LongEntry(CutEntry { id: StreamId { ms: 2, seq: 0 }, strings }) => {
+            assert_eq!(strings[..4], of(&[b"subject", b"bob", b"payload", &cut]));
+        }
+        error => panic!("{error:?}"),
+    }
+    assert_eq!(read(&mut limited().await, "2-0", 1).await.entries, 1, "as long as one may be");
+    assert!(matches!(failed(limited().await, "3-0", 1).await, ReadError::LongEntry(_)), "one byte more");
+    assert_eq!(failed(limited().await, "4-0", 1).await.error_kind(), ErrorKind::Unreachable, "the server hangs up");
+    match failed(unbounded().await, "4-0", 1).await {
+        ReadError::LongEntry(entry) => {
+            assert_eq!(
+                entry,
+                CutEntry { id: StreamId { ms: 5, seq: 0 }, strings: of(&[b"subject", b"carol", b"payload", &cut]) }
+            );
+        }
+        error => panic!("{error:?}"),
+    }
 }
 
 /// An error of the server must be told by its kind, and must not put the reader out of step.
@@ -178,6 +252,7 @@ async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
     let () = client.query(redis::cmd("ACL").arg("SETUSER").arg("bob").arg(&permissions)).await.expect("a user");
     let url = server.url().replace("redis://", "redis://bob:s3cret@");
     let mut bob = StreamReader::connect(&target(&url), "text").await.expect("a user without CLIENT connects");
+    assert!(bob.unbounded().expect("bob may not subscribe").to_string().contains("SUBSCRIBE"));
     bob.request("0-0", 1, None).await.expect("the request is written");
     let error = bob.receive().await.expect_err("bob may not ask for the time");
     assert_eq!(error.error_kind(), ErrorKind::Denied, "{error}");
@@ -238,7 +313,7 @@ fn nil_fields_and_all_ways_to_say_nothing_are_understood() {
     assert_eq!(received.server_ms, 1_763_715_600_123);
     assert_eq!(received.bytes, deleted.len() - TIME.len());
     assert_eq!(entries, [("1-0".to_owned(), vec![]), ("2-0".to_owned(), vec![])]);
-    for nothing in ["*-1\r\n", "*0\r\n", "*1\r\n*2\r\n$5\r\nusage\r\n*0\r\n"] {
+    for nothing in ["*-1\r\n", "_\r\n", "%1\r\n$5\r\nusage\r\n*0\r\n", "*0\r\n", "*1\r\n*2\r\n$5\r\nusage\r\n*0\r\n"] {
         let reply = format!("{nothing}{TIME}");
         let (received, entries) = run(answered(&[reply.as_bytes()])).expect("a reply");
         assert_eq!((received.entries, received.last, received.bytes), (0, None, nothing.len()));

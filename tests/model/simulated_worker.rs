@@ -154,9 +154,11 @@ impl SimulatedWorker {
         let Some(mut reading) = self.session.as_mut().and_then(|session| session.reading.take()) else { return 0 };
         let before = reading.added;
         while reading.added < reading.entries.len() {
-            let entry = read_entry(&reading.entries[reading.added]);
-            match self.builder.add(&mut self.held, &entry, reading.server) {
-                AddOutcome::Added => reading.added += 1,
+            let entries = reading.entries[reading.added..].iter().map(read_entry);
+            let (some, outcome) = self.builder.add(&mut self.held, entries, reading.server);
+            reading.added += some;
+            match outcome {
+                AddOutcome::Added => {}
                 AddOutcome::Full => break,
                 AddOutcome::Missing if self.read_missing(store, &reading).await => {}
                 // Somebody else has committed.

@@ -1,0 +1,57 @@
+//! A backlog of ten million events: how fast a daemon works it off, and what it holds meanwhile.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use quotabell::types::Keys;
+
+use crate::Size;
+use crate::contenders;
+use crate::daemon::Daemon;
+use crate::figures::{Series, mebibytes, thousands};
+use crate::load::{self, Load, STREAM, Shape};
+use crate::redis_server::RedisServer;
+
+/// How often the daemon's memory is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long working it off may take.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Measures and prints.
+pub fn run(size: Size) -> anyhow::Result<()> {
+    let server = RedisServer::start();
+    let mut connection = contenders::connect(server.port())?;
+    let load = Load::new(size.pick(10_000_000, 30_000), Shape::of_subjects(size.pick(10_000, 1_000)))?;
+    load.write_limits(&mut connection)?;
+    load.append(&mut connection)?;
+    load::reset(&mut connection)?;
+    println!("\n## A backlog of {} entries over {} subjects\n", load.len(), load.subjects.len());
+    let daemon = Daemon::start(server.port(), &[])?;
+    let began = Instant::now();
+    let checkpoint = Keys::new(STREAM).checkpoint();
+    // The memory held in each tenth of the way.
+    let mut held = vec![Series::default(); 10];
+    loop {
+        let read: Option<usize> = redis::cmd("HGET").arg(&checkpoint).arg("entries_read").query(&mut connection)?;
+        let read = read.unwrap_or(0);
+        held[(read * 10 / load.len()).min(9)].push(daemon.resident_bytes()?);
+        if read == load.len() {
+            break;
+        }
+        anyhow::ensure!(began.elapsed() < PATIENCE, "{read} of {} entries after {PATIENCE:?}", load.len());
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let took = began.elapsed().as_secs_f64();
+    let tenths: Vec<String> =
+        held.iter().filter(|tenth| !tenth.is_empty()).map(|tenth| mebibytes(tenth.median())).collect();
+    println!(
+        "worked off in {took:.1} s, {} events/s, by a daemon with its defaults",
+        thousands(load.len() as f64 / took)
+    );
+    println!(
+        "resident memory in each tenth of the way (median): {}; peak {}",
+        tenths.join(", "),
+        mebibytes(daemon.peak_bytes()?)
+    );
+    load::audit_all(&mut connection, &load).context("compare what was counted")
+}

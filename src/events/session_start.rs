@@ -1,0 +1,60 @@
+//! Where a session begins: behind the stored checkpoint, with nothing held.
+
+use redis::RedisResult;
+
+use crate::ledger::SeenWindows;
+use crate::types::{Instance, StreamId};
+use crate::wire::{ErrorKind, error_kind};
+
+use super::parse::arrival_of;
+use super::session_error::SessionError;
+use super::worker::EventWorker;
+
+/// Where a session begins.
+#[derive(Debug)]
+pub(super) struct SessionStart {
+    pub(super) checkpoint: StreamId,
+    pub(super) instance: Instance,
+    /// How often counters were removed.
+    pub(super) generation: u64,
+}
+
+impl EventWorker {
+    /// Forgets what is held, for another worker may have committed, and looks where to begin.
+    pub(super) async fn start(&mut self) -> Result<SessionStart, SessionError> {
+        let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
+        self.held.forget_totals();
+        let mut stored = redis::cmd("HMGET");
+        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation");
+        let (id, instance, generation): (Option<String>, Option<String>, Option<u64>) =
+            self.client.query(&stored).await.map_err(redis)?;
+        let instance = match instance {
+            Some(instance) => Instance::from_stored(&instance),
+            None => self.draw_instance().await.map_err(redis)?,
+        };
+        let checkpoint = id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO);
+        let now = self.client.server_time().await.map_err(redis)?;
+        self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
+            .await
+            .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
+        self.janitor.found_ids(self.held.seen.window());
+        Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
+    }
+
+    /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes room.
+    async fn draw_instance(&self) -> RedisResult<Instance> {
+        let drawn = Instance::random();
+        let checkpoint = self.keys.checkpoint();
+        let kept: RedisResult<bool> =
+            self.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;
+        match kept {
+            Ok(true) => Ok(drawn),
+            Ok(false) => {
+                let first: String = self.client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
+                Ok(Instance::from_stored(&first))
+            }
+            Err(error) if error_kind(&error) == ErrorKind::Full => Ok(drawn),
+            Err(error) => Err(error),
+        }
+    }
+}
