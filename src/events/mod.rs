@@ -13,6 +13,7 @@ pub mod daemon_name;
 pub mod held_state;
 mod in_flight_commit;
 mod janitor;
+mod large_entries;
 mod lease;
 pub mod membership;
 pub mod parse;

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::CommitOutcome;
 use crate::ledger::audit::AuditFinding;
-use crate::types::{Instance, StreamId, UnixMs};
+use crate::types::{StreamId, UnixMs};
+use crate::wire::ReadError;
 use crate::wire::xread::{StreamReader, XreadReply};
-use crate::wire::{CutEntry, ReadError};
 
 use super::batch_builder::{AddOutcome, ReadEntry};
 use super::held_state::Missing;
@@ -29,11 +29,11 @@ const READ_STEPS_MAX: u32 = 8;
 
 /// A reading whose entries are being added.
 #[derive(Debug)]
-struct Reading {
-    server: UnixMs,
+pub(super) struct Reading {
+    pub(super) server: UnixMs,
     /// Entries that were added.
-    added: usize,
-    entries: usize,
+    pub(super) added: usize,
+    pub(super) entries: usize,
 }
 
 /// What the loop waited for.
@@ -145,34 +145,6 @@ impl EventWorker {
         }
     }
 
-    /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the last one added.
-    async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
-        let mut reader = StreamReader::connect_unbounded(&self.target, self.keys.stream()).await?;
-        reader.request(&after.to_string(), 1, None).await?;
-        let received = reader.receive().await?;
-        let Some(last) = received.last else { return Ok(after) };
-        self.read_sizer.came(&received);
-        self.begin_reading()?;
-        let server = UnixMs(received.server_ms);
-        self.add_up(&reader, &mut Reading { server, added: 0, entries: received.entries }).await?;
-        Ok(last)
-    }
-
-    /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
-    async fn refuse_cut(
-        &mut self,
-        instance: Instance,
-        entry: &CutEntry,
-        in_flight: &mut InFlightCommit,
-    ) -> Result<(), SessionError> {
-        let now = self.client.server_time().await;
-        let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;
-        self.builder.begin(instance, self.builder.reached_entry(), self.batch_sizer.bounds());
-        self.builder.add_cut(entry, now);
-        *in_flight = self.commit().await?;
-        self.settle(in_flight).await
-    }
-
     /// Asks for the entries after one, so that the server reads while the last ones are added. Where there is no more, a batch that
     /// waits for more must not wait for the next event.
     async fn request(&self, reader: &mut StreamReader, after: StreamId, is_behind: bool) -> Result<(), SessionError> {
@@ -202,7 +174,7 @@ impl EventWorker {
     }
 
     /// Before the entries of a reading are added: what is held stays within its bounds, and settings that changed are noticed.
-    fn begin_reading(&mut self) -> Result<(), SessionError> {
+    pub(super) fn begin_reading(&mut self) -> Result<(), SessionError> {
         if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
             return Err(SessionError::Again("more counters are held than there is room for"));
         }
@@ -212,7 +184,7 @@ impl EventWorker {
     }
 
     /// Adds entries until the batch is full or the reading ends, reading what is not held.
-    async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
+    pub(super) async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
         loop {
             let entries = entries_from(reader, reading.added);
             let (added, outcome) = self.builder.add(&mut self.held, entries, reading.server);
@@ -266,7 +238,7 @@ impl EventWorker {
     }
 
     /// Closes the batch, and begins its commit.
-    async fn commit(&mut self) -> Result<InFlightCommit, SessionError> {
+    pub(super) async fn commit(&mut self) -> Result<InFlightCommit, SessionError> {
         let reached = self.builder.reached(&self.held);
         let records = self
             .held
@@ -279,19 +251,8 @@ impl EventWorker {
         Ok(InFlightCommit::of(batch, cost, &self.committer, &self.client))
     }
 
-    /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large for the
-    /// server or the network, would otherwise keep what came before them from ever being counted.
-    async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
-        self.settle(in_flight).await?;
-        if self.builder.entries() > 0 {
-            *in_flight = self.commit().await?;
-            self.settle(in_flight).await?;
-        }
-        Ok(())
-    }
-
     /// Waits for the commit that is under way, if there is one.
-    async fn settle(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
+    pub(super) async fn settle(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
         if in_flight.is_under_way() {
             let done = in_flight.finished().await;
             self.judge(done).await?;

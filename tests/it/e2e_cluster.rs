@@ -124,7 +124,7 @@ async fn the_failover_of_a_node_costs_no_event_that_survives_and_doubles_none() 
         (now == raised + 2 * SUBJECTS).then_some(())
     })
     .await;
-    assert_eq!(daemon.get("/readyz").await.status, 200);
+    daemon.becomes_ready().await;
     for node in (0..cluster.nodes.len()).filter(|node| *node != owner) {
         expect_nothing_refused(&cluster.client(node)).await;
     }
@@ -172,7 +172,7 @@ async fn a_slot_that_moves_under_traffic_costs_nothing_and_doubles_nothing() {
     })
     .await;
     assert!(receiver.try_next().is_none() && delivered.values().all(|times| *times == 1), "{delivered:?}");
-    assert_eq!(daemon.get("/readyz").await.status, 200);
+    daemon.becomes_ready().await;
     daemon.drain().await;
 }
 

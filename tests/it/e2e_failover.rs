@@ -1,6 +1,6 @@
 //! Failovers that lose a tail, in the middle of traffic: what survived is counted and raised exactly once.
 
-use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::proxy::Proxy;
 use crate::support::redis_server::RedisServer;
@@ -65,11 +65,6 @@ async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
     }
     println!("{ROUNDS} failovers, {lost} entries lost with them, {} survived", length(&servers[0].client()).await);
     assert!(lost > ROUNDS * TAIL, "a tail is lost each time");
-    still_works(&daemon).await;
+    daemon.becomes_ready().await;
     daemon.drain().await;
-}
-
-/// Each of its parts notices by itself that Redis is back: counting, which the test has waited for, is one of them.
-async fn still_works(daemon: &Daemon) {
-    eventually("it is ready", || async { (daemon.get("/readyz").await.status == 200).then_some(()) }).await;
 }

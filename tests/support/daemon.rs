@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use super::eventually::PATIENCE;
+use super::eventually::{PATIENCE, eventually};
 
 /// What the log says once everything runs.
 pub const READY: &str = "quotabell is ready";
@@ -177,6 +177,15 @@ impl Daemon {
     pub async fn get(&mut self, path: &str) -> Page {
         let address = self.http().await;
         page(address, path).await.expect("the daemon answers")
+    }
+
+    /// Waits until `/readyz` says so: each part of a daemon notices by itself that Redis is back.
+    pub async fn becomes_ready(&mut self) {
+        let address = self.http().await;
+        eventually("the daemon is ready", || async {
+            page(address, "/readyz").await.is_some_and(|page| page.status == 200).then_some(())
+        })
+        .await;
     }
 
     pub fn pid(&self) -> Pid {

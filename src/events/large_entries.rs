@@ -1,0 +1,54 @@
+//! Entries that do not come through with others, or not at all: what was read before them is committed, and they are read alone or
+//! refused.
+//!
+//! The loop that meets them is in [`super::session`].
+
+use crate::types::{Instance, StreamId, UnixMs};
+use crate::wire::CutEntry;
+use crate::wire::xread::StreamReader;
+
+use super::in_flight_commit::InFlightCommit;
+use super::session::Reading;
+use super::session_error::SessionError;
+use super::worker::EventWorker;
+
+impl EventWorker {
+    /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large for the
+    /// server or the network, would otherwise keep what came before them from ever being counted.
+    pub(super) async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
+        self.settle(in_flight).await?;
+        if self.builder.entries() > 0 {
+            *in_flight = self.commit().await?;
+            self.settle(in_flight).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the last one added.
+    pub(super) async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
+        let mut reader = StreamReader::connect_unbounded(&self.target, self.keys.stream()).await?;
+        reader.request(&after.to_string(), 1, None).await?;
+        let received = reader.receive().await?;
+        let Some(last) = received.last else { return Ok(after) };
+        self.read_sizer.came(&received);
+        self.begin_reading()?;
+        let server = UnixMs(received.server_ms);
+        self.add_up(&reader, &mut Reading { server, added: 0, entries: received.entries }).await?;
+        Ok(last)
+    }
+
+    /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
+    pub(super) async fn refuse_cut(
+        &mut self,
+        instance: Instance,
+        entry: &CutEntry,
+        in_flight: &mut InFlightCommit,
+    ) -> Result<(), SessionError> {
+        let now = self.client.server_time().await;
+        let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;
+        self.builder.begin(instance, self.builder.reached_entry(), self.batch_sizer.bounds());
+        self.builder.add_cut(entry, now);
+        *in_flight = self.commit().await?;
+        self.settle(in_flight).await
+    }
+}
