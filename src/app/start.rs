@@ -6,7 +6,6 @@ use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
 use crate::migration;
-use crate::outbox;
 use crate::subjects::Plans;
 use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
@@ -99,15 +98,6 @@ impl Start<'_> {
             probe::rehearse(client, keys, settings, &nonce).await.map_err(|error| self.not_rehearsed(&error))?;
         }
         self.share_instance().await.map_err(|error| self.failure_of(&error, &"name the deployment"))?;
-        if !self.config.fallback.contacts.is_empty() {
-            // A fallback that is new since the last start reaches the alerts that wait for one.
-            // A full server refuses that until the daemon has freed memory; then they come due within a minute anyway.
-            for Partition { client, keys } in self.partitions.iter() {
-                if let Err(error) = outbox::wake_all(client, keys).await {
-                    tracing::debug!(%error, "deliveries without a contact were not woken");
-                }
-            }
-        }
         Ok(infos)
     }
 

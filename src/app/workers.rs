@@ -71,6 +71,7 @@ impl Workers<'_> {
             notifier: Arc::new(notifier),
             slots: Slots::new(&parts.config.delivery),
         };
+        let waker_contacts = Arc::clone(&outbox.contacts);
         for (partition, changes) in partitions.into_iter().zip(feeds) {
             let new_alerts = Arc::new(Notify::new());
             let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
@@ -78,7 +79,7 @@ impl Workers<'_> {
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));
-        let waker = Waker::new(parts.partitions.clone(), waker_changes, parts.new_deliveries.clone());
+        let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
         tasks.spawn("waker", waker.run(stop.clone()));
         Ok(())
     }

@@ -13,11 +13,12 @@ use super::consent::ConsentRequests;
 use super::error::{OutboxError, chain};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
 use super::lease::LeasedDelivery;
+use super::no_contact_log::NoContactLog;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
 use super::settle::{SettleAnswer, Settlement};
 use super::settle_queue::SettleQueue;
-use super::{NO_CONTACT_WAIT, fan_out_loop};
+use super::{UNREADABLE_CONTACT_WAIT, expires_at, fan_out_loop};
 use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
@@ -40,6 +41,7 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) new_deliveries: Arc<Notify>,
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
+    pub(super) no_contact_log: NoContactLog,
     pub(super) stop: CancellationToken,
 }
 
@@ -100,9 +102,13 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
         };
         match choose_contact(leased, &contacts) {
+            // Still nobody to tell: a delivery that was only woken goes on waiting.
+            ContactChoice::FanOut if leased.channel == Channel::None && is_over(alert, &contacts, clock.now()) => {
+                self.end(leased, clock, Settlement::Expired).await;
+            }
             ContactChoice::Send(contact) => self.attempt(leased, &contact, clock).await,
             ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts, clock).await,
-            ContactChoice::Wait => self.end(leased, clock, Settlement::Released(NO_CONTACT_WAIT)).await,
+            ContactChoice::Wait => self.end(leased, clock, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
         }
     }
 
@@ -175,7 +181,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             tracing::info!(subject = %alert.subject, alert = %alert.id, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "delivery cancelled: the contacts changed");
         }
-        fan_out_loop::log_fan_out(alert, result);
+        fan_out_loop::log_fan_out(alert, result, &self.no_contact_log);
         if !(result.made.is_empty() && result.reopened.is_empty()) {
             self.new_deliveries.notify_one();
         }
@@ -276,6 +282,11 @@ enum ContactChoice {
     FanOut,
     /// Its contact may be among those that can't be read: wait until that is mended.
     Wait,
+}
+
+/// Whether an alert has waited for a contact until it expired.
+fn is_over(alert: &Alert, contacts: &ResolvedContacts, now: UnixMs) -> bool {
+    contacts.readable.is_empty() && now >= expires_at(alert)
 }
 
 /// Pure: decides by the contacts as they are now.

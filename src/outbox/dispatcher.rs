@@ -14,6 +14,7 @@ use super::consent::ConsentRequests;
 use super::delivery_worker::{DeliveryWorker, LeaseClock, count_ended};
 use super::error::{Operation, OutboxError};
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, lease};
+use super::no_contact_log::NoContactLog;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
@@ -102,6 +103,7 @@ impl<N: Notifier> Dispatcher<N> {
             new_deliveries,
             pending_outcomes,
             settle_queue,
+            no_contact_log: NoContactLog::default(),
             stop: stop.clone(),
         });
         let dispatch = DispatchLoop {

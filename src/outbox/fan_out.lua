@@ -4,15 +4,15 @@
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 -- KEYS[9] outbox stream
 --
--- ARGV[6] wait of a delivery without contact, ms    ARGV[7] TTL of an ended delivery, s
--- ARGV[8 ..] for each alert, 1..1000 deliveries of all of them together:
+-- ARGV[6] TTL of an ended delivery, s
+-- ARGV[7 ..] for each alert, 1..1000 deliveries of all of them together:
 --   'outbox' or 'delivery': the source, id of the outbox entry or of the source delivery, lease token of the source delivery (''
---   for the outbox), alert id, the alert as JSON, subject, number of deliveries wanted (at least one), and for each of these:
+--   for the outbox), alert id, the alert as JSON, subject, when it expires in ms, number of deliveries wanted (at least one), and for each of these:
 --   delivery id, channel ('email', 'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery
 --   of channel 'none'.
 --
 -- What happens to a delivery wanted:
---   it does not exist            it is made: pending, due now ('none': after its wait, and in the waiting index)
+--   it does not exist            it is made: pending, due now ('none': when the alert expires, and in the waiting index)
 --   it is the source             its contact is there after all, or there still is none: rescheduled, its lease given back
 --   it was cancelled             its contact came back: pending again, due now, under the same id
 --   it is pending or ended       left alone: a contact gets one delivery of an alert
@@ -69,12 +69,12 @@ local function judge_source(alert)
 end
 
 local alerts = {}
-local at = 8
+local at = 7
 while at < #ARGV do
   local alert = {from_outbox = ARGV[at] == 'outbox', source = ARGV[at + 1], token = ARGV[at + 2], id = ARGV[at + 3], json = ARGV[at + 4],
-    subject = ARGV[at + 5], wanted = {}, known = {}}
-  local count, failed = tonumber(ARGV[at + 6]), nil
-  at = at + 7
+    subject = ARGV[at + 5], expires = tonumber(ARGV[at + 6]), wanted = {}, known = {}}
+  local count, failed = tonumber(ARGV[at + 7]), nil
+  at = at + 8
   alert.answer, failed = judge_source(alert)
   if failed then return failed end
   for position = 1, count do
@@ -99,7 +99,8 @@ local function waiting_member(alert, id) return alert.subject .. '\0' .. id end
 
 local function schedule(alert, d)
   if d.channel == 'none' then
-    enqueue_due(d.queue, d.id, now + tonumber(ARGV[6]))
+    -- Until somebody wakes it there is nothing to do about it.
+    enqueue_due(d.queue, d.id, math.max(now, alert.expires))
     redis.call('ZADD', KEYS[4], 0, waiting_member(alert, d.id))
   else
     enqueue_due(d.queue, d.id, now)
@@ -154,7 +155,7 @@ local function fan_out(alert)
     ended = 'cancelled'
     give_back(alert)
     redis.call('HSET', alert.key, 'state', 'cancelled', 'ended_at_ms', whole(now))
-    redis.call('EXPIRE', alert.key, ARGV[7])
+    redis.call('EXPIRE', alert.key, ARGV[6])
     dequeue(alert.queue, alert.source)
     redis.call('ZREM', KEYS[3], alert.source)
     redis.call('ZREM', KEYS[4], waiting_member(alert, alert.source))

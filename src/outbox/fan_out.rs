@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use redis::{RedisResult, Value};
 
 use super::error::{Operation, OutboxError};
-use super::{KEPT, NO_CONTACT_WAIT, millis, schedule};
+use super::{KEPT, expires_at, schedule};
 use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, UnixMs};
@@ -135,7 +135,7 @@ pub struct FanOutRequest<'a> {
 }
 
 /// Turns alerts into one delivery for each of their contacts and consumes their sources, in one step. Without contacts the one delivery
-/// of channel `none` waits for some.
+/// of channel `none` waits until somebody wakes it, or until the alert expires.
 ///
 /// A contact that has a delivery of an alert gets none again; one whose delivery was cancelled gets that one back. Repeatable: the
 /// second call is [`FanOutAnswer::Gone`] or [`FanOutAnswer::Stale`]. The argument is in `fan_out.lua`.
@@ -148,7 +148,7 @@ pub async fn fan_out(
     keys: &Keys,
     requests: &[FanOutRequest<'_>],
 ) -> Result<Vec<FanOutAnswer>, OutboxError> {
-    let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).arg(millis(NO_CONTACT_WAIT)).arg(KEPT.as_secs());
+    let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).arg(KEPT.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
     for FanOutRequest { source, alert, contacts } in requests {
         let (kind, id, token) = match source {
@@ -158,7 +158,7 @@ pub async fn fan_out(
         let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
         let wanted = wanted(alert, contacts);
         call = call.arg(kind).arg(id).arg(token).arg(alert.id.as_str()).arg(json).arg(alert.subject.as_str());
-        call = call.arg(wanted.len());
+        call = call.arg(expires_at(alert).0).arg(wanted.len());
         for want in &wanted {
             call = call.arg(want.id.as_str()).arg(want.channel.as_str());
             call = call.arg(want.contact.as_str()).arg(want.destination.as_str());

@@ -13,6 +13,7 @@ use super::IDLE;
 use super::config::JumpPolicy;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, fan_out};
+use super::no_contact_log::NoContactLog;
 use super::redis_outage::RedisOutage;
 use crate::contacts::resolver::ContactResolver;
 use crate::types::{Alert, Channel, Keys, Percent, Subject, meters};
@@ -36,6 +37,7 @@ pub struct FanOutLoop {
     parts: FanOutParts,
     /// Entries that hold no alert and were named in the log.
     named: HashSet<String>,
+    no_contact_log: NoContactLog,
 }
 
 /// What the loop needs.
@@ -65,7 +67,7 @@ impl FanOutLoop {
     /// A loop that does nothing until it runs.
     #[must_use]
     pub fn new(parts: FanOutParts) -> Self {
-        Self { parts, named: HashSet::new() }
+        Self { parts, named: HashSet::new(), no_contact_log: NoContactLog::default() }
     }
 
     /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has not done lies
@@ -140,7 +142,7 @@ impl FanOutLoop {
         for requests in chunks(&requests) {
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
                 match answer {
-                    FanOutAnswer::Done(result) => log_fan_out(request.alert, &result),
+                    FanOutAnswer::Done(result) => log_fan_out(request.alert, &result, &self.no_contact_log),
                     FanOutAnswer::Gone | FanOutAnswer::Stale => {
                         tracing::debug!(alert = %request.alert.id, "fanned out by somebody else, or by a call whose answer was lost");
                     }
@@ -221,13 +223,13 @@ fn alert_of(fields: &[Value]) -> Result<Alert, String> {
 }
 
 /// Says what a fan-out made: one event per delivery, and the metric.
-pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult) {
+pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult, log: &NoContactLog) {
     let Alert { id, subject, .. } = alert;
     for made in &result.made {
         counter!(meters::MADE, "channel" => made.channel.as_str()).increment(1);
         let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), result.waiting);
         if made.channel == Channel::None {
-            tracing::error!(%subject, alert = %id, %delivery, channel, waiting, "no contact is known: the alert waits until there is one");
+            log.waits(alert, waiting);
         } else {
             tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
         }

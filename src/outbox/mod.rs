@@ -28,6 +28,7 @@ pub mod fan_out_loop;
 pub mod forget;
 pub mod lease;
 mod new_deliveries;
+mod no_contact_log;
 pub mod notifier;
 mod pending_outcomes;
 mod redis_outage;
@@ -43,6 +44,8 @@ pub mod waker;
 
 use std::time::Duration;
 
+use crate::types::{Alert, UnixMs};
+
 pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use dispatcher::{Dispatcher, DispatcherParts};
@@ -57,7 +60,7 @@ pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
 pub use settle::{LeaseEnd, SettleAnswer, SettledLeases, Settlement, settle};
 pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};
-pub use wake::{wake_all, wake_subject};
+pub use wake::{WakeScan, wake_subject};
 pub use waker::Waker;
 
 /// How long a delivery stays readable after its end: 14 days.
@@ -66,9 +69,17 @@ pub const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// How much longer a lease lasts than the channel's deadline: time to look the contact up before, and to record the outcome after.
 pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
-/// How often a delivery without contact looks for one by itself. A change of its subject wakes it at once; this is only the backstop
-/// for a change that nobody noticed.
-pub const NO_CONTACT_WAIT: Duration = Duration::from_secs(60);
+/// How often a delivery looks whether a contact can be read again that may be its own.
+const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
+
+/// An alert whose period ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
+/// the first time must not mail anybody about last month, and an alert that nobody can be told of must not wait for ever.
+const EXPIRES_AFTER_MS: i64 = 48 * 3_600_000;
+
+/// When an alert expires that was not attempted by then.
+const fn expires_at(alert: &Alert) -> UnixMs {
+    alert.resets_at_ms.plus(EXPIRES_AFTER_MS)
+}
 
 /// How long a loop sleeps at most when nothing wakes it: other processes can make work without being able to notify this one.
 const IDLE: Duration = Duration::from_secs(1);

@@ -19,10 +19,6 @@ use crate::contacts::Contact;
 use crate::types::{Channel, Class, DeliveryId, Notification, Outcome, Secret, UnixMs, VerificationRequest, nonce};
 use crate::wire::backoff::BackoffPolicy;
 
-/// An alert whose day ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
-/// the first time must not mail anybody about last month.
-const EXPIRES_AFTER_MS: i64 = 48 * 3_600_000;
-
 /// What makes an attempt: [`ChannelNotifier`] in the daemon, a double in tests.
 pub trait Notifier: Send + Sync + 'static {
     /// The deadline of one attempt on this channel; [`Notifier::attempt`] keeps it.
@@ -149,7 +145,7 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
         Notification::Alert(_) if request.contact.muted => Some(Settlement::Muted),
         // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
-            let expired = request.first_attempt > alert.resets_at_ms.plus(EXPIRES_AFTER_MS);
+            let expired = request.first_attempt > super::expires_at(alert);
             expired.then_some(Settlement::Expired)
         }
         Notification::Alert(_) => None,

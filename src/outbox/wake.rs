@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
 use super::schedule;
+use crate::contacts::resolver::ContactResolver;
 use crate::types::{Destination, Keys, Subject};
 use crate::wire::{RedisClient, Script};
 
@@ -17,21 +18,60 @@ pub const WAKE_MAX: usize = 500;
 ///
 /// # Errors
 ///
-/// [`OutboxError`]; the deliveries then look by themselves within [`super::NO_CONTACT_WAIT`].
+/// [`OutboxError`]; the deliveries then wait for the next change.
 pub async fn wake_subject(client: &RedisClient, keys: &Keys, subject: &Subject) -> Result<u64, OutboxError> {
     // A member is the subject, NUL, the delivery id; a subject holds no control character, so SOH ends exactly this subject's.
     let members = Members { least: member("[", subject, '\0'), greatest: member("(", subject, '\u{1}') };
     wake(client, keys, members).await
 }
 
-/// Makes every delivery that waits for a contact due now: when a fallback contact appeared. Returns how many were woken. Works in
-/// bounded calls; repeatable.
-///
-/// # Errors
-///
-/// As [`wake_subject`].
-pub async fn wake_all(client: &RedisClient, keys: &Keys) -> Result<u64, OutboxError> {
-    wake(client, keys, Members { least: b"-".to_vec(), greatest: b"+".to_vec() }).await
+/// The deliveries that wait, in slices: those of subjects with a contact are woken, the others sleep on.
+#[derive(Debug)]
+pub struct WakeScan {
+    /// Where the next slice begins, as ZRANGEBYLEX takes it.
+    from: Vec<u8>,
+}
+
+impl Default for WakeScan {
+    fn default() -> Self {
+        Self { from: b"-".to_vec() }
+    }
+}
+
+impl WakeScan {
+    /// Goes through the next slice. Returns how many were woken; `None` when none was left to look at. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// As [`wake_subject`]; the next call looks at the same slice.
+    pub async fn next(
+        &mut self,
+        client: &RedisClient,
+        keys: &Keys,
+        contacts: &ContactResolver,
+    ) -> Result<Option<u64>, OutboxError> {
+        let mut command = redis::cmd("ZRANGEBYLEX");
+        command.arg(keys.waiting()).arg(&self.from).arg("+").arg("LIMIT").arg(0).arg(WAKE_MAX);
+        let members: Vec<Vec<u8>> =
+            client.query(&command).await.map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;
+        let Some(last) = members.last() else { return Ok(None) };
+        let named = |member: &Vec<u8>| Subject::parse(member.split(|byte| *byte == 0).next()?).ok();
+        let mut subjects: Vec<Subject> = members.iter().filter_map(named).collect();
+        subjects.dedup();
+        let found = contacts.contacts_of_each(client, &subjects.iter().collect::<Vec<_>>()).await?;
+        let reachable = || subjects.iter().zip(&found).filter(|(_, contacts)| !contacts.readable.is_empty());
+        let mut woken = 0;
+        if reachable().count() == subjects.len() {
+            let [least, greatest] = [self.from.clone(), [b"[".as_slice(), last].concat()];
+            woken = wake(client, keys, Members { least, greatest }).await?;
+        } else {
+            for (subject, _) in reachable() {
+                woken += wake_subject(client, keys, subject).await?;
+            }
+        }
+        self.from = [b"(".as_slice(), last].concat();
+        Ok(Some(woken))
+    }
 }
 
 /// A range of the waiting index, as ZRANGEBYLEX takes it.

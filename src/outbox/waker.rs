@@ -1,19 +1,24 @@
 //! Wakes deliveries that wait for a contact when their subject's settings change.
 
+use std::sync::Arc;
+
 use tokio_util::sync::CancellationToken;
 
 use super::error::OutboxError;
 use super::new_deliveries::NewDeliveries;
 use super::redis_outage::RedisOutage;
-use super::wake::{wake_all, wake_subject};
+use super::wake::{WakeScan, wake_subject};
+use crate::contacts::resolver::ContactResolver;
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::Subject;
 use crate::wire::{Partition, Partitions};
 
-/// Turns changes of subjects into due deliveries. What it misses comes due by itself within a minute.
+/// Turns changes of subjects into due deliveries. Where changes may have been missed, as after a start, it looks at every subject that
+/// has deliveries waiting.
 #[derive(Debug)]
 pub struct Waker {
     partitions: Partitions,
+    contacts: Arc<ContactResolver>,
     changes: ChangeFeed,
     new_deliveries: NewDeliveries,
 }
@@ -21,34 +26,48 @@ pub struct Waker {
 impl Waker {
     /// A waker that does nothing until it runs.
     #[must_use]
-    pub const fn new(partitions: Partitions, changes: ChangeFeed, new_deliveries: NewDeliveries) -> Self {
-        Self { partitions, changes, new_deliveries }
+    pub const fn new(
+        partitions: Partitions,
+        contacts: Arc<ContactResolver>,
+        changes: ChangeFeed,
+        new_deliveries: NewDeliveries,
+    ) -> Self {
+        Self { partitions, contacts, changes, new_deliveries }
     }
 
     /// Wakes what changes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut outage = RedisOutage::new();
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.changes.arrived() => {}
-            }
-            match self.wake(self.changes.take()).await {
+        // What could not be woken is tried again: nothing else would wake it.
+        let mut failed: Option<SubjectChanges> = None;
+        while !stop.is_cancelled() {
+            let change = match failed.take() {
+                Some(change) => change,
+                None => tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.changes.arrived() => self.changes.take(),
+                },
+            };
+            match self.wake(&change).await {
                 Ok(()) => outage.worked(),
                 Err(error) => {
                     let wait = outage.failed(&error);
                     let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+                    failed = Some(change);
                 }
             }
         }
     }
 
-    async fn wake(&self, change: SubjectChanges) -> Result<(), OutboxError> {
+    async fn wake(&self, change: &SubjectChanges) -> Result<(), OutboxError> {
         let subjects = match change {
             SubjectChanges::Any => {
                 for partition in self.partitions.iter() {
-                    let woken = wake_all(&partition.client, &partition.keys).await?;
-                    self.woken(partition, woken);
+                    let mut scan = WakeScan::default();
+                    // A slice at a time, so that what is woken is sent beside everything else.
+                    while let Some(woken) = scan.next(&partition.client, &partition.keys, &self.contacts).await? {
+                        self.woken(partition, woken);
+                    }
                 }
                 return Ok(());
             }

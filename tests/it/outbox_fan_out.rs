@@ -1,9 +1,11 @@
 //! `fan_out.lua` on a real server: every answer, twice, and what becomes of contacts that come and go.
 
 use crate::support::outbox::{
-    LONG, Outbox, alert, all_due, delivery, email, fan_out, outcome, settle, subject, until, waiting_delivery, webhook,
+    EXPIRES_AT, LONG, Outbox, alert, all_due, delivery, email, fan_out, outcome, settle, subject, until,
+    waiting_delivery, webhook,
 };
-use quotabell::outbox::{FanOutAnswer, FanOutSource, SourceEnd, wake_all, wake_subject};
+use quotabell::contacts::resolver::ContactResolver;
+use quotabell::outbox::{FanOutAnswer, FanOutSource, SourceEnd, WakeScan, wake_subject};
 use quotabell::types::{Channel, Class, Destination, Notification};
 use quotabell::wire::{ErrorKind, error_kind};
 
@@ -12,6 +14,16 @@ fn fanned(answer: FanOutAnswer) -> quotabell::outbox::FanOutResult {
         FanOutAnswer::Done(fanned) => fanned,
         other => panic!("not fanned out: {other:?}"),
     }
+}
+
+/// Wakes what waits for a contact, now that there is a fallback.
+async fn wake_all(outbox: &Outbox) -> u64 {
+    let contacts = ContactResolver::new(outbox.keys.clone(), vec![email("ops")]);
+    let (mut scan, mut woken) = (WakeScan::default(), 0);
+    while let Some(more) = scan.next(&outbox.client, &outbox.keys, &contacts).await.expect("wake works") {
+        woken += more;
+    }
+    woken
 }
 
 /// An alert that is not turned into one delivery per contact reaches too few or too many.
@@ -64,7 +76,7 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     let none = waiting_delivery(&alert);
     let done = fanned(outbox.fan_out_new(&alert, &[]).await);
     assert_eq!((done.made[0].channel, done.waiting), (Channel::None, 1));
-    assert_eq!(outbox.due(&none).await, Some(done.now.0 + 60_000));
+    assert_eq!(outbox.due(&none).await, Some(EXPIRES_AT.0), "it sleeps");
     assert_eq!(outbox.lease("early", LONG).await.leased.len(), 0);
 
     // Woken, still without contact: rescheduled, nothing made, no attempt counted.
@@ -73,12 +85,12 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let still = fanned(outbox.fan_out(source, &alert, &[]).await);
     assert_eq!((still.source, still.made.len(), still.waiting), (SourceEnd::Rescheduled, 0, 1));
-    assert_eq!(outbox.due(&none).await, Some(still.now.0 + 60_000));
+    assert_eq!(outbox.due(&none).await, Some(EXPIRES_AT.0), "it sleeps on");
     assert_eq!(outbox.field(&none, "attempts").await.as_deref(), Some("0"));
     assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutAnswer::Stale);
 
     // Woken with one: it gets the alert, and the waiting delivery ends.
-    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), 1);
+    assert_eq!(wake_all(&outbox).await, 1);
     let leased = outbox.lease_one("t2", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
@@ -187,7 +199,7 @@ async fn waking_finds_one_subject_and_overrides_a_lease() {
     let source = FanOutSource::Delivery { id: &early.id, token: &early.token };
     assert_eq!(outbox.fan_out(source, &alert(&subject("a"), 80), &[]).await, FanOutAnswer::Stale);
     assert_eq!(outbox.lease_one("again", LONG).await.id, early.id);
-    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), names.len() as u64);
+    assert_eq!(wake_all(&outbox).await, names.len() as u64);
     assert_eq!(outbox.lease("all", LONG).await.leased.len(), names.len());
     assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("nobody")).await.expect("wake works"), 0);
 }
@@ -200,7 +212,7 @@ async fn waking_works_through_any_number_in_bounded_calls() {
         fanned(outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[]).await);
     }
     let () = outbox.run("ZADD", &[outbox.keys.waiting().as_str(), "0", "x\0delivery_gone"]).await;
-    assert_eq!(wake_all(&outbox.client, &outbox.keys).await.expect("wake works"), 1203);
+    assert_eq!(wake_all(&outbox).await, 1203);
     assert_eq!(outbox.totals().await.waiting, 1203, "the leftover is gone, the others still wait");
 }
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use crate::support::notifier::NoConsentRequests;
 use crate::support::outbox::{
-    GIVE_UP_AFTER, LONG, Outbox, SHORT, alert, delivery, delivery_config, email, json, outcome, subject, until,
-    waiting_delivery, webhook,
+    EXPIRES_AT, GIVE_UP_AFTER, LONG, Outbox, SHORT, alert, delivery, delivery_config, email, json, outcome, subject,
+    until, waiting_delivery, webhook,
 };
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
     AttemptRequest, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError,
-    Settlement, Slots, wake_subject,
+    Settlement, Slots, WakeScan, wake_subject,
 };
-use quotabell::types::{Alert, Channel, Class, DeliveryId, Percent};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Destination, Percent, UnixMs};
 use quotabell::wire::ErrorKind;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
@@ -580,4 +580,45 @@ async fn a_short_lease_of_another_worker_delays_and_does_not_block() {
     until_ended(&outbox, 1).await;
     loops.drain().await;
     assert_eq!(notifier.seen().len(), 1);
+}
+
+/// An alert that nobody can be told of ends once it is too old, and costs nothing until then: nobody looks at it.
+#[tokio::test]
+async fn an_alert_without_contact_sleeps_until_it_expires() {
+    let outbox = Outbox::start();
+    let notifier = Double::new(|_| Act::Deliver);
+    let waits = raised(&outbox, "waits", &[]).await;
+    let old = Alert { resets_at_ms: UnixMs(1_600_000_000_000), ..alert(&subject("old"), 80) };
+    outbox.raise(&old).await;
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
+    until("the old one ended", || async { outbox.totals().await.expired == 1 }).await;
+    loops.drain().await;
+    assert_eq!(outbox.state(&waiting_delivery(&old)).await, "expired");
+    let id = waiting_delivery(&waits);
+    assert_eq!((outbox.state(&id).await.as_str(), outbox.due(&id).await), ("pending", Some(EXPIRES_AT.0)));
+    assert_eq!(outbox.field(&id, "settled_token").await, None, "it was never leased");
+    assert_eq!((outbox.assert_balanced().await.waiting, notifier.seen().len()), (1, 0));
+}
+
+/// After a connection broke, changes may have been missed: those that can be told now are woken, and the others sleep on.
+#[tokio::test]
+async fn only_deliveries_with_a_contact_are_woken() {
+    let outbox = Outbox::start();
+    for n in 0..700 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n:03}")), 80), &[]).await;
+    }
+    for name in ["s007", "s650"] {
+        outbox.set_contacts(&subject(name), &json(&[email(name)])).await;
+    }
+    let contacts = ContactResolver::new(outbox.keys.clone(), Vec::new());
+    let (mut scan, mut slices) = (WakeScan::default(), Vec::new());
+    while let Some(woken) = scan.next(&outbox.client, &outbox.keys, &contacts).await.expect("wake works") {
+        slices.push(woken);
+    }
+    assert_eq!(slices, [1, 1], "one in each slice of five hundred");
+    let now = outbox.totals().await.now.0;
+    let due: Vec<String> =
+        outbox.run("ZRANGEBYSCORE", &[&outbox.keys.due(&Destination::none()), "-inf", &now.to_string()]).await;
+    let woken = ["s007", "s650"].map(|name| waiting_delivery(&alert(&subject(name), 80)).to_string());
+    assert_eq!(due.into_iter().collect::<BTreeSet<_>>(), woken.into());
 }

@@ -252,7 +252,9 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(error, Some(ErrorKind::WrongType), "replay, {name}");
     }
     for name in [keys.due(&Destination::none()), keys.waiting()] {
-        let error = with_wrong_type(&outbox, &name, quotabell::outbox::wake_all(&outbox.client, keys)).await;
+        let alice = subject("alice");
+        let error =
+            with_wrong_type(&outbox, &name, quotabell::outbox::wake_subject(&outbox.client, keys, &alice)).await;
         assert_eq!(error, Some(ErrorKind::WrongType), "wake, {name}");
     }
     assert!(

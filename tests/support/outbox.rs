@@ -230,11 +230,17 @@ pub fn subject(text: &str) -> Subject {
     text.parse().expect("a legal subject")
 }
 
+/// When the period of a test's alert is over: in the year 2100, so that none expires before its test runs.
+pub const RESETS_AT: UnixMs = UnixMs(4_102_444_800_000);
+
+/// When such an alert expires that nobody can be told of.
+pub const EXPIRES_AT: UnixMs = RESETS_AT.plus(48 * 3_600_000);
+
 /// The alert of this subject and percentage; the same id every time.
 pub fn alert(subject: &Subject, percent: u16) -> Alert {
     let percent = Percent::try_from(percent).expect("a legal percentage");
     let sample = Sample { zone: chrono_tz::Tz::UTC, ..Sample::of(subject.clone()) };
-    Alert { used: 4000, ..sample.alert(percent, UnixMs(1_795_250_000_123)) }
+    Alert { used: 4000, resets_at_ms: RESETS_AT, ..sample.alert(percent, UnixMs(1_795_250_000_123)) }
 }
 
 /// The same alert in another period.
