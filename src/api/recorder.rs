@@ -43,6 +43,7 @@ fn describe() {
     counter!(meters::COUNTED).absolute(0);
     counter!(meters::DUPLICATES).absolute(0);
     counter!(meters::GAP).absolute(0);
+    counter!(meters::RETURNED).absolute(0);
     for channel in Channel::SENDING {
         counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
     }

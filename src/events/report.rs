@@ -254,6 +254,16 @@ impl WorkerReport {
                 counter!(meters::GAP).increment(entries);
                 tracing::error!(stream, entries, "entries were trimmed or deleted by others before they were counted");
             }
+            AuditFinding::Returned(entries) => {
+                counter!(meters::RETURNED).increment(entries);
+                tracing::error!(
+                    stream,
+                    entries,
+                    checkpoint = %at,
+                    "entries that were not there before lie at or before the checkpoint, so they are not counted: \
+                     the server has loaded a damaged append-only file, or somebody has restored the stream"
+                );
+            }
             AuditFinding::Rewound(entries) => {
                 tracing::error!(
                     stream,

@@ -22,6 +22,8 @@ use super::worker::EventWorker;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
+/// So many read entries are counted when a session begins. More are left only where none are trimmed: then there is time to look.
+const RETURNED_LOOK_MAX: u32 = 10_000;
 /// A batch that grows because more entries are there is committed after this long, full or not.
 const HOLD_MAX: Duration = Duration::from_millis(100);
 /// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
@@ -52,6 +54,8 @@ impl EventWorker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
     pub(super) async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let start = self.start().await?;
+        // A server that was started again may have brought entries back, and the next commit trims them.
+        self.audit(start.checkpoint, RETURNED_LOOK_MAX).await?;
         self.builder.set_generation(start.generation);
         self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
@@ -276,13 +280,13 @@ impl EventWorker {
                 self.tidy().await;
                 self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
-                if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to).await }
+                if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to, 0).await }
             }
             CommitOutcome::Stale(_) => Err(SessionError::Again(
                 "another worker committed, a subject was erased, or this commit's reply was lost",
             )),
             CommitOutcome::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
-            CommitOutcome::Recreated => self.audit(batch.from).await,
+            CommitOutcome::Recreated => self.audit(batch.from, 0).await,
             CommitOutcome::Old => {
                 self.batch_sizer.failed();
                 Err(SessionError::Again("the batch was read too long ago"))
@@ -305,26 +309,30 @@ impl EventWorker {
 
     /// Nothing is unread.
     async fn look_round(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
-        self.audit(at).await?;
+        self.audit(at, 0).await?;
         self.report.serving();
         self.janitor.counted_until(now);
         self.janitor.close_periods(&self.client, at, now).await;
         Ok(())
     }
 
-    /// Looks whether entries, or the stream itself, went away behind our back.
-    async fn audit(&mut self, at: StreamId) -> Result<(), SessionError> {
+    /// Looks whether entries, or the stream itself, went away behind our back. Counts so many read entries where there are unread ones.
+    async fn audit(&mut self, at: StreamId, read_max: u32) -> Result<(), SessionError> {
         self.audited = Instant::now();
         let finding = self
             .audit
-            .run(&self.client, at)
+            .run(&self.client, at, read_max)
             .await
             .map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
         self.report.audited(self.keys.stream(), at, finding);
         match finding {
             AuditFinding::Stale(_) => Err(SessionError::Again("another worker committed")),
             AuditFinding::Recreated => Err(SessionError::Again("the stream was made again")),
-            AuditFinding::Even | AuditFinding::Unread | AuditFinding::Gap(_) | AuditFinding::Rewound(_) => Ok(()),
+            AuditFinding::Even
+            | AuditFinding::Unread
+            | AuditFinding::Gap(_)
+            | AuditFinding::Returned(_)
+            | AuditFinding::Rewound(_) => Ok(()),
         }
     }
 }

@@ -2,12 +2,14 @@
 -- audit: compare a stream that seems to be read to its end with the checkpoint.
 --
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   ARGV[1] checkpoint that the reader stands at   ARGV[2] our consumer group
+-- ARGV[3] how many read entries are counted at most where unread ones lie behind them
 --
 -- Returns {'even'}              nothing is unread, or there is nothing to compare: nothing written
 --         {'unread'}            entries lie after the checkpoint: nothing written
 --         {'stale', stored}     the checkpoint is another one: nothing written
 --         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the whole stream:
 --                               counted as read
+--         {'returned', entries} so many entries lie at or before the checkpoint that were not there before, so they were never read
 --         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover): set to its count
 --         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the checkpoint has
 --                               gone without a trace: starts over from its beginning
@@ -22,7 +24,7 @@ for at, wanted in ipairs({'stream', 'hash'}) do
 end
 local refusal = denied(KEYS[2], 'HSET')
 if refusal then return refusal end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added', 'entries_gone')
 if (stored[1] or '0-0') ~= ARGV[1] then return {'stale', stored[1] or '0-0'} end
 if not stored[1] then return {'even'} end
 local of = redis.call('EXISTS', KEYS[1]) == 1 and stream_info(KEYS[1]) or {['entries-added'] = 0}
@@ -34,21 +36,47 @@ if of['entries-added'] < known then
 end
 if not of['length'] then return {'even'} end
 
-local function read_is(id, n)
+-- At most so many of the read entries are there still: the others were trimmed, or had gone when that was looked at last.
+local known_left = stored[4] and read - tonumber(stored[4])
+
+-- How many are there. A few at a time, because entries may be large.
+local function read_entries(most)
+  local counted, from = 0, '-'
+  while counted <= most do
+    local some = redis.call('XRANGE', KEYS[1], from, stored[1], 'COUNT', 10)
+    counted = counted + #some
+    if #some < 10 then break end
+    from = '(' .. some[10][1]
+  end
+  return counted
+end
+
+local function read_is(id, n, gone)
   local words = whole(n)
-  redis.call('HSET', KEYS[2], 'id', id, 'entries_read', words)
+  redis.call('HSET', KEYS[2], 'id', id, 'entries_read', words, 'entries_gone', whole(gone))
   redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[2], id, 'ENTRIESREAD', words)
 end
 
 if made_again(KEYS[1], stored[1]) then
-  read_is('0-0', of['entries-added'] - of['length'])
+  local gone = of['entries-added'] - of['length']
+  read_is('0-0', gone, gone)
   return {'recreated', of['last-generated-id']}
 end
-if #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then return {'unread'} end
+if #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then
+  local most = tonumber(ARGV[3])
+  if not known_left or known_left >= most or of['length'] <= known_left then return {'unread'} end
+  local left = read_entries(most)
+  if left <= known_left then return {'unread'} end
+  redis.call('HSET', KEYS[2], 'entries_gone', whole(read - left))
+  return {'returned', left - known_left}
+end
 
 local missing = of['entries-added'] - read
+if missing ~= 0 or not known_left or known_left ~= of['length'] then
+  read_is(stored[1], of['entries-added'], of['entries-added'] - of['length'])
+end
+if known_left and of['length'] > known_left then return {'returned', of['length'] - known_left} end
 if missing == 0 then return {'even'} end
-read_is(stored[1], of['entries-added'])
 -- XSETID sets the count as it likes. Where the newest id is the checkpoint's, nothing behind it can have been lost.
 if missing > 0 and of['last-generated-id'] == stored[1] then return {'even'} end
 if missing > 0 then return {'gap', missing} end

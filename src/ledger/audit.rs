@@ -23,6 +23,8 @@ pub enum AuditFinding {
     Stale(StreamId),
     /// So many entries were removed before they were read.
     Gap(u64),
+    /// So many entries lie at or before the checkpoint that were not there before: they were never read.
+    Returned(u64),
     /// The stream counts so many entries fewer than were read.
     Rewound(u64),
     /// The stream was made again with lower ids, at least some: the checkpoint has been set to its beginning.
@@ -36,19 +38,21 @@ impl Audit {
         Self { keys, script: Script::with_prelude(include_str!("audit.lua")) }
     }
 
-    /// Compares stream and checkpoint, when the reader has found nothing after `at`. Repeatable.
+    /// Compares stream and checkpoint, when the reader has found nothing after `at`. Where there are unread entries all the same, it
+    /// looks only whether entries returned, and counts up to `read_max` of those that were read. Repeatable.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn run(&self, client: &RedisClient, at: StreamId) -> RedisResult<AuditFinding> {
+    pub async fn run(&self, client: &RedisClient, at: StreamId, read_max: u32) -> RedisResult<AuditFinding> {
         let call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
-        let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).run(client).await?;
+        let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).arg(read_max).run(client).await?;
         let mut reply = reply.into_iter();
         let word: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
         let mut number = || -> RedisResult<u64> { Ok(redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?) };
         Ok(match word.as_str() {
             "gap" => AuditFinding::Gap(number()?),
+            "returned" => AuditFinding::Returned(number()?),
             "rewound" => AuditFinding::Rewound(number()?),
             "unread" => AuditFinding::Unread,
             "recreated" => AuditFinding::Recreated,

@@ -15,11 +15,13 @@ for at, kind in ipairs({'stream', 'hash'}) do
   local error = wrong_type(at, kind)
   if error then return error end
 end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added', 'entries_gone')
 local checkpoint, entries_read = stored[1], stored[2]
 if not checkpoint or not entries_read or redis.call('EXISTS', KEYS[1]) == 0 then return {} end
 -- Of another stream under the old name nothing is counted, so nothing may go.
 if made_again(KEYS[1], checkpoint) then return {} end
+local refusal = denied(KEYS[2], 'HSET')
+if refusal then return refusal end
 
 local notes = {}
 local function note(what, reply)
@@ -32,8 +34,6 @@ end
 -- How many entries were ever added: where the stream is deleted, this tells how many were never read.
 local added = whole(stream_info(KEYS[1])['entries-added'])
 if added ~= stored[3] then
-  local refusal = denied(KEYS[2], 'HSET')
-  if refusal then return refusal end
   redis.call('HSET', KEYS[2], 'entries_added', added)
 end
 
@@ -62,7 +62,12 @@ if ARGV[2] == 'consumed' then
     notes[#notes + 1] = 'held'
     notes[#notes + 1] = holder
   end
-  if not groups.err then note('trim', redis.pcall('XTRIM', KEYS[1], 'MINID', '~', keep, 'LIMIT', '0')) end
+  local trimmed = groups.err and 0 or redis.pcall('XTRIM', KEYS[1], 'MINID', '~', keep, 'LIMIT', '0')
+  note('trim', trimmed)
+  -- How many of the read entries are gone: audit.lua compares those that are left.
+  if stored[4] and type(trimmed) == 'number' and trimmed > 0 then
+    redis.call('HSET', KEYS[2], 'entries_gone', whole(stored[4] + trimmed))
+  end
 end
 for key = 3, #KEYS do note('unlink', redis.pcall('UNLINK', KEYS[key])) end
 return notes

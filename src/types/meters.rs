@@ -57,6 +57,8 @@ meters! {
     DUPLICATES = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
     /// Entries removed by somebody else before they were read.
     GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";
+    /// Entries that a server brought back below the checkpoint.
+    RETURNED = Counter "quotabell_entries_returned_total" "Stream entries that appeared at or before the checkpoint, where they are not counted: brought back by the server";
     /// Batches committed; label `answer`.
     COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, drift)";
     /// Counters that somebody else changed.

@@ -104,7 +104,9 @@ impl EmbeddedServer {
         let binary = launch::find(search).ok_or(EmbeddedError::NoBinary)?;
         let started = start(&binary, port, data_dir, in_use).await?;
         drop(starting);
-        started.loaded().await
+        let started = started.loaded().await?;
+        started.rewrite_file().await;
+        Ok(started)
     }
 
     /// The program that [`Self::ensure`] would start; `None` where there is none on `PATH`.
@@ -220,6 +222,21 @@ impl EmbeddedServer {
                 return Err(EmbeddedError::Silent { port: self.port, log: launch::log_of(&self.data_dir) });
             }
             sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Has the server write its append-only file anew.
+    ///
+    /// Where the file ended inside a transaction, the server has cut it off behind the last whole command, and the transaction's
+    /// beginning is still there. All that is appended belongs to it at the next start: left out if the file is torn again, and
+    /// back once a later transaction ends it.
+    async fn rewrite_file(&self) {
+        let asked = async {
+            let client = RedisClient::new(RedisNode::local(self.port).client()?);
+            client.query::<redis::Value>(&redis::cmd("BGREWRITEAOF")).await
+        };
+        if let Err(error) = asked.await {
+            tracing::warn!(%error, "the embedded server could not write its append-only file anew");
         }
     }
 

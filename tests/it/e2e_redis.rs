@@ -399,3 +399,51 @@ async fn a_counter_of_another_type_stops_counting_loudly_until_it_is_mended() {
     all_counted(&client, 1).await;
     daemon.drain().await;
 }
+
+/// Redis cuts a torn file behind its last whole command, also inside a transaction, which stays open: what follows is lost when the file
+/// is torn again, and comes back below the checkpoint when a later transaction closes it. Counts that are too low must not be trusted.
+#[tokio::test]
+async fn entries_that_a_torn_file_brings_back_are_said() {
+    const LOST: u64 = 50;
+    let mut server = RedisServer::start_durable();
+    let client = server.client();
+    let mut transaction = redis::pipe();
+    transaction.atomic().cmd("SET").arg("a").arg(1).ignore().cmd("SET").arg("other").arg(1).ignore();
+    let () = client.pipe(&transaction).await.expect("done");
+    server.kill();
+    // EXEC, and a part of the command before it.
+    server.tear_file("*1\r\n$4\r\nEXEC\r\n".len() as u64 + 3);
+    server.restart();
+    let client = server.client();
+    let add = async |client: &RedisClient, events: u64| {
+        for _ in 0..events {
+            let _: String = client
+                .query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice"))
+                .await
+                .expect("added");
+        }
+    };
+    add(&client, LOST + 1).await;
+    server.kill();
+    server.tear_file(3);
+    server.restart();
+    let client = server.client();
+    let length = async |client: &RedisClient| -> u64 {
+        client.query(redis::cmd("XLEN").arg("usage")).await.expect("its length")
+    };
+    assert_eq!(length(&client).await, 0, "they had been acknowledged");
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    add(&client, 10).await;
+    let checkpoint = Keys::new("usage").checkpoint();
+    eventually("they are counted, and the stream was looked at", || async {
+        let fields = redis::cmd("HMGET").arg(&checkpoint).arg("entries_read").arg("entries_gone").to_owned();
+        let (read, gone): (Option<u64>, Option<u64>) = client.query(&fields).await.ok()?;
+        (read == Some(10) && gone == Some(0)).then_some(())
+    })
+    .await;
+    server.kill();
+    server.restart();
+    let line = daemon.says("entries that were not there before lie at or before the checkpoint").await;
+    assert!(line.contains(&format!("entries={LOST}")), "{line}");
+    assert_eq!(length(&server.client()).await, LOST + 10);
+}

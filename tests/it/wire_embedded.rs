@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::eventually::eventually;
+use crate::support::redis_server::{RedisServer, free_port, tear_newest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use quotabell::wire::config::RedisConfig;
@@ -247,4 +248,38 @@ async fn a_server_that_loads_its_data_is_waited_for_and_adopted() {
 fn which(name: &str) -> String {
     let found = Command::new("sh").args(["-c", &format!("command -v {name}")]).output().expect("a shell");
     String::from_utf8(found.stdout).expect("a path").trim().to_owned()
+}
+
+/// A file that ends inside a transaction would take along all that is appended to it, when it is torn once more.
+#[tokio::test]
+async fn a_file_torn_inside_a_transaction_is_written_anew() {
+    let place = Place::new();
+    let files = place.config.data_dir.join("appendonlydir");
+    let killed = async |server: EmbeddedServer| {
+        kill(pid_of(&server), Signal::SIGKILL).expect("it ran");
+        let mut server = server;
+        server.ended().await;
+    };
+    let server = place.ensure().await.expect("it starts");
+    let mut transaction = redis::pipe();
+    transaction.atomic().cmd("SET").arg("a").arg(1).ignore().cmd("SET").arg("other").arg(1).ignore();
+    let () = place.client().pipe(&transaction).await.expect("done");
+    // With `everysec` it reaches the file before the answer, and the disk later.
+    killed(server).await;
+    tear_newest(&files, "*1\r\n$4\r\nEXEC\r\n".len() as u64 + 3);
+
+    let server = place.ensure().await.expect("it starts again");
+    eventually("the file is written anew", || async {
+        let info: String = place.client().query(redis::cmd("INFO").arg("persistence")).await.expect("INFO");
+        let is_done = info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0");
+        (is_done && !files.join("appendonly.aof.1.incr.aof").exists()).then_some(())
+    })
+    .await;
+    let () = place.client().query(redis::cmd("SET").arg("key").arg("kept")).await.expect("set");
+    let () = place.client().query(redis::cmd("SET").arg("last").arg("torn")).await.expect("set");
+    killed(server).await;
+    tear_newest(&files, 3);
+    let server = place.ensure().await.expect("it starts once more");
+    assert_eq!(get(&place).await.as_deref(), Some("kept"));
+    server.stop().await.expect("it stops");
 }

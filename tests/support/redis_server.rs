@@ -104,6 +104,11 @@ impl RedisServer {
         self.child.wait().expect("the server can be waited for");
     }
 
+    /// Cuts so many bytes off the file that it was appending to, after [`Self::kill`].
+    pub fn tear_file(&self, bytes: u64) {
+        tear_newest(&self.directory.path().join("appendonlydir"), bytes);
+    }
+
     /// Starts it again on the same port and folder, after [`Self::kill`].
     pub fn restart(&mut self) {
         self.child = launch(self.port, self.directory.path(), &self.options).expect("the port is still free");
@@ -115,6 +120,15 @@ impl Drop for RedisServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Cuts so many bytes off the append-only file that a server was writing to in this folder.
+pub fn tear_newest(folder: &Path, bytes: u64) {
+    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path());
+    let newest = files.filter(|file| file.to_string_lossy().ends_with(".incr.aof")).max().expect("an append-only file");
+    let file = std::fs::OpenOptions::new().write(true).open(newest).expect("a file");
+    let length = file.metadata().expect("its length").len();
+    file.set_len(length - bytes).expect("it is cut");
 }
 
 /// A TCP port that nobody listens on at this moment.
