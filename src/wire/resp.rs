@@ -178,7 +178,7 @@ pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolErro
 ///
 /// # Errors
 ///
-/// As [`length`] and [`line`], or another type.
+/// As [`length`] and [`line()`], or another type.
 pub fn skip(buffer: &[u8], mut at: usize) -> Result<Option<usize>, ProtocolError> {
     let mut values = 1_usize;
     while values > 0 {
