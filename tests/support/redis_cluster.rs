@@ -1,5 +1,7 @@
 //! A real cluster of three primaries, with one replica or three: on free ports, in temporary folders, killed when dropped.
 
+use std::cell::Cell;
+
 use quotabell::wire::RedisClient;
 use redis::FromRedisValue;
 
@@ -27,26 +29,8 @@ impl RedisCluster {
     }
 
     async fn start_with(replicas: usize) -> Self {
-        let ports: Vec<String> = (0..PRIMARIES + replicas).map(|_| free_port().to_string()).collect();
-        let options = |bus: &String| {
-            RedisServer::start_with(&[
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--repl-diskless-sync-delay",
-                "0",
-                "--cluster-enabled",
-                "yes",
-                "--cluster-port",
-                bus,
-                "--cluster-node-timeout",
-                "1000",
-                "--cluster-replica-validity-factor",
-                "0",
-            ])
-        };
-        let cluster = Self { nodes: ports.iter().map(options).collect() };
+        let (nodes, ports): (Vec<RedisServer>, Vec<String>) = (0..PRIMARIES + replicas).map(|_| Self::node()).unzip();
+        let cluster = Self { nodes };
         for (at, bus) in ports.iter().enumerate() {
             let epoch = (at + 1).to_string();
             cluster.tell(at, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await;
@@ -78,6 +62,34 @@ impl RedisCluster {
         }
         cluster.replicates(owner).await;
         cluster
+    }
+
+    /// A node, and the port on which it talks to others.
+    fn node() -> (RedisServer, String) {
+        const OPTIONS: [&str; 12] = [
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--repl-diskless-sync-delay",
+            "0",
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "1000",
+            "--cluster-replica-validity-factor",
+            "0",
+        ];
+        let bus = Cell::new(0);
+        let node = RedisServer::start_with_each(|| {
+            bus.set(free_port());
+            OPTIONS
+                .iter()
+                .map(ToString::to_string)
+                .chain(["--cluster-port".to_owned(), bus.get().to_string()])
+                .collect()
+        });
+        (node, bus.get().to_string())
     }
 
     /// What `redis.url` is set to, with this before the hosts (`user:password@`). Names two of the nodes.

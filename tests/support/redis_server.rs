@@ -46,11 +46,15 @@ impl RedisServer {
 
     /// A server with these options beside port, folder and socket.
     pub fn start_with(options: &[&str]) -> Self {
+        Self::start_with_each(|| options.iter().map(ToString::to_string).collect())
+    }
+
+    /// As [`Self::start_with`], with options that are made anew for each try: those that name another port.
+    pub fn start_with_each(options: impl Fn() -> Vec<String>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
-        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
         // Another process may take the port between our look and the server's bind: look again.
         for _ in 0..20 {
-            let port = free_port();
+            let (port, options) = (free_port(), options());
             if let Some(child) = launch(port, directory.path(), &options) {
                 return Self { child, port, directory, options };
             }
