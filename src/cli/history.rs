@@ -5,12 +5,12 @@ use clap::Args;
 
 use super::connect;
 use super::context::CliContext;
+use super::subject_settings;
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{Day, Metric, Subject};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
-use crate::views::{SubjectSettings, subject};
 use crate::wire::Partition;
 
 /// Arguments of `history`.
@@ -53,9 +53,7 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config).await?;
-    let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
-    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
-    let settings = SubjectSettings::read(&fields, &plans);
+    let settings = subject_settings::read(&redis, &subject, &plans).await?;
     let now = redis.server_time().await?;
     let what = format!("read history of {subject}");
     let (late_max, days) = (config.stream.late_max, config.history.days);

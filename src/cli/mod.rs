@@ -31,6 +31,7 @@ pub mod run;
 pub mod send_test;
 pub mod since;
 pub mod subject;
+mod subject_settings;
 pub mod top;
 pub mod usage;
 

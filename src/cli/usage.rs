@@ -5,12 +5,12 @@ use clap::Args;
 
 use super::connect;
 use super::context::CliContext;
-use crate::subjects::record::{BILLING_DAY, TIMEZONE};
-use crate::subjects::{FieldError, Plans};
+use super::subject_settings;
+use crate::subjects::Plans;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, rounded, say};
 use crate::types::{Day, Subject, UnixMs};
+use crate::views::UsageView;
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
-use crate::views::{SubjectSettings, UsageView, subject};
 use crate::wire::Partition;
 
 /// Arguments of `usage`.
@@ -47,10 +47,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config).await?;
-    let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
-    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
-    let settings = SubjectSettings::read(&fields, &plans);
-    warn(&subject, &settings.unreadable);
+    let settings = subject_settings::read(&redis, &subject, &plans).await?;
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
@@ -64,23 +61,6 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
         Format::Table => print(&usage, now, &mut output)?,
     }
     output.finish()
-}
-
-fn warn(subject: &Subject, unreadable: &[FieldError]) {
-    for error in unreadable {
-        say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
-    }
-    if unreadable.iter().any(|error| error.field == TIMEZONE) {
-        say("warning: days, weeks and months are shown as those of UTC");
-    }
-    if unreadable.iter().any(|error| error.field == BILLING_DAY) {
-        say("warning: months are shown as those that begin on the first");
-    }
-    if !unreadable.is_empty() {
-        say(
-            "warning: until this is mended, alerts follow the last good values, and where the daemon has none nothing is alerted",
-        );
-    }
 }
 
 const HEADING: [&str; 8] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "RESETS", "ALERTS"];

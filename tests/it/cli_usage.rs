@@ -188,6 +188,8 @@ async fn unreadable_fields_are_named_and_not_replaced() {
     let unreadable = shown["unreadable"].as_array().expect("a list");
     let named: Vec<&str> = unreadable.iter().filter_map(|error| error["field"].as_str()).collect();
     assert_eq!(named, ["timezone", "billing_day", "limit:requests", "plan"]);
+    let history = run(&usage, "history alice");
+    assert!(history.stderr.contains("are shown as those of UTC"), "{}", history.told());
 }
 
 /// A period of which nothing is kept must not read as one without usage.

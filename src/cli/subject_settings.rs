@@ -1,0 +1,38 @@
+//! A subject's settings, for the verbs that show what it used.
+
+use super::connect::Redis;
+use crate::subjects::record::{BILLING_DAY, TIMEZONE};
+use crate::subjects::{FieldError, Plans};
+use crate::terminal::output::say;
+use crate::types::Subject;
+use crate::views::{SubjectSettings, subject};
+
+/// Reads them, and says what can't be read and what is shown instead.
+///
+/// # Errors
+///
+/// Redis.
+pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Result<SubjectSettings> {
+    let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
+    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
+    let settings = SubjectSettings::read(&fields, plans);
+    warn(subject, &settings.unreadable);
+    Ok(settings)
+}
+
+fn warn(subject: &Subject, unreadable: &[FieldError]) {
+    for error in unreadable {
+        say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
+    }
+    if unreadable.iter().any(|error| error.field == TIMEZONE) {
+        say("warning: days, weeks and months are shown as those of UTC");
+    }
+    if unreadable.iter().any(|error| error.field == BILLING_DAY) {
+        say("warning: months are shown as those that begin on the first");
+    }
+    if !unreadable.is_empty() {
+        say(
+            "warning: until this is mended, alerts follow the last good values, and where the daemon has none nothing is alerted",
+        );
+    }
+}
