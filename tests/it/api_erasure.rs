@@ -91,7 +91,10 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     for key in usage.client.query::<Vec<String>>(redis::cmd("KEYS").arg("quota_usage:*")).await.expect("keys") {
         let () = usage.client.query(redis::cmd("DEL").arg(key)).await.expect("deleted");
     }
+    // A retry in the middle of the erasure would find no contact any more, and make another delivery.
     let setup = DaemonSetup::on(&usage.server.url())
+        .env("QUOTABELL__RETRY__FIRST", "1h")
+        .env("QUOTABELL__RETRY__MAX_INTERVAL", "1h")
         .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"fixed","requests":"60/1h"}"#);
     let (daemon, api) = with_token(setup).await;
