@@ -23,7 +23,7 @@ use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
 use crate::contacts::{Contact, masked_contact};
-use crate::types::{ContactId, Secret, Subject};
+use crate::types::{ContactId, Secret, Subject, UnixMs};
 use crate::verification::{CODE_DIGITS, VerificationError};
 
 /// The longest contact id. Generated ids have 18 bytes.
@@ -55,8 +55,8 @@ pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
-    let stored = api.verification.list(&path::subject(path)?).await.map_err(problem)?;
-    let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact)).collect();
+    let (stored, now) = api.verification.list(&path::subject(path)?).await.map_err(problem)?;
+    let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact, now)).collect();
     Ok(answer(StatusCode::OK, &json!({"contacts": contacts})))
 }
 
@@ -119,7 +119,12 @@ pub(super) struct ContactPath {
     contact: String,
 }
 
-fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<(Subject, ContactId), Problem> {
+/// The subject and the contact in a path.
+///
+/// # Errors
+///
+/// 400.
+pub(super) fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<(Subject, ContactId), Problem> {
     let Path(ContactPath { id, contact }) = path.map_err(|rejection| path::broken(&rejection))?;
     if contact.len() > ID_BYTES_MAX {
         return Err(Problem::bad_request(format!("contact: has more than {ID_BYTES_MAX} bytes")));
@@ -134,9 +139,10 @@ fn answer(status: StatusCode, body: &Value) -> Response {
 }
 
 /// The contact as it is listed: all of it, with its secret masked.
-fn masked(contact: &Contact) -> Value {
-    let mut json = serde_json::to_value(masked_contact(contact)).expect("strings and booleans are JSON");
-    json["muted"] = contact.muted.into();
+fn masked(contact: &Contact, now: UnixMs) -> Value {
+    let shown = masked_contact(contact).shown_at(now);
+    let mut json = serde_json::to_value(&shown).expect("strings and booleans are JSON");
+    json["muted"] = shown.mute.is_some().into();
     json["verified"] = contact.verified.into();
     json
 }
@@ -175,7 +181,7 @@ impl NewContactBody {
     }
 }
 
-fn problem(error: VerificationError) -> Problem {
+pub(super) fn problem(error: VerificationError) -> Problem {
     let detail = error.to_string();
     match error {
         VerificationError::NotFound => Problem::new(StatusCode::NOT_FOUND, detail),

@@ -18,6 +18,7 @@ pub mod connection_limit;
 mod contacts;
 pub mod gauges;
 mod list_query;
+mod mutes;
 pub mod openapi;
 
 mod path;

@@ -16,7 +16,7 @@ use super::problem::Problem;
 use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
-use super::{check, confirm, contacts, openapi, probes, reload, subjects, top};
+use super::{check, confirm, contacts, mutes, openapi, probes, reload, subjects, top};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +99,30 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/subjects/{id}/contacts/{contact}",
         access: Access::RequiredToken,
         handler: || delete(contacts::remove),
+    },
+    Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}/contacts/{contact}/mute",
+        access: Access::RequiredToken,
+        handler: || put(mutes::mute_contact),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/subjects/{id}/contacts/{contact}/mute",
+        access: Access::RequiredToken,
+        handler: || delete(mutes::unmute_contact),
+    },
+    Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}/mute",
+        access: Access::RequiredToken,
+        handler: || put(mutes::mute_subject),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/subjects/{id}/mute",
+        access: Access::RequiredToken,
+        handler: || delete(mutes::unmute_subject),
     },
     Route {
         method: "POST",

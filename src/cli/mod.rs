@@ -23,6 +23,7 @@ pub mod history;
 pub mod listen;
 pub mod man;
 pub mod migrate;
+mod mute_args;
 pub mod named_contacts;
 pub mod preview;
 pub mod refused;
@@ -75,7 +76,7 @@ pub enum Verb {
     Reload(reload::ReloadArgs),
     /// Append usage events to the stream
     Emit(emit::EmitArgs),
-    /// Set, show, list, remove and import subjects
+    /// Set, show, list, remove, mute and import subjects
     Subject(subject::SubjectArgs),
     /// List, add, remove, mute and unmute the contacts of a subject
     Contact(contact::ContactArgs),

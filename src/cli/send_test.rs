@@ -15,7 +15,7 @@ use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, 
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::Plans;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
+use crate::terminal::output::{Format, FormatArgs, Output, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, Window};
 use crate::views::{SubjectSettings, subject};
@@ -144,11 +144,12 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
             contact.id
         ));
     }
-    if contact.muted {
-        say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
+    let now = redis.server_time().await?;
+    if let Some(mute) = contact.muted_at(now) {
+        let mute = printable(&mute.to_string());
+        say(format_args!("warning: contact {} is {mute}; it gets this message, but no alerts", contact.id));
     }
     let sample = sample_of(subject, &redis, config).await?;
-    let now = redis.server_time().await?;
     Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
 }
 

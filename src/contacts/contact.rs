@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::types::{Channel, ContactId, Secret};
+use crate::types::{Channel, ContactId, Mute, MuteEndError, Secret, UnixMs};
 
 /// The address itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub struct Contact {
     pub id: ContactId,
     /// Where to.
     pub endpoint: Endpoint,
-    /// A muted contact gets no alerts: its deliveries end `muted`.
-    pub muted: bool,
+    /// A muted contact gets no alerts: its deliveries end `muted`. The mute may have ended.
+    pub mute: Option<Mute>,
     /// One that the subject's own side added counts as not there until somebody at the address has confirmed it. What an operator
     /// writes down, and anything that does not say otherwise, is verified.
     pub verified: bool,
@@ -82,7 +82,7 @@ impl Contact {
         Self {
             id: derived_id(Channel::Email, address),
             endpoint: Endpoint::Email { address: address.to_owned() },
-            muted: false,
+            mute: None,
             verified: true,
         }
     }
@@ -93,7 +93,7 @@ impl Contact {
         Self {
             id: derived_id(Channel::Webhook, url),
             endpoint: Endpoint::Webhook { url: url.to_owned(), secret },
-            muted: false,
+            mute: None,
             verified: true,
         }
     }
@@ -138,6 +138,19 @@ impl Contact {
             Channel::Webhook => secret.map(|secret| Self::webhook(address, secret)),
             Channel::None => None,
         }
+    }
+
+    /// The mute that lasts at this time of the server.
+    #[must_use]
+    pub fn muted_at(&self, now: UnixMs) -> Option<&Mute> {
+        self.mute.as_ref().filter(|mute| mute.is_active(now))
+    }
+
+    /// The same contact without a mute that has ended: for output, never to be stored.
+    #[must_use]
+    pub fn shown_at(mut self, now: UnixMs) -> Self {
+        self.mute.take_if(|mute| !mute.is_active(now));
+        self
     }
 
     /// The same contact at another address, with another secret where it has one: for output, never to be stored.
@@ -217,6 +230,10 @@ struct ContactJson {
     secret: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     muted: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    muted_until: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    muted_reason: Option<String>,
     #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
     verified: bool,
 }
@@ -277,6 +294,9 @@ pub enum ContactError {
         /// The absent field.
         field: &'static str,
     },
+    /// `muted_until` is no time.
+    #[error("muted_until {}", MuteEndError)]
+    MutedUntil,
 }
 
 impl TryFrom<ContactJson> for Contact {
@@ -299,7 +319,9 @@ impl TryFrom<ContactJson> for Contact {
         if let Some(id) = json.id.filter(|id| !id.is_empty()) {
             contact.id = ContactId::from_stored(&id);
         }
-        contact.muted = json.muted;
+        let until =
+            json.muted_until.map(|text| UnixMs::of_rfc3339(&text).ok_or(ContactError::MutedUntil)).transpose()?;
+        contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
         contact.verified = json.verified;
         Ok(contact)
     }
@@ -312,8 +334,12 @@ impl From<Contact> for ContactJson {
             Endpoint::Email { address } => (Some(address), None, None),
             Endpoint::Webhook { url, secret } => (None, Some(url), Some(secret.reveal().to_owned())),
         };
-        let Contact { id, muted, verified, .. } = contact;
-        Self { id: Some(id.as_str().to_owned()), channel, address, url, secret, muted, verified }
+        let Contact { id, mute, verified, .. } = contact;
+        let muted = mute.is_some();
+        let Mute { until, reason: muted_reason } = mute.unwrap_or_default();
+        let muted_until = until.map(|until| until.to_string());
+        let id = Some(id.as_str().to_owned());
+        Self { id, channel, address, url, secret, muted, muted_until, muted_reason, verified }
     }
 }
 
@@ -365,6 +391,27 @@ mod tests {
         assert!(written.contains(r#""verified":false"#), "{written}");
         let written = serde_json::to_string(&Contact { verified: true, ..unverified }).expect("JSON");
         assert!(!written.contains("verified"), "{written}");
+    }
+
+    /// A mute whose end nobody can read must neither last for ever nor be none.
+    #[test]
+    fn a_contact_is_muted_until_a_time_or_for_good() {
+        let of = |fields: &str| {
+            let json = format!(r#"{{"id":"c_1","channel":"email","address":"a@b.test"{fields}}}"#);
+            serde_json::from_str::<Contact>(&json).map_err(|error| error.to_string())
+        };
+        let mute = |fields: &str| of(fields).expect("a contact").mute;
+        assert_eq!(mute(r#","muted":true"#), Some(Mute::default()));
+        let ends = r#","muted":true,"muted_until":"2026-11-21T08:37:00.000Z","muted_reason":"new office""#;
+        let contact = of(ends).expect("a contact");
+        let end = UnixMs::of_rfc3339("2026-11-21T08:37:00Z").expect("a time");
+        assert!(contact.muted_at(end.plus(-1)).is_some() && contact.muted_at(end).is_none());
+        assert!(serde_json::to_string(&contact).expect("JSON").contains(ends));
+        let ended = serde_json::to_string(&contact.shown_at(end)).expect("JSON");
+        assert!(!ended.contains("muted"), "{ended}");
+        assert_eq!(mute(r#","muted":false,"muted_until":"2026-11-21T08:37:00Z""#), None);
+        let error = of(r#","muted":true,"muted_until":"tomorrow""#).expect_err("no time");
+        assert!(error.starts_with("muted_until must be a time in RFC 3339"), "{error}");
     }
 
     /// A list whose parts fit by chance would be written to as if it were an object.

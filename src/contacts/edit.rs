@@ -6,12 +6,14 @@
 
 use super::Contact;
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
-use crate::types::{ConsentId, ContactId};
+use crate::types::{ConsentId, ContactId, Mute};
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;
 
 const MUTED: &str = "muted";
+const MUTED_UNTIL: &str = "muted_until";
+const MUTED_REASON: &str = "muted_reason";
 
 /// Why a contact was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,15 +46,6 @@ pub enum RemoveOutcome {
     OperatorsOwn,
     /// There is no such contact.
     NotFound,
-}
-
-/// Whether a contact gets alerts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MuteState {
-    /// Its deliveries end `muted`.
-    Muted,
-    /// It gets alerts.
-    Unmuted,
 }
 
 /// A contact that the operator names.
@@ -175,12 +168,20 @@ impl ContactArray {
         RemoveOutcome::Removed(removed.into_iter().map(|stored| stored.contact.clone()).collect())
     }
 
-    /// Mutes or unmutes every contact of this id; returns how many there are.
-    pub fn set_muted(&mut self, id: &ContactId, state: MuteState) -> usize {
+    /// Mutes every contact of this id, or ends its mute; returns how many there are.
+    pub fn set_mute(&mut self, id: &ContactId, mute: Option<&Mute>) -> usize {
         let contacts = self.contacts();
         let with_id: Vec<&StoredContact> = contacts.iter().filter(|stored| stored.contact.id == *id).collect();
         for stored in &with_id {
-            self.set(stored.position, MUTED, &(state == MuteState::Muted));
+            self.set(stored.position, MUTED, &mute.is_some());
+            let until = mute.and_then(|mute| mute.until).map(|until| until.to_string());
+            let reason = mute.and_then(|mute| mute.reason.clone());
+            for (field, value) in [(MUTED_UNTIL, until), (MUTED_REASON, reason)] {
+                match value {
+                    Some(value) => self.set(stored.position, field, &value),
+                    None => self.unset(stored.position, field),
+                }
+            }
         }
         with_id.len()
     }
@@ -348,7 +349,7 @@ mod tests {
         let expected = r#"{"verified":true,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test"}"#;
         assert_eq!(verified, format!("[{odd},{expected}]"));
         let mut muted = array(&stored);
-        assert_eq!(muted.set_muted(&id, MuteState::Muted), 1);
+        assert_eq!(muted.set_mute(&id, Some(&Mute::default())), 1);
         let expected = r#"{"verified":false,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test","muted":true}"#;
         assert_eq!(muted.to_stored(), format!("[{odd},{expected}]"));
         assert_eq!(without(&stored, id.as_str(), ContactOrigin::Subject), Some(format!("[{odd}]")));

@@ -94,8 +94,8 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, clock: LeaseClock) {
-        let contacts = match self.contacts.contacts_of(&self.client, &alert.subject).await {
-            Ok(contacts) => contacts,
+        let (contacts, mutes) = match self.contacts.recipients_of(&self.client, alert, clock.now()).await {
+            Ok(recipients) => recipients,
             Err(error) => {
                 tracing::warn!(subject = %alert.subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
                 return self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
@@ -106,7 +106,10 @@ impl<N: Notifier> DeliveryWorker<N> {
             ContactChoice::FanOut if leased.channel == Channel::None && is_over(alert, &contacts, clock.now()) => {
                 self.end(leased, clock, Settlement::Expired).await;
             }
-            ContactChoice::Send(contact) => self.attempt(leased, &contact, clock).await,
+            ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
+                Some(muted) => self.end(leased, clock, Settlement::Muted(muted.to_string())).await,
+                None => self.attempt(leased, &contact, clock).await,
+            },
             ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts, clock).await,
             ContactChoice::Wait => self.end(leased, clock, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
         }
@@ -340,7 +343,7 @@ fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settleme
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
             tracing::debug!(%subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
         }
-        Settlement::Muted | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
+        Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
             tracing::info!(%subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
         }
     }

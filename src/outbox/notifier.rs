@@ -141,8 +141,10 @@ impl Notifier for ChannelNotifier {
 
 /// Why nothing is sent at all, if so.
 fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
+    if let (Notification::Alert(_), Some(mute)) = (request.notification, request.contact.muted_at(request.now)) {
+        return Some(Settlement::Muted(format!("the contact is {mute}")));
+    }
     match request.notification {
-        Notification::Alert(_) if request.contact.muted => Some(Settlement::Muted),
         // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
             let expired = request.first_attempt > super::expires_at(alert);

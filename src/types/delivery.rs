@@ -37,7 +37,7 @@ pub enum DeliveryState {
     Delivered,
     /// Given up: a permanent outcome, or `give_up_after` is over.
     Dead,
-    /// The contact is muted.
+    /// The contact, the subject or the metric is muted.
     Muted,
     /// The day ended more than 48 h before the first attempt.
     Expired,

@@ -39,7 +39,7 @@
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, by its last heartbeat, ms | 3 s after the last heartbeat |
-//! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `contacts` | none |
+//! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `muted`, `muted:<metric>`, `contacts` | none |
 //!
 //! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.
 

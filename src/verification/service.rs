@@ -1,4 +1,4 @@
-//! What can be asked for: list, add and remove contacts, request a verification, submit a code, open a confirm link.
+//! What can be asked for: list, add, mute and remove contacts, request a verification, submit a code, open a confirm link.
 //!
 //! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several callers at once one verifies,
 //! and what was sent for a contact that has been removed or changed verifies nothing. Read next: [`crate::contacts::edit`], what an
@@ -18,7 +18,7 @@ use crate::contacts::{Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDeliveries, NewDelivery, OutboxError, enqueue};
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::alert::digest_of;
-use crate::types::{ConsentId, ContactId, Notification, Subject, VerificationRequest, nonce};
+use crate::types::{ConsentId, ContactId, Mute, Notification, Subject, UnixMs, VerificationRequest, nonce};
 use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
@@ -92,13 +92,35 @@ pub enum ConfirmOutcome {
 }
 
 impl VerificationService {
-    /// The contacts of a subject that can be read.
+    /// The contacts of a subject that can be read, and the server's time.
     ///
     /// # Errors
     ///
     /// [`VerificationError`]
-    pub async fn list(&self, subject: &Subject) -> Result<Vec<StoredContact>, VerificationError> {
-        within_timeout(async { Ok(self.contacts(subject).await?.contacts()) }).await
+    pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
+        within_timeout(async {
+            let contacts = self.contacts(subject).await?.contacts();
+            Ok((contacts, self.home().client.server_time().await?))
+        })
+        .await
+    }
+
+    /// Mutes a contact, or ends its mute.
+    ///
+    /// # Errors
+    ///
+    /// [`VerificationError`]
+    pub async fn mute(
+        &self,
+        subject: &Subject,
+        contact: &ContactId,
+        mute: Option<&Mute>,
+    ) -> Result<(), VerificationError> {
+        let set = |array: &mut ContactArray| match array.set_mute(contact, mute) {
+            0 => Err(VerificationError::NotFound),
+            _ => Ok(()),
+        };
+        within_timeout(self.edit(subject, set)).await
     }
 
     /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored under.

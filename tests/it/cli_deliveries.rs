@@ -8,7 +8,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
 use quotabell::contacts::{Contact, Endpoint};
 use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, Class, DeliveryId, Outcome};
+use quotabell::types::{Alert, Class, DeliveryId, Mute, Outcome};
 use serde_json::{Value, json};
 
 /// A list that ends at a page's end would hide the rest; --limit takes the newest.
@@ -161,9 +161,11 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     let expected = |address: Value, status: &str| json!({"id": contact.id, "address": address, "status": status});
     assert_eq!(shown(), expected(Value::Null, "removed"));
     for (muted, status) in [(false, "current"), (true, "muted")] {
-        let stored = json!([Contact { muted, ..contact.clone() }]).to_string();
+        let stored = json!([Contact { mute: muted.then(Mute::default), ..contact.clone() }]).to_string();
         outbox.set_contacts(&alice, &stored).await;
-        assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
+        let shown = shown();
+        assert_eq!((&shown["address"], &shown["status"]), (&json!("https://user:***@a.test/hook"), &json!(status)));
+        assert_eq!(shown.get("mute").is_some(), muted);
     }
     outbox.set_contacts(&alice, &json!([Contact { verified: false, ..contact.clone() }]).to_string()).await;
     assert_eq!(shown()["status"], "unverified");

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 32] = [
+const VERBS: [&str; 34] = [
     "",
     "run",
     "demo",
@@ -18,6 +18,8 @@ const VERBS: [&str; 32] = [
     "subject show",
     "subject list",
     "subject remove",
+    "subject mute",
+    "subject unmute",
     "subject import",
     "contact",
     "contact list",

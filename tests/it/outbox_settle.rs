@@ -78,7 +78,7 @@ async fn every_end_is_recorded_once() {
         Settlement::Delivered(outcome(Class::Delivered)),
         Settlement::Dead(outcome(Class::Permanent)),
         Settlement::Unsendable("the stored alert is unreadable".into()),
-        Settlement::Muted,
+        Settlement::Muted(String::new()),
         Settlement::Expired,
         Settlement::Cancelled,
     ];
@@ -179,7 +179,11 @@ async fn what_is_due_without_a_delivery_is_dropped_and_reported() {
     let () = outbox.run("HDEL", &[keys.delivery(&id("cut")).as_str(), "alert"]).await;
     let ended = outbox.lease("t0", LONG).await;
     for leased in ended.leased {
-        let end = if leased.id == id("ended") { Settlement::Muted } else { Settlement::Released(Duration::ZERO) };
+        let end = if leased.id == id("ended") {
+            Settlement::Muted(String::new())
+        } else {
+            Settlement::Released(Duration::ZERO)
+        };
         settled(&outbox, &leased, &end).await;
     }
     assert_eq!(
@@ -258,7 +262,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(error, Some(ErrorKind::WrongType), "wake, {name}");
     }
     assert!(
-        matches!(settled(&outbox, &leased, &Settlement::Muted).await, SettleAnswer::Done(_)),
+        matches!(settled(&outbox, &leased, &Settlement::Muted(String::new())).await, SettleAnswer::Done(_)),
         "nothing was lost on the way"
     );
 }

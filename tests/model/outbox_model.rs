@@ -193,7 +193,7 @@ impl History<'_> {
             1 => Settlement::Dead(outcome(Class::Permanent)),
             2 => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
             3 => Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600)),
-            4 => Settlement::Muted,
+            4 => Settlement::Muted(String::new()),
             5 => Settlement::Expired,
             6 => Settlement::Cancelled,
             _ => Settlement::Released(Duration::ZERO),

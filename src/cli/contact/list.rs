@@ -10,12 +10,12 @@ use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
-use crate::types::Subject;
+use crate::types::{Subject, UnixMs};
 
 /// Arguments of `contact list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "STATE is muted or unverified where a contact gets no alerts. ADDED BY is subject for a contact that was added through \
+    after_help = "STATE is muted, until when and why, or unverified where a contact gets no alerts. ADDED BY is subject for a contact that was added through \
     the API. Secrets are shown as ***.
 
 Examples:
@@ -39,18 +39,15 @@ struct ListedContact {
 }
 
 impl ListedContact {
-    fn of(StoredContact { contact, origin, .. }: &StoredContact) -> Self {
-        Self { contact: masked_contact(contact), added_by: name_of(*origin) }
+    fn of(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
+        Self { contact: masked_contact(contact).shown_at(now), added_by: name_of(*origin) }
     }
 
     fn row(&self) -> Vec<String> {
-        let Contact { id, muted, verified, .. } = &self.contact;
-        let state = match (muted, verified) {
-            (true, true) => "muted",
-            (true, false) => "muted, unverified",
-            (false, false) => "unverified",
-            (false, true) => "-",
-        };
+        let Contact { id, mute, verified, .. } = &self.contact;
+        let unverified = (!verified).then(|| "unverified".to_owned());
+        let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).collect();
+        let state = if states.is_empty() { "-" } else { &states.join(", ") };
         let channel = self.contact.channel().as_str();
         [id.as_str(), channel, self.contact.address(), state, self.added_by].map(str::to_owned).to_vec()
     }
@@ -75,8 +72,8 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
     let redis = connect::redis(&context.config()?).await?;
     let array = read_contacts(redis.client(), redis.keys(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
-    let contacts = array.contacts();
-    let listed: Vec<ListedContact> = contacts.iter().map(ListedContact::of).collect();
+    let (contacts, now) = (array.contacts(), redis.server_time().await?);
+    let listed: Vec<ListedContact> = contacts.iter().map(|contact| ListedContact::of(contact, now)).collect();
     for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
         let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
         say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));

@@ -114,7 +114,10 @@ fn contact(contact: &DeliveryContactView) -> String {
     let address = contact.address.as_deref().unwrap_or("address not known");
     match contact.status {
         DeliveryContactStatus::Current => format!("{} {address}", contact.id),
-        status => format!("{} {address} ({})", contact.id, status.as_str()),
+        status => {
+            let mute = contact.mute.as_ref().map(|mute| mute.mute().to_string());
+            format!("{} {address} ({})", contact.id, mute.as_deref().unwrap_or_else(|| status.as_str()))
+        }
     }
 }
 

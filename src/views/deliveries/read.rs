@@ -140,7 +140,8 @@ pub async fn show(
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
     let contact = match view.subject.parse() {
         Ok(subject) if view.channel != Channel::None => {
-            let found = contact::find(client, keys, fallback, &subject, &view.contact_id).await;
+            let now = client.server_time().await?;
+            let found = contact::find(client, keys, fallback, &subject, &view.contact_id, now).await;
             Some(found.map_err(|error| error.source)?)
         }
         _ => None,
