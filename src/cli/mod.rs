@@ -90,7 +90,7 @@ pub enum Verb {
     Check(check::CheckArgs),
     /// List the alerts that were raised
     Alerts(alerts::AlertsArgs),
-    /// List, show and replay deliveries
+    /// List, show, replay, retry, cancel, discard and pause deliveries
     Deliveries(deliveries::DeliveriesArgs),
     /// List the events that could not be counted
     Refused(refused::RefusedArgs),

@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::types::{Channel, ContactId, Mute, MuteEndError, Secret, UnixMs};
+use crate::types::timestamp::NotATime;
+use crate::types::{Channel, ContactId, Mute, Secret, UnixMs};
 
 /// The address itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -295,7 +296,7 @@ pub enum ContactError {
         field: &'static str,
     },
     /// `muted_until` is no time.
-    #[error("muted_until {}", MuteEndError)]
+    #[error("muted_until {}", NotATime)]
     MutedUntil,
 }
 

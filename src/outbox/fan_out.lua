@@ -14,7 +14,8 @@
 -- What happens to a delivery wanted:
 --   it does not exist            it is made: pending, due now ('none': when the alert expires, and in the waiting index)
 --   it is the source             its contact is there after all, or there still is none: rescheduled, its lease given back
---   it was cancelled             its contact came back: pending again, due now, under the same id
+--   an operator cancelled it     left alone
+--   it was cancelled else        its contact came back: pending again, due now, under the same id
 --   it is pending or ended       left alone: a contact gets one delivery of an alert
 -- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'.
 --
@@ -40,9 +41,9 @@ if refusal then return refusal end
 
 -- What is stored of a delivery that an alert wants; a word where it can't be one, or an error reply.
 local function judge_wanted(d)
-  local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination')
+  local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination', 'cancelled_by')
   if stored.err then return was_refused(stored) and stored or 'wrong_type' end
-  d.state, d.created, d.attempts = stored[1], stored[2], stored[3]
+  d.state, d.created, d.attempts, d.cancelled_by = stored[1], stored[2], stored[3], stored[5]
   if not d.state and redis.call('EXISTS', d.key) == 1 then return 'wrong_type' end
   local failed
   d.queue, failed = destination_of(d.destination)
@@ -136,7 +137,7 @@ local function fan_out(alert)
       redis.call('HSET', d.key, 'channel', d.channel, 'destination', d.destination)
       give_back(alert)
       schedule(alert, d)
-    elseif d.state == 'cancelled' then
+    elseif d.state == 'cancelled' and not d.cancelled_by then
       local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
       redis.call('PERSIST', d.key)
       redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')

@@ -9,13 +9,14 @@
 //! outbox --fan_out--> due --lease--> leased --settle--> delivered | dead | muted | expired | cancelled
 //!                      ^  ^            |                             |
 //!                      |  +--- retry --+                             |
-//!                      +------------------- replay ------------------+
+//!                      +---------------- replay, retry --------------+
 //! ```
 //!
 //! A notification for one contact only, as a request for consent, is made by [`enqueue()`] and takes the same way from `due` on.
 //!
 //! Read next: [`fan_out_loop`], then [`dispatcher`].
 
+pub mod action;
 pub mod config;
 pub mod consent;
 mod delivery_worker;
@@ -30,9 +31,9 @@ pub mod lease;
 mod new_deliveries;
 mod no_contact_log;
 pub mod notifier;
+pub mod pause;
 mod pending_outcomes;
 mod redis_outage;
-pub mod replay;
 pub mod retry_policy;
 mod schedule;
 pub mod settle;
@@ -46,6 +47,7 @@ use std::time::Duration;
 
 use crate::types::{Alert, UnixMs};
 
+pub use action::{ActionAnswer, ActionResult, DeliveryAction, act};
 pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use dispatcher::{Dispatcher, DispatcherParts};
@@ -56,7 +58,7 @@ pub use fan_out_loop::{FanOutLoop, FanOutParts};
 pub use lease::{GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
-pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
+pub use pause::{Pause, pause, read_pause, resume};
 pub use settle::{LeaseEnd, SettleAnswer, SettledLeases, Settlement, settle};
 pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};

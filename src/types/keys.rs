@@ -23,6 +23,7 @@
 //! | `quota_destinations_unhealthy:{tag}` | zset | the same of those whose last attempt failed, or that were never tried | while pending |
 //! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row; while its circuit is open `probe_at_ms`, `probes` | 14 d after the last attempt |
 //! | `quota_circuits:{tag}` | zset | destinations whose circuit is open, by when the next attempt may be made, ms | while pending |
+//! | `quota_paused:{tag}` | hash | while sending is paused: `since_ms`, `reason` | until it is resumed |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
 //! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
@@ -77,15 +78,6 @@ pub struct Keys {
     /// What the stream is called without the number of the partition.
     name: Arc<str>,
     partition: PartitionNumber,
-}
-
-/// A key without its partition: `usage` and `:requests:2026-11-21:0a`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyFamily<'a> {
-    /// What stands before the tag.
-    pub name: &'a str,
-    /// What stands behind it, with its colon.
-    pub rest: &'a str,
 }
 
 impl Keys {
@@ -276,6 +268,12 @@ impl Keys {
         format!("quota_destinations_unhealthy:{}", self.tag)
     }
 
+    /// `quota_paused:{tag}`.
+    #[must_use]
+    pub fn paused(&self) -> String {
+        format!("quota_paused:{}", self.tag)
+    }
+
     /// `quota_pending:{tag}`.
     #[must_use]
     pub fn pending(&self) -> String {
@@ -383,18 +381,10 @@ impl Keys {
         format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
     }
 
-    /// Which family a key of this partition belongs to, and what stands behind the tag; `None` for a key of another partition.
+    /// The stream in braces, which the keys of a partition have in common.
     #[must_use]
-    pub fn family_of<'a>(&self, key: &'a str) -> Option<KeyFamily<'a>> {
-        let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
-        let rest = rest.strip_prefix(&self.tag)?;
-        (rest.is_empty() || rest.starts_with(':')).then_some(KeyFamily { name, rest })
-    }
-
-    /// The key of this family in this partition.
-    #[must_use]
-    pub fn in_family(&self, KeyFamily { name, rest }: KeyFamily<'_>) -> String {
-        format!("{FAMILY_PREFIX}{name}:{}{rest}", self.tag)
+    pub fn tag(&self) -> &str {
+        &self.tag
     }
 }
 

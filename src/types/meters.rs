@@ -88,9 +88,11 @@ meters! {
     /// Pending deliveries.
     PENDING = Gauge "quotabell_deliveries_pending" "Deliveries that are pending";
     /// Dead deliveries kept.
-    DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed";
+    DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed and that nobody has discarded";
     /// Destinations with pending deliveries; label `state`.
     DESTINATIONS = Gauge "quotabell_destinations" "Destinations with pending deliveries, by state: healthy, unhealthy (failed last time or never tried), open (circuit open)";
+    /// Sending is paused.
+    PAUSED = Gauge "quotabell_deliveries_paused" "1 while sending is paused by `quotabell deliveries pause`";
     /// Alerts not fanned out.
     OUTBOX = Gauge "quotabell_outbox_entries" "Alerts that are not fanned out yet";
     /// Deliveries waiting for a contact.

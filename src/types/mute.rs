@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::UnixMs;
 use super::text::is_control;
+use super::timestamp::NotATime;
 
 /// The longest reason, bytes.
 pub const REASON_BYTES_MAX: usize = 256;
@@ -72,12 +73,7 @@ impl Mute {
             Some(until) if until <= now => return Err(MuteError::Past { until, now }),
             _ => {}
         }
-        let is_legal =
-            |reason: &String| (1..=REASON_BYTES_MAX).contains(&reason.trim().len()) && !reason.chars().any(is_control);
-        if !reason.as_ref().is_none_or(is_legal) {
-            return Err(MuteError::Reason);
-        }
-        Ok(Self { until, reason: reason.map(|reason| reason.trim().to_owned()) })
+        Ok(Self { until, reason: checked_reason(reason)? })
     }
 
     /// Whether it still lasts.
@@ -110,6 +106,18 @@ impl Mute {
     }
 }
 
+/// A reason as it is stored: short, on one line, without spaces around it.
+///
+/// # Errors
+///
+/// [`MuteError::Reason`]
+pub fn checked_reason(reason: Option<String>) -> Result<Option<String>, MuteError> {
+    let Some(reason) = reason else { return Ok(None) };
+    let trimmed = reason.trim();
+    let is_legal = (1..=REASON_BYTES_MAX).contains(&trimmed.len()) && !trimmed.chars().any(is_control);
+    if is_legal { Ok(Some(trimmed.to_owned())) } else { Err(MuteError::Reason) }
+}
+
 /// `muted until 2026-11-21T08:37:00.000Z: maintenance`, as it follows "the contact is".
 impl fmt::Display for Mute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,17 +131,12 @@ impl fmt::Display for Mute {
 
 /// A time, for a mute that ends then.
 impl FromStr for MuteEnd {
-    type Err = MuteEndError;
+    type Err = NotATime;
 
-    fn from_str(text: &str) -> Result<Self, MuteEndError> {
-        UnixMs::of_rfc3339(text).map(Self::At).ok_or(MuteEndError)
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        text.parse().map(Self::At)
     }
 }
-
-/// The text is no time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
-pub struct MuteEndError;
 
 #[cfg(test)]
 mod tests {

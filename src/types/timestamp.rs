@@ -1,6 +1,7 @@
 //! Points in time as Redis counts them: Unix milliseconds, always the server's clock.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -34,6 +35,19 @@ impl UnixMs {
     #[must_use]
     pub fn to_utc(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0)
+    }
+}
+
+/// The text is no time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
+pub struct NotATime;
+
+impl FromStr for UnixMs {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        Self::of_rfc3339(text).ok_or(NotATime)
     }
 }
 

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 34] = [
+const VERBS: [&str; 40] = [
     "",
     "run",
     "demo",
@@ -34,6 +34,12 @@ const VERBS: [&str; 34] = [
     "deliveries list",
     "deliveries show",
     "deliveries replay",
+    "deliveries retry",
+    "deliveries cancel",
+    "deliveries discard",
+    "deliveries destinations",
+    "deliveries pause",
+    "deliveries resume",
     "refused list",
     "migrate",
     "send-test",
