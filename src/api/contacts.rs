@@ -13,7 +13,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::body::{self, Json};
@@ -22,7 +22,7 @@ use super::problem::Problem;
 use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
-use crate::contacts::{Contact, masked_contact};
+use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use crate::types::{ContactId, Secret, Subject, UnixMs};
 use crate::verification::{CODE_DIGITS, VerificationError};
 
@@ -40,6 +40,10 @@ pub(super) struct NewContactBody {
     url: Option<String>,
     #[serde(default, deserialize_with = "body::optional_text")]
     secret: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    format: Option<MessageFormat>,
+    #[serde(default, deserialize_with = "headers")]
+    headers: Option<ExtraHeaders>,
 }
 
 /// The body of a verification by code.
@@ -150,7 +154,7 @@ fn masked(contact: &Contact, now: UnixMs) -> Value {
 impl NewContactBody {
     /// The contact, if its form is legal, and its secret where it was generated.
     fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
-        let Self { channel, address, url, secret } = self;
+        let Self { channel, address, url, secret, format, headers } = self;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
@@ -160,18 +164,26 @@ impl NewContactBody {
         // Which of two channels was meant is unknown.
         let foreign = fields.iter().map(|(field, _)| *field).find(|field| *field != definition.address_field);
         let foreign = foreign.or((secret.is_some() && definition.secret.is_none()).then_some("secret"));
+        let foreign = foreign.or((format.is_some() && definition.formats.is_none()).then_some("format"));
+        let foreign = foreign.or((headers.is_some() && definition.formats.is_none()).then_some("headers"));
         if let Some(field) = foreign {
             return Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}")));
         }
         let address = fields.into_iter().find_map(|(_, value)| value).ok_or_else(|| {
             Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field))
         })?;
-        let generated = if secret.is_some() { None } else { definition.secret.map(|secrets| (secrets.generate)()) };
+        let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
+        if !format.has_challenge() {
+            return Err(Problem::bad_request(format!("format: {}", unconfirmable(&format))));
+        }
+        let make = definition.secret.filter(|_| secret.is_none()).map(|secrets| secrets.generate);
+        let generated = make.and_then(|generate| generate(&format));
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
+        let options = ContactOptions { secret, format, headers };
         let of_address = |address: &str| {
             (definition.check_public_address)(address)?;
-            let contact = Contact::of_channel(definition.channel, address, secret.clone());
-            let contact = contact.expect("a channel that needs a secret generates one");
+            let contact = Contact::of_channel(definition.channel, address, options.clone());
+            let contact = contact.expect("something is sent through every channel of the registry");
             check_contact(&contact).map(|()| contact)
         };
         // The one spelling of the address that every server knows.
@@ -179,6 +191,19 @@ impl NewContactBody {
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
         Ok((contact.map_err(in_field)?, generated))
     }
+}
+
+/// Why a contact of this format is the operator's to add.
+fn unconfirmable(format: &MessageFormat) -> String {
+    let allowed = MessageFormat::BUILT_IN.into_iter().filter(MessageFormat::has_challenge);
+    let allowed = allowed.map(|format| format!("{:?}", format.to_string())).collect::<Vec<_>>().join(" and ");
+    let operator = "the operator adds others with `quotabell contact add`";
+    format!("\"{format}\" can't send the challenge back that confirms a contact, allowed are {allowed}; {operator}")
+}
+
+/// Reads headers; `null` is refused.
+fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExtraHeaders>, D::Error> {
+    ExtraHeaders::deserialize(deserializer).map(Some)
 }
 
 pub(super) fn problem(error: VerificationError) -> Problem {

@@ -6,9 +6,11 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
+use super::message_format::{InvalidFormat, MessageFormat, SecretUse};
+use super::options::{ContactOptions, ExtraHeaders};
 use crate::types::timestamp::NotATime;
 use crate::types::{Channel, ContactId, Mute, Secret, UnixMs};
 
@@ -24,8 +26,9 @@ pub enum Endpoint {
     Webhook {
         /// An absolute URL, as given; the channel checks it at each attempt.
         url: String,
-        /// `whsec_` and base64 of 24 to 64 bytes; a list separated by spaces while it is being rotated.
-        secret: Secret,
+        /// Secret, format and headers. A secret that signs is `whsec_` and base64 of 24 to 64 bytes; a list separated by spaces
+        /// while it is being rotated.
+        options: ContactOptions,
     },
 }
 
@@ -48,12 +51,12 @@ impl Endpoint {
         }
     }
 
-    /// What signs messages to it; `None` where the channel has no secrets.
+    /// Secret, format and headers; `None` where the channel has none of them.
     #[must_use]
-    pub const fn secret(&self) -> Option<&Secret> {
+    pub const fn options(&self) -> Option<&ContactOptions> {
         match self {
             Self::Email { .. } => None,
-            Self::Webhook { secret, .. } => Some(secret),
+            Self::Webhook { options, .. } => Some(options),
         }
     }
 }
@@ -88,12 +91,18 @@ impl Contact {
         }
     }
 
-    /// A webhook contact with the id derived from its URL.
+    /// A webhook contact of the standard format with the id derived from its URL.
     #[must_use]
     pub fn webhook(url: &str, secret: Secret) -> Self {
+        Self::webhook_with(url, ContactOptions { secret: Some(secret), ..ContactOptions::default() })
+    }
+
+    /// A webhook contact with the id derived from its URL.
+    #[must_use]
+    pub fn webhook_with(url: &str, options: ContactOptions) -> Self {
         Self {
             id: derived_id(Channel::Webhook, url),
-            endpoint: Endpoint::Webhook { url: url.to_owned(), secret },
+            endpoint: Endpoint::Webhook { url: url.to_owned(), options },
             mute: None,
             verified: true,
         }
@@ -118,10 +127,25 @@ impl Contact {
         self.endpoint.address()
     }
 
-    /// What signs messages to it; `None` where the channel has no secrets.
+    /// Secret, format and headers; `None` where the channel has none of them.
     #[must_use]
-    pub const fn secret(&self) -> Option<&Secret> {
-        self.endpoint.secret()
+    pub const fn options(&self) -> Option<&ContactOptions> {
+        self.endpoint.options()
+    }
+
+    /// Its secret; `None` where the channel has none, and where a format needs none.
+    #[must_use]
+    pub fn secret(&self) -> Option<&Secret> {
+        self.options()?.secret.as_ref()
+    }
+
+    /// The same contact with other options; without effect where the channel has none.
+    #[must_use]
+    pub fn with_options(mut self, other: ContactOptions) -> Self {
+        if let Endpoint::Webhook { options, .. } = &mut self.endpoint {
+            *options = other;
+        }
+        self
     }
 
     /// Whether both reach the same address on the same channel.
@@ -130,13 +154,12 @@ impl Contact {
         (self.channel(), self.place()) == (other.channel(), other.place())
     }
 
-    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent through, and where a
-    /// secret is needed and none was given.
+    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent through.
     #[must_use]
-    pub fn of_channel(channel: Channel, address: &str, secret: Option<Secret>) -> Option<Self> {
+    pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
         match channel {
             Channel::Email => Some(Self::email(address)),
-            Channel::Webhook => secret.map(|secret| Self::webhook(address, secret)),
+            Channel::Webhook => Some(Self::webhook_with(address, options)),
             Channel::None => None,
         }
     }
@@ -154,14 +177,15 @@ impl Contact {
         self
     }
 
-    /// The same contact at another address, with another secret where it has one: for output, never to be stored.
+    /// The same contact at another address, and with this text in the place of each secret: for output, never to be stored.
     #[must_use]
     pub fn shown_as(mut self, address: &str, secret_text: &str) -> Self {
         match &mut self.endpoint {
             Endpoint::Email { address: shown } => address.clone_into(shown),
-            Endpoint::Webhook { url, secret } => {
+            Endpoint::Webhook { url, options } => {
                 address.clone_into(url);
-                *secret = Secret::new(secret_text.to_owned());
+                options.secret = options.secret.take().map(|_| Secret::new(secret_text.to_owned()));
+                options.headers = options.headers.shown_as(secret_text);
             }
         }
         self
@@ -229,6 +253,10 @@ struct ContactJson {
     url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    format: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    headers: Option<Value>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     muted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -298,6 +326,12 @@ pub enum ContactError {
     /// `muted_until` is no time.
     #[error("muted_until {}", NotATime)]
     MutedUntil,
+    /// `format` names none.
+    #[error(transparent)]
+    Format(#[from] InvalidFormat),
+    /// `format` or `headers` is of another type. Shows no value.
+    #[error("{0} of a webhook contact must be {1}")]
+    Type(&'static str, &'static str),
 }
 
 impl TryFrom<ContactJson> for Contact {
@@ -312,8 +346,12 @@ impl TryFrom<ContactJson> for Contact {
             "email" => Self::email(&needed(json.address, Channel::Email, "address")?),
             "webhook" => {
                 let url = needed(json.url, Channel::Webhook, "url")?;
-                let secret = needed(json.secret, Channel::Webhook, "secret")?;
-                Self::webhook(&url, Secret::new(secret))
+                let (format, headers) = (format_of(json.format)?, headers_of(json.headers)?);
+                let secret = match format.secret_use() {
+                    SecretUse::MaySign => json.secret.filter(|text| !text.is_empty()),
+                    SecretUse::Signs | SecretUse::RoutingKey => Some(needed(json.secret, Channel::Webhook, "secret")?),
+                };
+                Self::webhook_with(&url, ContactOptions { secret: secret.map(Secret::new), format, headers })
             }
             _ => return Err(ContactError::Channel(json.channel)),
         };
@@ -328,19 +366,37 @@ impl TryFrom<ContactJson> for Contact {
     }
 }
 
+/// Only of a webhook: what another contact bears under this name is a note of the platform's.
+fn format_of(json: Option<Value>) -> Result<MessageFormat, ContactError> {
+    match json {
+        None | Some(Value::Null) => Ok(MessageFormat::default()),
+        Some(Value::String(text)) => Ok(text.parse()?),
+        Some(_) => Err(ContactError::Type("format", "a string")),
+    }
+}
+
+fn headers_of(json: Option<Value>) -> Result<ExtraHeaders, ContactError> {
+    let json = json.filter(|json| !json.is_null());
+    let headers = json.map_or_else(|| Ok(ExtraHeaders::default()), |json| ExtraHeaders::deserialize(&json));
+    headers.map_err(|_| ContactError::Type("headers", "an object of strings"))
+}
+
 impl From<Contact> for ContactJson {
     fn from(contact: Contact) -> Self {
         let channel = contact.channel().as_str().to_owned();
-        let (address, url, secret) = match contact.endpoint {
-            Endpoint::Email { address } => (Some(address), None, None),
-            Endpoint::Webhook { url, secret } => (None, Some(url), Some(secret.reveal().to_owned())),
+        let (address, url, options) = match contact.endpoint {
+            Endpoint::Email { address } => (Some(address), None, ContactOptions::default()),
+            Endpoint::Webhook { url, options } => (None, Some(url), options),
         };
+        let secret = options.secret.map(|secret| secret.reveal().to_owned());
+        let format = (options.format != MessageFormat::default()).then(|| options.format.to_string().into());
+        let headers = (!options.headers.is_empty()).then(|| json!(options.headers));
         let Contact { id, mute, verified, .. } = contact;
         let muted = mute.is_some();
         let Mute { until, reason: muted_reason } = mute.unwrap_or_default();
         let muted_until = until.map(|until| until.to_string());
         let id = Some(id.as_str().to_owned());
-        Self { id, channel, address, url, secret, muted, muted_until, muted_reason, verified }
+        Self { id, channel, address, url, secret, format, headers, muted, muted_until, muted_reason, verified }
     }
 }
 

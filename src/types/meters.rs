@@ -77,6 +77,8 @@ meters! {
     ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
     /// Attempts; labels `channel` and `outcome`.
     ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
+    /// Messages whose template failed; label `channel`.
+    TEMPLATE_FAILURES = Counter "quotabell_template_failures_total" "Messages that were sent in the built-in form because their template failed, by channel";
     /// Deliveries put off by a cap; label `channel`.
     THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap had no room, by channel";
     /// From crossing to delivered; label `channel`.

@@ -16,6 +16,7 @@ mod api_webhook_contacts;
 mod channels_caps;
 mod channels_dns;
 mod channels_email;
+mod channels_formats;
 mod channels_hostile_mail;
 mod channels_hostile_webhook;
 mod channels_ssrf;

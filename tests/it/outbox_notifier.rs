@@ -24,6 +24,7 @@ fn webhook_config() -> WebhookConfig {
         allow_http: true,
         allow_private_networks: true,
         allowed_networks: Vec::new(),
+        templates: None,
         ca_file: None,
         per_destination: None,
     }
