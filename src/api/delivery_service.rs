@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use redis::RedisError;
+use serde::Serialize;
 
 use super::problem::Problem;
-use crate::contacts::Contact;
 use crate::outbox::{ActionResult, DeliveryAction, NewDeliveries, OutboxError, act};
 use crate::types::DeliveryId;
 use crate::views::deliveries::{self, DeliveriesCursor};
+use crate::views::explain::{Audience, Explainer};
 use crate::views::{DeliveryDetailView, DeliveryFilter, DeliveryView};
-use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
+use crate::wire::{ErrorKind, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,10 +21,18 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub struct DeliveryService {
     /// Redis.
     pub partitions: Partitions,
-    /// The fallback contacts of the configuration.
-    pub fallback: Vec<Contact>,
+    /// What says why a delivery stands as it does.
+    pub explainer: Explainer,
     /// Wakes the dispatchers when deliveries are due.
     pub new_deliveries: NewDeliveries,
+}
+
+/// A delivery with what is said of it.
+#[derive(Debug, Serialize)]
+pub struct ExplainedDelivery {
+    #[serde(flatten)]
+    detail: DeliveryDetailView,
+    explanation: Vec<String>,
 }
 
 /// Why it was not done.
@@ -55,16 +64,15 @@ impl DeliveryService {
         within_timeout(async { Ok(deliveries::list_from(&self.partitions, filter, after, limit).await?) }).await
     }
 
-    /// One delivery, without what the other side said; `None` where there is none.
+    /// One delivery and why it stands as it does, without what the other side said; `None` where there is none.
     ///
     /// # Errors
     ///
     /// [`DeliveryServiceError`]
-    pub async fn show(&self, id: &DeliveryId) -> Result<Option<DeliveryDetailView>, DeliveryServiceError> {
+    pub async fn show(&self, id: &DeliveryId) -> Result<Option<ExplainedDelivery>, DeliveryServiceError> {
         within_timeout(async {
-            let Partition { client, keys } = deliveries::partition_of(&self.partitions, id).await?;
-            let shown = deliveries::show(client, keys, &self.fallback, id).await?;
-            Ok(shown.map(DeliveryDetailView::without_other_side))
+            let explained = self.explainer.delivery(id, Audience::Platform).await?;
+            Ok(explained.map(|(explanation, detail)| ExplainedDelivery { detail, explanation }))
         })
         .await
     }

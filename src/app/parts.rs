@@ -13,6 +13,7 @@ use crate::outbox::NewDeliveries;
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::verification::VerificationService;
+use crate::views::explain::Explainer;
 use crate::wire::{Partitions, RedisEndpoint};
 
 /// The parts of one daemon.
@@ -89,7 +90,15 @@ impl<'a> Parts<'a> {
             reads,
             deliveries: DeliveryService {
                 partitions: partitions.clone(),
-                fallback: config.fallback.contacts.clone(),
+                explainer: Explainer {
+                    partitions: partitions.clone(),
+                    channels: Arc::clone(&channels),
+                    fallback: config.fallback.contacts.clone(),
+                    give_up_after: config.retry.give_up_after,
+                    jump: config.alerts.jump,
+                    plans: plans.clone(),
+                    late_max: config.stream.late_max,
+                },
                 new_deliveries: new_deliveries.clone(),
             },
             subjects: SubjectService { partitions: partitions.clone(), plans: plans.clone() },

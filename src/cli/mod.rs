@@ -19,6 +19,7 @@ pub mod contact;
 pub mod context;
 pub mod deliveries;
 pub mod emit;
+pub mod explain;
 pub mod history;
 pub mod listen;
 pub mod man;
@@ -92,6 +93,8 @@ pub enum Verb {
     Alerts(alerts::AlertsArgs),
     /// List, show, replay, retry, cancel, discard and pause deliveries
     Deliveries(deliveries::DeliveriesArgs),
+    /// Say why an alert, a delivery or a subject stands as it does, and what happens next
+    Explain(explain::ExplainArgs),
     /// List the events that could not be counted
     Refused(refused::RefusedArgs),
     /// Move everything that is stored to another Redis, or to other partitions
@@ -149,6 +152,7 @@ impl Cli {
             Verb::Check(args) => check::run(args, &context).await,
             Verb::Alerts(args) => alerts::run(args, &context).await,
             Verb::Deliveries(args) => deliveries::run(args, &context).await,
+            Verb::Explain(args) => explain::run(args, &context).await,
             Verb::Refused(args) => refused::run(args, &context).await,
             Verb::Migrate(args) => migrate::run(args, &context).await,
             Verb::SendTest(args) => send_test::run(args, &context).await,

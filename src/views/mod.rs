@@ -1,4 +1,5 @@
-//! Read models: what people and programs are shown of usage, history, rankings, alerts, deliveries, refused events and subjects.
+//! Read models: what people and programs are shown of usage, history, rankings, alerts, deliveries, refused events and subjects, and
+//! why those stand as they do.
 //!
 //! Each view is one type with one JSON form, and the reading from Redis beside it, so that the command line and HTTP show the same.
 //! A field is only ever added to a form. Times stand in it twice: as text (RFC 3339, UTC), and in milliseconds under the same name
@@ -6,6 +7,7 @@
 
 pub mod alerts;
 pub mod deliveries;
+pub mod explain;
 pub mod history;
 pub mod refused;
 pub mod subject;

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 40] = [
+const VERBS: [&str; 41] = [
     "",
     "run",
     "demo",
@@ -40,6 +40,7 @@ const VERBS: [&str; 40] = [
     "deliveries destinations",
     "deliveries pause",
     "deliveries resume",
+    "explain",
     "refused list",
     "migrate",
     "send-test",

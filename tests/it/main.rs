@@ -30,6 +30,7 @@ mod cli_contact;
 mod cli_deliveries;
 mod cli_emit;
 mod cli_exit_codes;
+mod cli_explain;
 mod cli_help;
 mod cli_listen;
 mod cli_mute;

@@ -1,0 +1,90 @@
+//! `explain`: why an alert, a delivery or a subject stands as it does.
+
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::connect::{self, Redis};
+use super::context::CliContext;
+use crate::config::Config;
+use crate::subjects::Plans;
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, printable};
+use crate::types::Subject;
+use crate::views::explain::{Audience, ExplainError, ExplainTarget, Explainer};
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+#[command(
+    group = clap::ArgGroup::new("what").required(true).args(["id", "subject"]),
+    after_help = "Says from the usage that raised an alert to what happens next: to whom it went or why to nobody, mutes, caps, a pause, \
+    the circuit of the destination, and each attempt with what the other side said. Of a subject: what it used, and what is missing \
+    for the next alert.
+
+Examples:
+  quotabell explain 6f1ed002
+  quotabell explain alert_5725b489d7cf5f4bb741e820dca044da
+  quotabell explain alice
+  quotabell explain --subject deadbeef    # a subject whose name looks like an id"
+)]
+pub struct ExplainArgs {
+    /// An alert, a delivery (the id, or at least 8 digits of it) or a subject
+    #[arg(value_name = "ALERT|DELIVERY|SUBJECT")]
+    pub id: Option<String>,
+    /// A subject, whatever its name looks like
+    #[arg(long)]
+    pub subject: Option<Subject>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Prints the sentences.
+///
+/// # Errors
+///
+/// An id that is not there or means several; a bad configuration, Redis, or stdout.
+pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> {
+    let ExplainArgs { id, subject, format } = args;
+    let config = context.config_with_files()?;
+    let redis = connect::redis(&config).await?;
+    let explainer = explainer(&config, &redis)?;
+    let asked = async {
+        let question = match subject {
+            Some(subject) => ExplainTarget::Subject(subject),
+            None => explainer.question(id.as_deref().unwrap_or_default()).await?,
+        };
+        explainer.explain(question, Audience::Operator).await
+    };
+    let explained = match asked.await {
+        Err(ExplainError::Redis(error)) => redis.judged("explain", Err(error))?,
+        Err(error @ ExplainError::Ambiguous { .. }) => return Err(hint::usage(error, "give more digits")),
+        Err(error) => {
+            return Err(hint::failed(
+                error,
+                "`quotabell deliveries list` and `quotabell alerts` show ids; deliveries stay readable for 14 days after their end",
+            ));
+        }
+        Ok(explained) => explained,
+    };
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => output.json(&explained)?,
+        Format::Table => {
+            explained.explanation.iter().try_for_each(|sentence| output.line(printable(sentence)))?;
+        }
+    }
+    output.finish()
+}
+
+fn explainer(config: &Config, redis: &Redis) -> anyhow::Result<Explainer> {
+    Ok(Explainer {
+        partitions: redis.partitions().clone(),
+        channels: Arc::new(config.channels()?),
+        fallback: config.fallback.contacts.clone(),
+        give_up_after: config.retry.give_up_after,
+        jump: config.alerts.jump,
+        plans: Plans::new(&config.plans, &config.default_plan)?,
+        late_max: config.stream.late_max,
+    })
+}

@@ -1,0 +1,258 @@
+//! What is said of a delivery: the crossing, to whom it goes, its attempts, where it stands, and what happens next. Pure.
+
+use std::time::Duration;
+
+use crate::contacts::resolver::ResolvedContacts;
+use crate::outbox::{KEPT, Pause};
+use crate::subjects::SubjectMutes;
+use crate::types::{Alert, Channel, DeliveryState, Rate, UnixMs};
+use crate::views::DeliveryDetailView;
+use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView};
+
+/// Who is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// The operator, who also learns what the other side said.
+    Operator,
+    /// The platform, which may pass it on.
+    Platform,
+}
+
+/// What was read of a delivery.
+pub(super) struct DeliveryFacts {
+    pub(super) stream: String,
+    pub(super) detail: DeliveryDetailView,
+    /// The alert with its evidence, where it carries one.
+    pub(super) alert: Option<Alert>,
+    pub(super) now: UnixMs,
+    /// The subject's contacts and mutes as they are now.
+    pub(super) contacts: ResolvedContacts,
+    pub(super) mutes: SubjectMutes,
+    pub(super) pause: Option<Pause>,
+    pub(super) destination: Option<DestinationView>,
+    pub(super) is_leased: bool,
+    pub(super) cap: Option<Rate>,
+    pub(super) give_up_after: Duration,
+    /// The first since it was made or replayed.
+    pub(super) first_attempt: Option<UnixMs>,
+    pub(super) is_cancelled_by_operator: bool,
+    /// How many daemons live.
+    pub(super) daemons: usize,
+}
+
+/// All that is said of it, in the order of time.
+pub(super) fn sentences(facts: &DeliveryFacts, audience: Audience) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(alert) = &facts.alert {
+        said.extend(crossing(alert, &facts.stream));
+    }
+    if let Some(request) = &facts.detail.verification {
+        said.push(format!(
+            "{} asked at {} for the consent of a contact; nobody waits for the message after {}.",
+            facts.detail.delivery.subject, request.requested_at, request.expires_at
+        ));
+    }
+    said.push(fan_out(facts));
+    said.extend(attempts(facts, audience));
+    said.extend(match facts.detail.delivery.state {
+        DeliveryState::Pending => pending(facts),
+        _ => vec![end(facts)],
+    });
+    said
+}
+
+/// How many sentences [`crossing`] gives.
+pub(super) const CROSSING: usize = 2;
+
+/// How the alert came to be.
+pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
+    let Alert { id, subject, metric, window, period, threshold_percent, threshold_units, limit, .. } = alert;
+    let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
+    [
+        format!(
+            "{subject} reached {threshold_percent}% of {limit} units of {metric} in the {} {period} ({timezone}): the count went from \
+             {used_before} to {used}, and {threshold_units} were needed.",
+            window.as_str()
+        ),
+        format!(
+            "The commit of the entries {first_entry} to {last_entry} of {stream} raised alert {id} at {raised_at_ms}, under plan \
+             {plan}."
+        ),
+    ]
+}
+
+fn fan_out(facts: &DeliveryFacts) -> String {
+    let delivery = &facts.detail.delivery;
+    let made = delivery.created_at;
+    let Some(contact) = &facts.detail.contact else {
+        return format!("It was fanned out at {made} to nobody: {}.", nobody(&facts.contacts));
+    };
+    let (channel, address) =
+        (delivery.channel.as_str(), contact.address.as_deref().unwrap_or("an address that is not known"));
+    let status = match contact.status {
+        DeliveryContactStatus::Current => String::new(),
+        DeliveryContactStatus::Muted => {
+            contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is {} now", mute.mute()))
+        }
+        DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
+        DeliveryContactStatus::Removed => ", which the subject does not have any more".to_owned(),
+        DeliveryContactStatus::Unreadable => ", which can't be read now".to_owned(),
+    };
+    format!("Delivery {} was made at {made} for contact {} ({channel} {address}){status}.", delivery.id, contact.id)
+}
+
+/// Why nobody could be told.
+pub(super) fn nobody(contacts: &ResolvedContacts) -> String {
+    let ResolvedContacts { unverified, unreadable, readable, .. } = contacts;
+    match (readable.len(), unreadable.len(), unverified.len()) {
+        (0, 0, 0) => "the subject has no contact, and there is no fallback contact".to_owned(),
+        (0, 0, count) => format!("nobody has confirmed its contacts ({count}), and there is no fallback contact"),
+        (0, count, _) => format!("contacts of it can't be read ({count}); `quotabell subject show` says why"),
+        (count, ..) => format!("there was no contact then, and there is one now ({count})"),
+    }
+}
+
+fn attempts(facts: &DeliveryFacts, audience: Audience) -> Vec<String> {
+    let (made, log) = (facts.detail.delivery.attempts, &facts.detail.attempt_log);
+    let Some(last) = log.last() else {
+        return match made {
+            0 => vec!["It has not been attempted.".to_owned()],
+            // The lease counts it.
+            1 if facts.is_leased => Vec::new(),
+            _ => vec![format!(
+                "{} without an outcome: a daemon ended, or lost Redis, before it recorded one.",
+                times(made)
+            )],
+        };
+    };
+    let mut said = vec![format!("{}; {}", times(made), attempt(last))];
+    if audience == Audience::Operator {
+        said.extend(last.peer.as_ref().map(|peer| format!("The other side was {peer}.")));
+        said.extend(last.reply.as_ref().map(|reply| format!("It said: {reply}")));
+    }
+    said.extend(last.hint.as_ref().map(|hint| format!("Hint: {hint}.")));
+    said
+}
+
+fn times(attempts: u32) -> String {
+    match attempts {
+        1 => "It was attempted once".to_owned(),
+        _ => format!("It was attempted {attempts} times"),
+    }
+}
+
+fn attempt(AttemptView { at, outcome, status, duration_ms, error, .. }: &AttemptView) -> String {
+    let what = match (error, status) {
+        (Some(error), _) => error.clone(),
+        (None, Some(status)) => format!("status {status}"),
+        (None, None) => "no more is known".to_owned(),
+    };
+    format!("the last attempt ended {outcome} at {at}, after {duration_ms} ms: {what}.")
+}
+
+/// Where a pending delivery stands, and what happens next.
+fn pending(facts: &DeliveryFacts) -> Vec<String> {
+    let delivery = &facts.detail.delivery;
+    let due = delivery.next_due_ms.unwrap_or(facts.now);
+    let mut said = Vec::new();
+    if facts.is_leased {
+        said.push(format!("It is being attempted right now; its lease ends at {due}, and it is attempted again then if nothing is recorded before."));
+        return said;
+    }
+    if delivery.channel == Channel::None {
+        said.push(format!(
+            "It waits for a contact: it goes out once the subject has one, and ends expired at {due} if none appears."
+        ));
+    }
+    if let Some(muted) = facts.alert.as_ref().and_then(|alert| facts.mutes.of(&alert.metric)) {
+        said.push(format!("Now {muted}: at its next attempt it ends muted."));
+    } else if facts.detail.contact.as_ref().is_some_and(|contact| contact.status == DeliveryContactStatus::Muted) {
+        said.push("At its next attempt it ends muted.".to_owned());
+    }
+    if let Some(Pause { since, reason }) = &facts.pause {
+        let since = since.map_or_else(String::new, |since| format!(" since {since}"));
+        let reason = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+        said.push(format!("All sending is paused{since}{reason}: nothing leaves until `quotabell deliveries resume`."));
+    }
+    if facts.daemons == 0 {
+        said.push("No daemon runs on this stream: nothing is sent until one does.".to_owned());
+    }
+    if delivery.channel == Channel::None {
+        return said;
+    }
+    said.push(next_attempt(facts, due));
+    said.extend(facts.cap.map(|cap| {
+        format!(
+            "A cap of {cap} holds there: where it is used up, a delivery is put off, and that counts as no attempt."
+        )
+    }));
+    said.extend(facts.first_attempt.map(|first| {
+        let until = first.plus(i64::try_from(facts.give_up_after.as_millis()).unwrap_or(i64::MAX));
+        format!("It is dead when an attempt fails after {until}.")
+    }));
+    said
+}
+
+fn next_attempt(facts: &DeliveryFacts, due: UnixMs) -> String {
+    let destination = &facts.detail.delivery.destination;
+    let state = facts.destination.as_ref();
+    if let Some((state, probe)) = state.and_then(|state| Some((state, state.next_probe_ms?))) {
+        let (failures, others) = (state.failures.unwrap_or_default(), state.waiting.saturating_sub(1));
+        return format!(
+            "The circuit of {destination} is open after {failures} failures in a row: one attempt is made there at {probe}, \
+             `quotabell deliveries retry` has it made now. Others that wait there: {others}."
+        );
+    }
+    if due > facts.now {
+        return format!(
+            "Its next attempt is due at {due}; `quotabell deliveries retry {}` makes it due now.",
+            facts.detail.delivery.id
+        );
+    }
+    let (bound, in_flight) = state.map_or((1, 0), |state| (state.bound.unwrap_or(1), state.in_flight));
+    format!("It has been due since {due}. Attempts under way at {destination}: {in_flight} of at most {bound}.")
+}
+
+/// How it ended, and what can be done.
+fn end(facts: &DeliveryFacts) -> String {
+    let delivery = &facts.detail.delivery;
+    let ended = delivery.ended_at_ms.map_or_else(|| "a time that is not known".to_owned(), |ended| ended.to_string());
+    let why = delivery.last_error.as_deref();
+    match delivery.state {
+        DeliveryState::Delivered => format!("The other side took it at {ended}; nothing is left to do."),
+        DeliveryState::Dead => {
+            let why = why.unwrap_or("no reason is known");
+            let until =
+                delivery.ended_at_ms.map(|ended| ended.plus(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX)));
+            let until = until.map_or_else(String::new, |until| format!(" until {until}"));
+            let discarded =
+                delivery.discarded_at.map_or_else(String::new, |at| format!(" An operator discarded it at {at}."));
+            format!(
+                "It was given up at {ended}: {why}.{discarded} `quotabell deliveries replay {}` sends it again{until}.",
+                delivery.id
+            )
+        }
+        DeliveryState::Muted => {
+            format!("It ended muted at {ended}, and was not sent: {}.", why.unwrap_or("the contact was muted"))
+        }
+        DeliveryState::Expired if facts.detail.verification.is_some() => {
+            format!("It expired at {ended}: nobody waited for it any more.")
+        }
+        DeliveryState::Expired => {
+            format!("It expired at {ended}: its period had been over for 48 h before anybody could be told.")
+        }
+        DeliveryState::Cancelled if facts.is_cancelled_by_operator => {
+            format!("An operator cancelled it at {ended}, so it is not sent.")
+        }
+        DeliveryState::Cancelled if delivery.channel == Channel::None => {
+            format!("It ended at {ended} because a contact appeared, which got a delivery of its own.")
+        }
+        DeliveryState::Cancelled => match why {
+            Some(why) => format!("It was cancelled at {ended}: {why}."),
+            None => format!(
+                "It was cancelled at {ended}: its contact was removed or changed. The contacts that are there got the alert."
+            ),
+        },
+        DeliveryState::Pending => String::new(),
+    }
+}

@@ -1,0 +1,330 @@
+//! Why an alert, a delivery or a subject stands as it does, in sentences. Read next: [`mod@delivery`], what is said of a delivery.
+//!
+//! Reads what is stored and decides nothing. The sentences are pure functions of what was read.
+
+mod alert;
+mod delivery;
+mod subject;
+
+pub use delivery::Audience;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisError, RedisResult};
+use serde::Serialize;
+
+use super::deliveries::{self, read_destinations};
+use super::subject::SubjectSettings;
+use super::usage::{self, UsageRequest};
+use super::{
+    AlertFilter, AlertIdPrefix, AlertView, DeliveryDetailView, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix,
+    DeliveryView, UsageView, alerts,
+};
+use crate::channels::{Channels, NotificationChannel};
+use crate::contacts::Contact;
+use crate::contacts::resolver::ContactResolver;
+use crate::ledger::query;
+use crate::outbox::{JumpPolicy, read_pause};
+use crate::subjects::{Plans, Profile, SubjectMutes};
+use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs, keys};
+use crate::wire::{Partition, Partitions, RedisClient};
+
+/// How long after its last heartbeat a daemon counts as live: that is said, and decides nothing.
+const DAEMON_LASTS_MS: i64 = 5_000;
+/// Entries of the outbox that are searched for an alert.
+const OUTBOX_READ_MAX: usize = 1_000;
+
+/// What is needed to explain.
+#[derive(Debug)]
+pub struct Explainer {
+    /// Redis.
+    pub partitions: Partitions,
+    /// The channels, which know their caps.
+    pub channels: Arc<Channels>,
+    /// The fallback contacts of the configuration.
+    pub fallback: Vec<Contact>,
+    /// How long a delivery is tried.
+    pub give_up_after: Duration,
+    /// What is told where a count jumps over several thresholds.
+    pub jump: JumpPolicy,
+    /// The plans of the configuration.
+    pub plans: Plans,
+    /// How long after its day an event may arrive.
+    pub late_max: Duration,
+}
+
+/// What somebody asks about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExplainTarget {
+    /// A delivery.
+    Delivery(DeliveryId),
+    /// An alert that is kept.
+    Alert(Box<AlertView>),
+    /// A subject.
+    Subject(Subject),
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// `delivery`, `alert` or `subject`.
+    pub about: &'static str,
+    /// Its id or name.
+    pub id: String,
+    /// What is known, in the order of time; what happens next comes last.
+    pub explanation: Vec<String>,
+    /// The alert, where one was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alert: Option<AlertView>,
+    /// The deliveries that it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deliveries: Vec<DeliveryDetailView>,
+    /// What the subject used, where one was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageView>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// Redis failed.
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+    /// Nothing that is kept has this id.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// Several ids begin so.
+    #[error("several {what} begin with {text}: {}", .ids.join(", "))]
+    Ambiguous {
+        /// Of what.
+        what: &'static str,
+        /// What was named.
+        text: String,
+        /// Some of them.
+        ids: Vec<String>,
+    },
+    /// What the server's clock shows is in no period.
+    #[error("no period holds {0}, which the server's clock shows")]
+    NoPeriod(UnixMs),
+}
+
+/// The most ids that an error names.
+const NAMED_MAX: usize = 10;
+/// As many digits as a list shows: fewer would take a word for an id.
+const DIGITS_MIN: usize = 8;
+
+impl Explainer {
+    /// What is meant: an id of a delivery or an alert with its word or by at least eight of its digits, else a subject.
+    ///
+    /// # Errors
+    ///
+    /// [`ExplainError`]
+    pub async fn question(&self, text: &str) -> Result<ExplainTarget, ExplainError> {
+        let names = |word: &str| text.starts_with(word);
+        let may_be_id = names("delivery_") || names("alert_") || text.len() >= DIGITS_MIN;
+        if may_be_id
+            && !names("alert_")
+            && let Ok(prefix) = text.parse::<DeliveryIdPrefix>()
+        {
+            let found = deliveries::find_ids_in_partitions(&self.partitions, std::slice::from_ref(&prefix)).await?;
+            match found.into_iter().next() {
+                Some(DeliveryIdMatches::One(id)) if names("delivery_") || self.has(&id).await? => {
+                    return Ok(ExplainTarget::Delivery(id));
+                }
+                Some(DeliveryIdMatches::Several(ids)) => {
+                    let ids = ids.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+                    return Err(ExplainError::Ambiguous { what: "deliveries", text: text.to_owned(), ids });
+                }
+                _ if names("delivery_") => return Err(ExplainError::NotFound(format!("delivery {text}"))),
+                _ => {}
+            }
+        }
+        if may_be_id && let Ok(prefix) = text.parse::<AlertIdPrefix>() {
+            let mut found = self.alerts(&prefix).await?;
+            match found.len() {
+                0 if names("alert_") => return Err(ExplainError::NotFound(format!("alert {text}"))),
+                0 => {}
+                1 => return Ok(ExplainTarget::Alert(Box::new(found.remove(0)))),
+                _ => {
+                    let ids = found.iter().take(NAMED_MAX).map(|alert| alert.id.to_string()).collect();
+                    return Err(ExplainError::Ambiguous { what: "alerts", text: text.to_owned(), ids });
+                }
+            }
+        }
+        let subject = text.parse().map_err(|_| ExplainError::NotFound(format!("subject {text:?}")))?;
+        Ok(ExplainTarget::Subject(subject))
+    }
+
+    async fn has(&self, id: &DeliveryId) -> RedisResult<bool> {
+        let Partition { client, keys } = deliveries::partition_of(&self.partitions, id).await?;
+        client.query(redis::cmd("EXISTS").arg(keys.delivery(id))).await
+    }
+
+    /// The alerts that are kept whose ids begin so.
+    async fn alerts(&self, prefix: &AlertIdPrefix) -> RedisResult<Vec<AlertView>> {
+        let now = self.partitions.first().client.server_time().await?;
+        let periods = alerts::kept_periods(now);
+        let mut listed = alerts::of_partitions(&self.partitions, &periods, &AlertFilter::default()).await?;
+        listed.retain(|alert| prefix.is_of(&alert.id));
+        Ok(listed)
+    }
+
+    /// Answers.
+    ///
+    /// # Errors
+    ///
+    /// [`ExplainError`]
+    pub async fn explain(&self, question: ExplainTarget, audience: Audience) -> Result<Explanation, ExplainError> {
+        match question {
+            ExplainTarget::Delivery(id) => {
+                let explained = self.delivery(&id, audience).await?;
+                let (explanation, detail) =
+                    explained.ok_or_else(|| ExplainError::NotFound(format!("delivery {id}")))?;
+                let (about, id) = ("delivery", id.to_string());
+                Ok(Explanation { about, id, explanation, alert: None, deliveries: vec![detail], usage: None })
+            }
+            ExplainTarget::Alert(alert) => self.alert(*alert, audience).await,
+            ExplainTarget::Subject(subject) => self.subject(subject).await,
+        }
+    }
+
+    /// What is said of a delivery, with the delivery; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn delivery(
+        &self,
+        id: &DeliveryId,
+        audience: Audience,
+    ) -> RedisResult<Option<(Vec<String>, DeliveryDetailView)>> {
+        let Partition { client, keys } = deliveries::partition_of(&self.partitions, id).await?;
+        let Some(facts) = self.facts(client, keys, id).await? else { return Ok(None) };
+        let sentences = delivery::sentences(&facts, audience);
+        let detail = match audience {
+            Audience::Operator => facts.detail,
+            Audience::Platform => facts.detail.without_other_side(),
+        };
+        Ok(Some((sentences, detail)))
+    }
+
+    async fn facts(
+        &self,
+        client: &RedisClient,
+        keys: &Keys,
+        id: &DeliveryId,
+    ) -> RedisResult<Option<delivery::DeliveryFacts>> {
+        let Some(detail) = deliveries::show(client, keys, &self.fallback, id).await? else { return Ok(None) };
+        let now = client.server_time().await?;
+        let mut command = redis::cmd("HMGET");
+        command.arg(keys.delivery(id)).arg("alert").arg("first_attempt_at_ms").arg("cancelled_by");
+        let (alert, first_attempt, cancelled_by): (Option<String>, Option<i64>, Option<String>) =
+            client.query(&command).await?;
+        let alert: Option<Alert> = alert.and_then(|json| serde_json::from_str(&json).ok());
+        let destination = &detail.delivery.destination;
+        let leased = format!("{}{destination}", keys.leased_prefix());
+        let lease_end: Option<i64> = client.query(redis::cmd("ZSCORE").arg(leased).arg(id.as_str())).await?;
+        let destinations = read_destinations(client, keys, std::slice::from_ref(destination)).await?;
+        let recipients = match &alert {
+            Some(alert) => {
+                let resolver = ContactResolver::new(keys.clone(), self.fallback.clone());
+                Some(resolver.recipients_of(client, alert, now).await.map_err(|error| error.source)?)
+            }
+            None => None,
+        };
+        let (contacts, mutes) = recipients.unwrap_or_default();
+        let channel = detail.delivery.channel;
+        Ok(Some(delivery::DeliveryFacts {
+            stream: keys.stream().to_owned(),
+            cap: self.channels.get(channel).and_then(NotificationChannel::cap),
+            alert,
+            now,
+            mutes,
+            contacts,
+            pause: read_pause(client, keys).await?,
+            destination: destinations.into_iter().next(),
+            is_leased: lease_end.is_some_and(|end| end > now.0),
+            give_up_after: self.give_up_after,
+            first_attempt: first_attempt.map(UnixMs),
+            is_cancelled_by_operator: cancelled_by.is_some(),
+            daemons: self.daemons(now).await?,
+            detail,
+        }))
+    }
+
+    /// How many daemons live.
+    async fn daemons(&self, now: UnixMs) -> RedisResult<usize> {
+        let Partition { client, keys } = self.partitions.first();
+        let mut command = redis::cmd("ZRANGEBYSCORE");
+        command.arg(keys::DAEMONS).arg(now.0 - DAEMON_LASTS_MS).arg("+inf");
+        let members: Vec<String> = client.query(&command).await?;
+        let of_this = |member: &&String| member.rsplit_once(' ').is_some_and(|(_, stream)| stream == keys.name());
+        Ok(members.iter().filter(of_this).count())
+    }
+
+    async fn alert(&self, raised: AlertView, audience: Audience) -> Result<Explanation, ExplainError> {
+        let Partition { client, keys } = self.partitions.of(&raised.subject);
+        let id = raised.id.to_string();
+        let prefix = id.parse::<AlertIdPrefix>().ok();
+        let filter =
+            DeliveryFilter { alert: prefix, subject: Some(raised.subject.clone()), ..DeliveryFilter::default() };
+        let listed: Vec<DeliveryView> = deliveries::list_all(client, keys, &filter, usize::MAX).await?;
+        let periods = [raised.period];
+        let kept = query::alerts_of(client, keys, &raised.subject, &periods).await?;
+        let whole = kept.into_iter().find(|alert| alert.id == raised.id);
+        let mut explanation: Vec<String> =
+            whole.iter().flat_map(|alert| delivery::crossing(alert, keys.stream())).collect();
+        let mut details = Vec::new();
+        for view in listed {
+            if let Some((sentences, detail)) = self.delivery(&view.id, audience).await? {
+                // The crossing stands once.
+                let is_told = !explanation.is_empty() && detail.alert.is_some();
+                explanation.extend(sentences.into_iter().skip(if is_told { delivery::CROSSING } else { 0 }));
+                details.push(detail);
+            }
+        }
+        if details.is_empty() {
+            let waits = self.waits_in_outbox(client, keys, &id).await?;
+            let is_recorded_alone =
+                self.jump == JumpPolicy::Highest && whole.is_some_and(|alert| alert.higher_percent.is_some());
+            let daemons = self.daemons(client.server_time().await?).await?;
+            explanation.push(alert::without_deliveries(waits, is_recorded_alone, daemons));
+        }
+        Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
+    }
+
+    async fn waits_in_outbox(&self, client: &RedisClient, keys: &Keys, id: &str) -> RedisResult<bool> {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(keys.outbox()).arg("+").arg("-").arg("COUNT").arg(OUTBOX_READ_MAX);
+        let entries: Vec<(String, Vec<String>)> = client.query(&command).await?;
+        Ok(entries.iter().any(|(_, values)| values.get(1).is_some_and(|json| json.contains(id))))
+    }
+
+    async fn subject(&self, subject: Subject) -> Result<Explanation, ExplainError> {
+        let Partition { client, keys } = self.partitions.of(&subject);
+        let fields = super::subject::read_fields(client, keys, &subject).await?;
+        let now = client.server_time().await?;
+        let (profile, _) = Profile::read(&fields, &self.plans, None);
+        let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
+        let settings = SubjectSettings::read(&fields, &self.plans);
+        let resolver = ContactResolver::new(keys.clone(), self.fallback.clone());
+        let contacts = resolver.contacts_of(client, &subject).await.map_err(|error| error.source)?;
+        let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
+        let usage = usage::read(client, keys, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+        let lag = query::lag(client, keys).await?;
+        let facts = subject::SubjectFacts {
+            usage: &usage,
+            is_judged: profile.is_judged(),
+            thresholds: profile.thresholds(),
+            mutes: &mutes,
+            contacts: &contacts,
+            lag,
+            pause: read_pause(client, keys).await?,
+            daemons: self.daemons(now).await?,
+        };
+        let explanation = subject::sentences(&facts);
+        let (about, id) = ("subject", subject.to_string());
+        Ok(Explanation { about, id, explanation, alert: None, deliveries: Vec::new(), usage: Some(usage) })
+    }
+}

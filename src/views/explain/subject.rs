@@ -1,0 +1,106 @@
+//! What is said of a subject: what it used, what is missing for the next alert, and who would hear of it. Pure.
+
+use super::delivery::nobody;
+use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
+use crate::ledger::thresholds::thresholds_of;
+use crate::outbox::Pause;
+use crate::subjects::SubjectMutes;
+use crate::types::{Metric, Percent, Units};
+use crate::views::UsageView;
+use crate::views::usage::WindowUsageView;
+
+/// What was read of a subject.
+pub(super) struct SubjectFacts<'a> {
+    pub(super) usage: &'a UsageView,
+    /// Whether thresholds are judged at all.
+    pub(super) is_judged: bool,
+    pub(super) thresholds: &'a [Percent],
+    pub(super) mutes: &'a SubjectMutes,
+    pub(super) contacts: &'a ResolvedContacts,
+    /// Entries of its stream that are not counted yet.
+    pub(super) lag: u64,
+    pub(super) pause: Option<Pause>,
+    pub(super) daemons: usize,
+}
+
+/// All that is said of it.
+pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
+    let UsageView { subject, plan, timezone, metrics, unreadable } = facts.usage;
+    let mut said = vec![format!("{subject} has plan {plan} and the time zone {timezone}.")];
+    if facts.daemons == 0 {
+        said.push("No daemon runs on this stream: nothing is counted and nothing is sent until one does.".to_owned());
+    }
+    if facts.lag > 0 {
+        said.push(format!("{} entries of its stream are not counted yet.", facts.lag));
+    }
+    said.extend(unreadable.iter().map(|error| format!("Its {error}.")));
+    if !facts.is_judged {
+        said.push(
+            "Until that is mended, alerts follow the last good values, and where the daemon has none, nothing is alerted."
+                .to_owned(),
+        );
+    }
+    for metric in metrics {
+        for window in &metric.windows {
+            said.extend(of_window(&metric.metric, window, facts.thresholds));
+        }
+    }
+    if metrics.is_empty() {
+        said.push("It has used nothing, and no limit holds for it. `quotabell refused list` shows events that could not be counted.".to_owned());
+    }
+    said.extend(facts.mutes.parts().map(|part| format!("Now {part}: alerts are recorded and not sent.")));
+    said.push(recipients(facts.contacts));
+    if facts.pause.is_some() {
+        said.push("All sending is paused: nothing leaves until `quotabell deliveries resume`.".to_owned());
+    }
+    said
+}
+
+/// What was used in a period, what was raised, and what is missing for the next alert.
+fn of_window(metric: &Metric, window: &WindowUsageView, thresholds: &[Percent]) -> Vec<String> {
+    let WindowUsageView { period, used, limit, alerts, resets_at, .. } = window;
+    let (name, used) = (window.window.as_str(), used.unwrap_or_default());
+    let Some(limit) = limit.and_then(Units::new) else {
+        return vec![format!(
+            "It has used {used} units of {metric} in the {name} {period}; no limit holds, so nothing is alerted."
+        )];
+    };
+    let percent = window.used_percent.unwrap_or_default();
+    let mut said = vec![format!(
+        "It has used {used} of {limit} units of {metric} ({percent}%) in the {name} {period}, which ends at {resets_at}."
+    )];
+    for alert in alerts {
+        said.push(format!(
+            "Alert {} was raised at {}: {}% was reached.",
+            alert.id, alert.raised_at, alert.threshold_percent
+        ));
+    }
+    let next = thresholds_of(limit, thresholds).into_iter().find(|threshold| threshold.units > used);
+    said.push(match next {
+        Some(threshold) => format!(
+            "The next alert is due at {}%, which is {} units: {} are missing.",
+            threshold.percent,
+            threshold.units,
+            threshold.units - used
+        ),
+        None if alerts.is_empty() => {
+            "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."
+                .to_owned()
+        }
+        None => "Every threshold is reached; the next alert is of the next period, or of a higher limit.".to_owned(),
+    });
+    said
+}
+
+fn recipients(contacts: &ResolvedContacts) -> String {
+    if contacts.readable.is_empty() {
+        return format!("Nobody would hear of an alert: {}.", nobody(contacts));
+    }
+    let named: Vec<String> =
+        contacts.readable.iter().map(|contact| format!("{} ({})", contact.id, contact.channel().as_str())).collect();
+    let whose = match contacts.source {
+        ContactsSource::Own => "its contacts",
+        ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
+    };
+    format!("Its alerts go to {whose} {}.", named.join(", "))
+}

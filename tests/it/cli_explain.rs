@@ -1,0 +1,189 @@
+//! `explain` against a real server: each state of a delivery gives its sentence, and a stranger learns what is missing.
+
+use std::time::Duration;
+
+use crate::support::api::Caller;
+use crate::support::books::{hide_what_varies, record, run};
+use crate::support::daemon::DaemonSetup;
+use crate::support::outbox::{
+    LONG, Outbox, alert, delivery, email, json as stored, outcome, settle, subject, waiting_delivery, webhook,
+};
+use crate::support::recorded_usage::RecordedUsage;
+use crate::support::table::Table;
+use quotabell::contacts::Contact;
+use quotabell::outbox::{DeliveryAction, FanOutSource, Settlement, act, pause, resume};
+use quotabell::types::{Alert, Class, DeliveryId, Mute, Outcome};
+use quotabell::wire::Partitions;
+use serde_json::json;
+
+/// An alert of a subject of this name, fanned out to a webhook of this name that the subject has.
+async fn made(outbox: &Outbox, name: &str) -> (Alert, DeliveryId) {
+    let (raised, contact) = (alert(&subject(name), 80), webhook(name));
+    outbox.set_contacts(&subject(name), &stored(std::slice::from_ref(&contact))).await;
+    outbox.fan_out_new(&raised, std::slice::from_ref(&contact)).await;
+    (raised.clone(), delivery(&raised, &contact))
+}
+
+/// The same, attempted once and ended so.
+async fn ended(outbox: &Outbox, name: &str, settlement: Settlement) -> DeliveryId {
+    let (_, id) = made(outbox, name).await;
+    let leased = outbox.lease_one(name, LONG).await;
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &settlement).await.expect("settles");
+    id
+}
+
+fn refused() -> Outcome {
+    Outcome {
+        error: Some("HTTP 410".to_owned()),
+        reply: Some("no such hook".to_owned()),
+        peer: Some("dead.test:443".to_owned()),
+        ..outcome(Class::Permanent)
+    }
+}
+
+/// Whoever asks why an alert has not arrived must get the whole answer at once, whatever became of it.
+#[tokio::test]
+async fn each_state_of_a_delivery_gives_its_sentence() {
+    let outbox = Outbox::start();
+    let mut deliveries = vec![
+        ("delivered", ended(&outbox, "delivered", Settlement::Delivered(outcome(Class::Delivered))).await),
+        ("dead", ended(&outbox, "dead", Settlement::Dead(refused())).await),
+        ("discarded", ended(&outbox, "discarded", Settlement::Dead(refused())).await),
+        ("muted", ended(&outbox, "muted", Settlement::Muted("the contact is muted: new office".to_owned())).await),
+        ("expired", ended(&outbox, "expired", Settlement::Expired).await),
+        ("retried later", {
+            let retry = Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600));
+            ended(&outbox, "later", retry).await
+        }),
+    ];
+    let id = deliveries[2].1.clone();
+    act(&outbox.client, &outbox.keys, DeliveryAction::Discard, &[id]).await.expect("it works");
+    let (_, id) = made(&outbox, "cancelled").await;
+    act(&outbox.client, &outbox.keys, DeliveryAction::Cancel, std::slice::from_ref(&id)).await.expect("it works");
+    deliveries.push(("cancelled by an operator", id));
+    let (raised, id) = made(&outbox, "moved").await;
+    let leased = outbox.lease_one("moved", LONG).await;
+    let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
+    outbox.fan_out(source, &raised, &[email("moved")]).await;
+    outbox.set_contacts(&subject("moved"), &stored(&[email("moved")])).await;
+    deliveries.push(("whose contact was removed", id));
+    deliveries.push(("attempted right now", outbox.lease_one("leased", LONG).await.id));
+    let (_, id) = made(&outbox, "open").await;
+    let state = format!("{}https://open.test", outbox.keys.destination_prefix());
+    let far = outbox.totals().await.now.plus(900_000).0.to_string();
+    let open = [state.as_str(), "bound", "1", "failures", "9", "probe_at_ms", &far, "probes", "4"];
+    let () = outbox.run("HSET", &open).await;
+    deliveries.push(("behind an open circuit", id));
+    let (_, id) = made(&outbox, "mutedsoon").await;
+    let muted = Contact { mute: Some(Mute::default()), ..webhook("mutedsoon") };
+    outbox.set_contacts(&subject("mutedsoon"), &stored(&[muted])).await;
+    deliveries.push(("to a muted contact", id));
+    let nobody = alert(&subject("nobody"), 80);
+    outbox.fan_out_new(&nobody, &[]).await;
+    deliveries.push(("without a contact", waiting_delivery(&nobody)));
+    let unverified = alert(&subject("unverified"), 80);
+    outbox.fan_out_new(&unverified, &[]).await;
+    let contact = Contact { verified: false, ..email("new") };
+    outbox.set_contacts(&subject("unverified"), &stored(&[contact])).await;
+    deliveries.push(("whose contact nobody confirmed", waiting_delivery(&unverified)));
+    let (_, id) = made(&outbox, "due").await;
+    deliveries.push(("due", id.clone()));
+
+    let mut told = Table::default();
+    for (state, id) in &deliveries {
+        told.add(state, run(&outbox.server, &format!("explain {id}")).told());
+    }
+    let partitions = Partitions::new(&outbox.server.client(), &outbox.keys);
+    pause(&partitions, Some("mail server moves")).await.expect("it works");
+    told.add("while sending is paused", run(&outbox.server, &format!("explain {id}")).told());
+    resume(&partitions).await.expect("it works");
+    hide_what_varies().bind(|| insta::assert_snapshot!("deliveries", told));
+}
+
+/// An alert is one question, whichever of its deliveries somebody means.
+#[tokio::test]
+async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() {
+    let outbox = Outbox::start();
+    let now = outbox.totals().await.now;
+    let today = quotabell::types::Day::in_utc(now).expect("a day");
+    let alert = |name: &str| {
+        let of_today = crate::support::outbox::in_period(alert(&subject(name), 80), today);
+        Alert { raised_at_ms: now, ..of_today }
+    };
+    let (told, lost, waits) = (alert("told"), alert("lost"), alert("waits"));
+    for alert in [&told, &lost, &waits] {
+        record(&outbox.client, alert).await;
+    }
+    outbox.fan_out_new(&told, &[webhook("a"), email("b")]).await;
+    outbox.raise(&waits).await;
+    let explained = run(&outbox.server, &format!("explain {} --json", told.id)).expect_json().remove(0);
+    assert_eq!((&explained["about"], explained["deliveries"].as_array().map(Vec::len)), (&json!("alert"), Some(2)));
+    let sentences = explained["explanation"].as_array().expect("sentences");
+    let crossings =
+        sentences.iter().filter(|said| said.as_str().is_some_and(|said| said.contains("raised alert"))).count();
+    assert_eq!(crossings, 1, "{sentences:?}");
+    // The first digits do, as a list shows them.
+    let short = &told.id.as_str()["alert_".len()..][..8];
+    assert_eq!(run(&outbox.server, &format!("explain {short} --json")).expect_json()[0]["id"], json!(told.id));
+    for (alert, said) in [(&lost, "No delivery of it is kept"), (&waits, "It lies in the outbox: no daemon runs")] {
+        let explained = run(&outbox.server, &format!("explain {}", alert.id)).expect_done();
+        assert!(explained.contains(said), "{explained}");
+    }
+    for unknown in ["delivery_00000000", "alert_00000000", "delivery_x"] {
+        let refused = run(&outbox.server, &format!("explain {unknown}"));
+        let is_subject = unknown.ends_with('x');
+        assert_eq!(refused.code, i32::from(!is_subject), "{unknown}: {}", refused.told());
+    }
+}
+
+/// "No alert yet" must say what is missing, and who would hear of it.
+#[tokio::test]
+async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
+    let usage = RecordedUsage::start();
+    let [_, day, ..] = usage.periods("UTC", 1).await;
+    usage.set("alice", &[("limit:requests", "5000"), ("muted:tokens", "true moving")]).await;
+    usage.count("alice", "requests", day.period, 3950).await;
+    let explained = run(&usage.server, "explain alice").expect_done();
+    let expected = format!(
+        "alice has plan free and the time zone UTC.\n\
+         No daemon runs on this stream: nothing is counted and nothing is sent until one does.\n\
+         It has used 3950 of 5000 units of requests (79%) in the day {}, which ends at {}.\n\
+         The next alert is due at 80%, which is 4000 units: 50 are missing.\n\
+         Now metric tokens of the subject is muted: moving: alerts are recorded and not sent.\n\
+         Nobody would hear of an alert: the subject has no contact, and there is no fallback contact.\n",
+        day.period, day.end
+    );
+    // The day may have ended since.
+    if usage.periods("UTC", 1).await[1].period == day.period {
+        assert_eq!(explained, expected);
+    }
+    let reached = |used| usage.count("bob", "requests", day.period, used);
+    reached(5000).await;
+    let explained = run(&usage.server, "explain --subject bob").expect_done();
+    assert!(explained.contains("none was raised") || explained.contains("0 of 5000"), "{explained}");
+    let none = run(&usage.server, "explain");
+    assert!(none.code == 2, "{}", none.told());
+}
+
+/// The platform shows its customers why; what the receiver said is not for them.
+#[tokio::test]
+async fn the_api_explains_a_delivery_without_what_the_other_side_said() {
+    let outbox = Outbox::start();
+    let id = ended(&outbox, "dead", Settlement::Dead(refused())).await;
+    let token = "a-token-for-one-test-0123456789";
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", token).argument("--no-send");
+    let mut daemon = setup.start().await;
+    let api = Caller::of(&mut daemon).await.with_token(token);
+    let answer = api.get(&format!("/v1/deliveries/{id}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let operator = run(&outbox.server, &format!("explain {id} --json")).expect_json().remove(0);
+    let of_operator: Vec<_> = operator["explanation"].as_array().expect("sentences").clone();
+    let secret = |said: &serde_json::Value| {
+        said.as_str().is_some_and(|said| said.contains("no such hook") || said.contains("dead.test:443"))
+    };
+    assert_eq!(of_operator.iter().filter(|said| secret(said)).count(), 2);
+    let kept: Vec<_> = of_operator.into_iter().filter(|said| !secret(said)).collect();
+    assert_eq!(answer.json()["explanation"], json!(kept));
+    assert!(!answer.text.contains("no such hook"), "{}", answer.text);
+    daemon.drain().await;
+}
