@@ -12,7 +12,9 @@ mod cluster;
 mod fuzz;
 mod kills;
 mod load;
+mod misbehaving_receiver;
 mod network;
+mod receivers;
 mod sentinel;
 mod server_kills;
 mod trial;
@@ -48,7 +50,7 @@ struct Scenario {
     play: fn(Trial) -> Playing,
 }
 
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 9] = [
     Scenario { name: "kills", moment: 25, full: 10_000, play: |trial| Box::pin(kills::run(trial)) },
     Scenario { name: "sentinel", moment: 1, full: 100, play: |trial| Box::pin(sentinel::run(trial)) },
     Scenario { name: "cluster", moment: 1, full: 30, play: |trial| Box::pin(cluster::run(trial)) },
@@ -57,6 +59,7 @@ const SCENARIOS: [Scenario; 8] = [
     Scenario { name: "fuzz", moment: 1, full: 50, play: |trial| Box::pin(fuzz::run(trial)) },
     Scenario { name: "clock", moment: 3, full: 30, play: |trial| Box::pin(clock::run(trial)) },
     Scenario { name: "network", moment: 15, full: 20_000, play: |trial| Box::pin(network::run(trial)) },
+    Scenario { name: "receivers", moment: 1, full: 20, play: |trial| Box::pin(receivers::run(trial)) },
 ];
 
 /// What the command line says.

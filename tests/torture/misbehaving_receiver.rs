@@ -1,0 +1,191 @@
+//! A receiver of webhooks at thousands of addresses of this machine, some of which answer in every way but the right one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt, SeedableRng};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What `Retry-After` asks for.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What a request gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behaviour {
+    Answers,
+    Fails,
+    AsksToWait,
+    Resets,
+    /// Reads the request and says nothing.
+    Hangs,
+    /// Closes in the middle of the status line.
+    Breaks,
+    /// Begins an answer whose headers never end.
+    Drips,
+}
+
+impl Behaviour {
+    const SICK: [Self; 6] = [Self::Fails, Self::AsksToWait, Self::Resets, Self::Hangs, Self::Breaks, Self::Drips];
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Post {
+    /// The path without its slash: the subject.
+    pub subject: String,
+    pub webhook_id: String,
+    pub arrived: Instant,
+    /// When it was answered with 2xx.
+    pub delivered: Option<Instant>,
+    /// When it was refused, and what was asked for by that.
+    pub refused: Option<(Instant, Duration)>,
+}
+
+/// The receiver. Gone when dropped.
+pub struct MisbehavingReceiver {
+    pub port: u16,
+    posts: Arc<Mutex<Vec<Post>>>,
+    task: JoinHandle<()>,
+}
+
+impl MisbehavingReceiver {
+    /// Starts it. Requests for the subjects in `sick` are answered right one time in two.
+    pub async fn start(sick: HashSet<String>, seed: u64) -> Self {
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let posts = Arc::new(Mutex::new(Vec::new()));
+        let (sick, random) = (Arc::new(sick), Arc::new(Mutex::new(StdRng::seed_from_u64(seed))));
+        let kept = Arc::clone(&posts);
+        let task = tokio::spawn(async move {
+            // Dropped with this task, and ends the conversations with it.
+            let mut clients = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                while clients.try_join_next().is_some() {}
+                let (sick, random, posts) = (Arc::clone(&sick), Arc::clone(&random), Arc::clone(&kept));
+                clients.spawn(async move {
+                    let behave = |subject: &str| {
+                        let mut random = random.lock().expect("no panic before");
+                        match sick.contains(subject) && random.random_bool(0.5) {
+                            true => *Behaviour::SICK.choose(&mut *random).expect("there are some"),
+                            false => Behaviour::Answers,
+                        }
+                    };
+                    // A client that leaves early is what this is about.
+                    let _ = serve(stream, behave, &posts).await;
+                });
+            }
+        });
+        Self { port, posts, task }
+    }
+
+    /// The subjects that were told, when for the first time.
+    pub fn told(&self) -> HashMap<String, Instant> {
+        let mut told = HashMap::new();
+        for post in self.posts.lock().expect("no panic before").iter() {
+            if let Some(at) = post.delivered {
+                told.entry(post.subject.clone()).or_insert(at);
+            }
+        }
+        told
+    }
+
+    /// Everything that arrived, in order.
+    pub fn posts(&self) -> Vec<Post> {
+        self.posts.lock().expect("no panic before").clone()
+    }
+}
+
+impl Drop for MisbehavingReceiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    behave: impl Fn(&str) -> Behaviour,
+    posts: &Mutex<Vec<Post>>,
+) -> std::io::Result<()> {
+    let (subject, webhook_id) = hear(&mut stream).await?;
+    let behaviour = behave(&subject);
+    let post = Post { subject, webhook_id, arrived: Instant::now(), delivered: None, refused: None };
+    let at = {
+        let mut posts = posts.lock().expect("no panic before");
+        posts.push(post);
+        posts.len() - 1
+    };
+    // Noted before the last byte leaves: what comes back later can't be earlier.
+    let note = |change: &dyn Fn(&mut Post)| change(&mut posts.lock().expect("no panic before")[at]);
+    let refuse = |wait: Duration| note(&|post: &mut Post| post.refused = Some((Instant::now(), wait)));
+    match behaviour {
+        Behaviour::Answers => {
+            note(&|post: &mut Post| post.delivered = Some(Instant::now()));
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await?;
+        }
+        Behaviour::Fails => {
+            refuse(Duration::ZERO);
+            stream.write_all(b"HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n").await?;
+        }
+        Behaviour::AsksToWait => {
+            refuse(RETRY_AFTER);
+            let answer =
+                format!("HTTP/1.1 503 Later\r\nretry-after: {}\r\ncontent-length: 0\r\n\r\n", RETRY_AFTER.as_secs());
+            stream.write_all(answer.as_bytes()).await?;
+        }
+        Behaviour::Resets => {
+            refuse(Duration::ZERO);
+            stream.set_zero_linger()?;
+            return Ok(());
+        }
+        Behaviour::Breaks => {
+            refuse(Duration::ZERO);
+            stream.write_all(b"HTTP/1.1 20").await?;
+        }
+        Behaviour::Hangs => {
+            stream.read_u8().await?;
+        }
+        Behaviour::Drips => {
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n").await?;
+            let mut interval = tokio::time::interval(Duration::from_millis(20));
+            loop {
+                interval.tick().await;
+                stream.write_all(b"x: y\r\n").await?;
+            }
+        }
+    }
+    stream.shutdown().await?;
+    // Until the client leaves: what it has not read must not be reset.
+    while stream.read(&mut [0; 256]).await? > 0 {}
+    Ok(())
+}
+
+/// Reads a whole request: path and `webhook-id`.
+async fn hear(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
+    let mut held = Vec::new();
+    let end = loop {
+        if let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        if stream.read_buf(&mut held).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    };
+    let head = String::from_utf8_lossy(&held[..end]).into_owned();
+    let header = |name: &str| {
+        let lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
+    };
+    let length: usize = header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+    while held.len() < end + 4 + length {
+        if stream.read_buf(&mut held).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    Ok((path.trim_start_matches('/').to_owned(), header("webhook-id").unwrap_or_default()))
+}

@@ -1,0 +1,214 @@
+//! Alerts to many receivers, of which three in ten misbehave at random, while daemons are killed: each alert is told, with one id, never
+//! again once it was, and never before it is due.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use quotabell::types::Keys;
+use quotabell::types::keys::SUBJECT_PREFIX_DEFAULT;
+use quotabell::wire::RedisClient;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::misbehaving_receiver::{MisbehavingReceiver, Post};
+use crate::support::checker::Findings;
+use crate::support::daemon::{Daemon, DaemonSetup, READY};
+use crate::support::redis_server::RedisServer;
+use crate::trial::{Told, Trial, client};
+
+const STREAM: &str = "usage";
+const SECRET: &str = "whsec_dG9ydHVyZXRvcnR1cmV0b3J0dXJldG9ydHVyZXRv";
+const DAEMONS: usize = 2;
+/// Alerts for each kill: 10,000 for the full number of kills.
+const ALERTS_A_ROUND: u64 = 500;
+const ALERTS_A_RECEIVER: u64 = 25;
+/// Of ten receivers.
+const SICK_OF_TEN: u64 = 3;
+/// Half a second: a receiver that hangs does so for as long.
+const TIMEOUT: &str = "500ms";
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+/// Delays differ by up to a fifth, and are stored in whole milliseconds.
+const RETRY_AT_LEAST: Duration = Duration::from_millis(79);
+/// After the last kill every lease runs out, and every retry comes.
+const ALL_WITHIN: Duration = Duration::from_secs(180);
+
+/// Plays it: a round is a kill. Twice before without kills: with receivers that are all well, and with sick ones among them.
+pub async fn run(trial: Trial) -> Told {
+    let alerts = ALERTS_A_ROUND * trial.rounds;
+    let well = play(trial, alerts, 0, false).await;
+    let beside_sick = play(trial, alerts, SICK_OF_TEN, false).await;
+    let killed = play(trial, alerts, SICK_OF_TEN, true).await;
+    let tried = format!(
+        "{} kills, {alerts} alerts to {} receivers; p99 of those that are well {:.0} ms, beside sick ones {:.0} ms, with kills {:.0} ms; \
+         {} repeats, {} after an answer that a killed daemon had not recorded",
+        killed.kills,
+        receivers_of(alerts),
+        well.p99_ms,
+        beside_sick.p99_ms,
+        killed.p99_ms,
+        killed.repeats,
+        killed.repeats_after_kill,
+    );
+    let mut findings = well.findings;
+    findings.extend(beside_sick.findings);
+    findings.extend(killed.findings);
+    Told { tried, entries: 3 * alerts, absent: 0, alerts: 3 * alerts, findings }
+}
+
+/// What a play showed.
+struct Played {
+    kills: usize,
+    p99_ms: f64,
+    repeats: usize,
+    repeats_after_kill: usize,
+    findings: Findings,
+}
+
+fn receivers_of(alerts: u64) -> u64 {
+    (alerts / ALERTS_A_RECEIVER).max(1)
+}
+
+fn subject(n: u64) -> String {
+    format!("s-{n}")
+}
+
+/// Whether the receiver of this subject is a sick one.
+fn is_sick(n: u64, alerts: u64, of_ten: u64) -> bool {
+    (n % receivers_of(alerts)) % 10 < of_ten
+}
+
+async fn play(trial: Trial, alerts: u64, sick_of_ten: u64, kills: bool) -> Played {
+    let server = RedisServer::start();
+    let sick = (0..alerts).filter(|n| is_sick(*n, alerts, sick_of_ten)).map(subject).collect();
+    let receiver = MisbehavingReceiver::start(sick, trial.seed ^ 9).await;
+    let redis = client(&server.url(), STREAM);
+    let setup = DaemonSetup::on(&server.url())
+        .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":5}"#)
+        .env("QUOTABELL__WEBHOOK__TIMEOUT", TIMEOUT)
+        // What a receiver may ask for is bounded by it.
+        .env("QUOTABELL__RETRY__MAX_INTERVAL", "1s")
+        .env("QUOTABELL__RETRY__FIRST", &format!("{}ms", RETRY_FIRST.as_millis()));
+    let mut daemons = Vec::new();
+    for _ in 0..DAEMONS {
+        daemons.push(setup.start().await);
+    }
+    let began = append(&redis, alerts, receiver.port).await;
+    let deaths =
+        if kills { kill_now_and_then(trial, &setup, &mut daemons, &receiver, alerts).await } else { Vec::new() };
+    let all_are_told = tokio::time::timeout(ALL_WITHIN, async {
+        while redis.query::<u64>(redis::cmd("ZCARD").arg(Keys::new(STREAM).pending())).await.ok() != Some(0)
+            || (receiver.told().len() as u64) < alerts
+        {
+            tokio::task::yield_now().await;
+        }
+    });
+    let in_time = all_are_told.await.is_ok();
+    for daemon in daemons {
+        daemon.drain().await;
+    }
+    let mut played = judge(&receiver.posts(), alerts, &deaths);
+    if !in_time {
+        played.findings.other.push(format!("not everything was delivered within {ALL_WITHIN:?}"));
+    }
+    let told = receiver.told();
+    let mut took_ms: Vec<f64> = (0..alerts)
+        .filter(|n| !is_sick(*n, alerts, SICK_OF_TEN))
+        .filter_map(|n| Some(told.get(&subject(n))?.duration_since(began).as_secs_f64() * 1000.0))
+        .collect();
+    took_ms.sort_by(f64::total_cmp);
+    played.p99_ms = took_ms.get(took_ms.len() * 99 / 100).copied().unwrap_or(f64::NAN);
+    played
+}
+
+/// Writes the contacts, then an event of each subject that takes it to 80 %. Returns when the events were begun to be sent.
+async fn append(redis: &RedisClient, alerts: u64, port: u16) -> Instant {
+    let (mut contacts, mut events) = (redis::pipe(), redis::pipe());
+    for n in 0..alerts {
+        let at = n % receivers_of(alerts) + 1;
+        let url = format!("http://127.1.{}.{}:{port}/{}", at / 250, at % 250 + 1, subject(n));
+        let contact = serde_json::json!([{"channel": "webhook", "url": url, "secret": SECRET}]);
+        let key = format!("{SUBJECT_PREFIX_DEFAULT}{}", subject(n));
+        contacts.cmd("HSET").arg(key).arg("contacts").arg(contact.to_string()).ignore();
+        events.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(subject(n)).arg("units").arg(4).ignore();
+    }
+    let () = redis.pipe(&contacts).await.expect("the contacts are written");
+    let began = Instant::now();
+    let () = redis.pipe(&events).await.expect("the events are appended");
+    began
+}
+
+/// Kills a daemon after random numbers of requests, and starts another one. Returns when each was gone.
+async fn kill_now_and_then(
+    trial: Trial,
+    setup: &DaemonSetup,
+    daemons: &mut Vec<Daemon>,
+    receiver: &MisbehavingReceiver,
+    alerts: u64,
+) -> Vec<Instant> {
+    let mut random = StdRng::seed_from_u64(trial.seed ^ 8);
+    let mut deaths = Vec::new();
+    while trial.goes_on(deaths.len() as u64) && (receiver.told().len() as u64) < alerts {
+        let until = receiver.posts().len() + random.random_range(0..ALERTS_A_ROUND as usize / 4);
+        let more = async {
+            while receiver.posts().len() < until {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Where nothing is due any more it dies all the same.
+        let _ = tokio::time::timeout(Duration::from_secs(1), more).await;
+        let victim = random.random_range(0..DAEMONS);
+        daemons[victim].says(READY).await;
+        daemons.remove(victim).kill().await;
+        deaths.push(Instant::now());
+        daemons.insert(victim, setup.spawn());
+    }
+    for daemon in daemons {
+        daemon.says(READY).await;
+    }
+    deaths
+}
+
+/// Compares what arrived with what was promised.
+fn judge(posts: &[Post], alerts: u64, deaths: &[Instant]) -> Played {
+    let mut of_subject: HashMap<&str, Vec<&Post>> = HashMap::new();
+    for post in posts {
+        of_subject.entry(&post.subject).or_default().push(post);
+    }
+    let mut played =
+        Played { kills: deaths.len(), p99_ms: 0.0, repeats: 0, repeats_after_kill: 0, findings: Findings::default() };
+    let mut ids = HashSet::new();
+    for subject in (0..alerts).map(subject) {
+        let posts = of_subject.get(subject.as_str()).map_or(&[][..], Vec::as_slice);
+        played.repeats += posts.len().saturating_sub(1);
+        let Played { findings, repeats_after_kill, .. } = &mut played;
+        if !posts.iter().any(|post| post.delivered.is_some()) {
+            findings.never_raised.push(format!("{subject}: no attempt of {} was answered", posts.len()));
+        }
+        let own: HashSet<&str> = posts.iter().map(|post| post.webhook_id.as_str()).collect();
+        if own.len() > 1 {
+            findings.other.push(format!("{subject}: {} ids of one alert", own.len()));
+        }
+        for id in own {
+            if !ids.insert(id.to_owned()) {
+                findings.other.push(format!("{subject}: its id {id} is another alert's"));
+            }
+        }
+        for pair in posts.windows(2) {
+            let (before, after) = (pair[0], pair[1]);
+            let is_excused = |from: Instant| deaths.iter().any(|death| from <= *death && *death <= after.arrived);
+            match (before.delivered, before.refused) {
+                (Some(at), _) if is_excused(at) => *repeats_after_kill += 1,
+                (Some(_), _) => findings.raised_twice.push(format!("{subject}: told again, and no daemon had died")),
+                (None, Some((at, asked))) => {
+                    let least = RETRY_AT_LEAST.max(asked);
+                    let waited = after.arrived.duration_since(at);
+                    if waited < least {
+                        findings.other.push(format!("{subject}: tried again after {waited:?}, not before {least:?}"));
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+    }
+    played
+}
