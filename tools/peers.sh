@@ -42,16 +42,16 @@ from_npm() {
 
 messages() {
   local folder=$peers/messages
-  [[ -e $folder/.complete ]] && return
+  [[ -e $folder/.complete-dkim ]] && return
   need 'apt-get install python3-pip' "$python" -m pip --version
   need 'apt-get install npm' npm --version
-  printf 'fetching standardwebhooks, svix and cloudevents for Python and Node\n' >&2
+  printf 'fetching standardwebhooks, svix and cloudevents for Python and Node, and dkimpy\n' >&2
   rm -rf "$folder"
   "$python" -m pip install --quiet --root-user-action ignore --target "$folder/python" \
-    standardwebhooks==1.1.0 svix==2.9.1 cloudevents==2.2.0 >&2
+    standardwebhooks==1.1.0 svix==2.9.1 cloudevents==2.2.0 dkimpy==1.1.8 >&2
   mkdir -p "$folder/node"
   npm install --silent --no-audit --no-fund --prefix "$folder/node" standardwebhooks@1.1.1 svix@2.5.0 cloudevents@10.0.0 >&2
-  touch "$folder/.complete"
+  touch "$folder/.complete-dkim"
 }
 
 case ${1:-all} in

@@ -16,6 +16,7 @@ pub mod check_service;
 pub mod config;
 mod confirm;
 pub mod connection_limit;
+mod consent_html;
 mod contacts;
 mod deliveries;
 pub mod delivery_service;
@@ -43,6 +44,7 @@ pub mod timeouts;
 pub mod token;
 mod top;
 pub mod top_cache;
+mod unsubscribe;
 
 pub use check_service::CheckService;
 pub use delivery_service::DeliveryService;

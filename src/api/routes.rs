@@ -16,7 +16,7 @@ use super::problem::Problem;
 use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
-use super::{check, confirm, contacts, deliveries, mutes, openapi, probes, reload, subjects, top};
+use super::{check, confirm, contacts, deliveries, mutes, openapi, probes, reload, subjects, top, unsubscribe};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,6 +170,13 @@ pub const ROUTES: &[Route] = &[
     // The token in the path is the secret that these need.
     Route { method: "GET", path: "/confirm/{token}", access: Access::Open, handler: || get(confirm::show) },
     Route { method: "POST", path: "/confirm/{token}", access: Access::Open, handler: || post(confirm::confirm) },
+    Route { method: "GET", path: "/unsubscribe/{token}", access: Access::Open, handler: || get(unsubscribe::show) },
+    Route {
+        method: "POST",
+        path: "/unsubscribe/{token}",
+        access: Access::Open,
+        handler: || post(unsubscribe::unsubscribe),
+    },
 ];
 
 /// The paths that are answered even when there are as many connections as there may be: who watches the daemon must not lose sight

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::OnceCell;
 
 use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::read_service::ReadParts;
@@ -63,6 +64,7 @@ impl<'a> Parts<'a> {
             partitions: partitions.clone(),
             config: config.verification.clone(),
             public_url: config.http.confirm_links_below(),
+            unsubscribe_key: OnceCell::new(),
             new_deliveries: new_deliveries.clone(),
         });
         let check_changes = ChangeFeed::default();

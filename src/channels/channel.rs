@@ -272,6 +272,8 @@ pub struct Message<'a> {
     pub contact: &'a Contact,
     /// What it says.
     pub content: Content<'a>,
+    /// Where whoever reads it mutes the contact, if that can be done.
+    pub unsubscribe: Option<&'a str>,
     /// Server time at which the attempt starts.
     pub now: UnixMs,
 }

@@ -80,7 +80,8 @@ impl Channels {
         let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
         let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
         let delivery = &DeliveryId::of(&alert.id, &contact.id);
-        self.send(Message { delivery, contact, content: Content::Alert(&alert, AlertPurpose::Test), now }).await
+        let content = Content::Alert(&alert, AlertPurpose::Test);
+        self.send(Message { delivery, contact, content, unsubscribe: None, now }).await
     }
 
     /// What an operator should know about settings that are allowed but unwise.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::mail_domain::{ascii_domain, with_domain};
 use super::message_format::{InvalidFormat, MessageFormat, SecretUse};
 use super::options::{ContactOptions, ExtraHeaders};
 use crate::types::timestamp::NotATime;
@@ -210,24 +211,6 @@ impl Contact {
             Endpoint::Email { address } => with_domain(address, ascii_domain),
         }
     }
-}
-
-/// The ASCII form of a domain (IDNA), in lower case. `None` where it has none.
-#[must_use]
-pub fn ascii_domain(domain: &str) -> Option<String> {
-    if domain.is_ascii() {
-        return Some(domain.to_ascii_lowercase());
-    }
-    url::Host::parse(domain).ok().map(|host| host.to_string())
-}
-
-/// The address with its domain written in another way, if that can be done.
-fn with_domain(address: &str, written: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
-    let rewritten = address.rsplit_once('@').and_then(|(local, domain)| {
-        let other = written(domain).filter(|other| other != domain)?;
-        Some(format!("{local}@{other}"))
-    });
-    rewritten.map_or(Cow::Borrowed(address), Cow::Owned)
 }
 
 /// Not of the place: ids of contacts whose domain is written beyond ASCII were made before there was one, and must stay.

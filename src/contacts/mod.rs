@@ -8,6 +8,7 @@ pub mod config;
 pub mod contact;
 pub mod edit;
 mod element;
+pub mod mail_domain;
 mod mask;
 pub mod message_format;
 pub mod options;

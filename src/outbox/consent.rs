@@ -9,7 +9,7 @@ use std::fmt;
 use super::settle::Settlement;
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
-use crate::types::VerificationRequest;
+use crate::types::{Secret, Subject, VerificationRequest};
 
 /// Answers the outbox about requests for consent.
 pub trait ConsentRequests: fmt::Debug + Send + Sync {
@@ -28,6 +28,13 @@ pub trait ConsentRequests: fmt::Debug + Send + Sync {
     ///
     /// After an error the delivery is attempted again.
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>>;
+
+    /// The link with which a person who gets mail mutes the contact; `None` where there is none. Changes no contact.
+    fn unsubscribe_url<'a>(
+        &'a self,
+        subject: &'a Subject,
+        contact: &'a Contact,
+    ) -> BoxFuture<'a, Result<Option<Secret>, ConsentRequestError>>;
 
     /// This is how an attempt ended, and it has been recorded; for metrics and logs. May be called twice for one attempt.
     fn settled(&self, request: &VerificationRequest, settlement: &Settlement);

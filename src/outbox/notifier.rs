@@ -16,7 +16,9 @@ use crate::channels::{
     AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, definition,
 };
 use crate::contacts::Contact;
-use crate::types::{Channel, Class, DeliveryId, Notification, Outcome, Secret, UnixMs, VerificationRequest, nonce};
+use crate::types::{
+    Channel, Class, DeliveryId, Notification, Outcome, Secret, Subject, UnixMs, VerificationRequest, nonce,
+};
 use crate::wire::backoff::BackoffPolicy;
 
 /// What makes an attempt: [`ChannelNotifier`] in the daemon, a double in tests.
@@ -79,12 +81,26 @@ impl ChannelNotifier {
     async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
         let AttemptRequest { delivery, contact, now, .. } = *request;
         match request.notification {
-            Notification::Alert(alert) => Ok(self
-                .channels
-                .send(Message { delivery, contact, content: Content::Alert(alert, AlertPurpose::Alert), now })
-                .await),
+            Notification::Alert(alert) => {
+                let link = self.unsubscribe_url(&alert.subject, contact).await;
+                let content = Content::Alert(alert, AlertPurpose::Alert);
+                let unsubscribe = link.as_ref().map(Secret::reveal);
+                Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, now }).await)
+            }
             Notification::Verification(asked) => self.ask(request, asked).await,
         }
+    }
+
+    /// The link with which a person takes consent back. A message without it is better than none.
+    async fn unsubscribe_url(&self, subject: &Subject, contact: &Contact) -> Option<Secret> {
+        if definition(contact.channel())?.consent != ConsentMethod::CodeAndLink {
+            return None;
+        }
+        self.consents.unsubscribe_url(subject, contact).await.unwrap_or_else(|error| {
+            let source = error.source.to_string();
+            tracing::warn!(%subject, contact = %contact.id, %error, source, "the mail is sent without an unsubscribe link");
+            None
+        })
     }
 
     /// Asks for consent. Where the receiver itself answers, its consent is stored before the attempt counts as delivered.
@@ -101,8 +117,8 @@ impl ChannelNotifier {
         };
         let id = format!("{}_{}", asked.id, request.attempts);
         let question = Question { id: &id, subject: &asked.subject, proof: &proof };
-        let outcome =
-            self.channels.send(Message { delivery, contact, content: Content::Verification(question), now }).await;
+        let content = Content::Verification(question);
+        let outcome = self.channels.send(Message { delivery, contact, content, unsubscribe: None, now }).await;
         if method == ConsentMethod::Challenge && outcome.class == Class::Delivered {
             self.consents.grant(asked).await?;
         }

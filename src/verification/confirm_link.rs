@@ -17,7 +17,12 @@ pub(super) fn draw() -> String {
 
 /// The URL of a token. The public URL may have a path, with a slash at its end or not.
 pub(super) fn url_of(public_url: &Url, token: &str) -> String {
-    format!("{}/confirm/{token}", public_url.as_str().trim_end_matches('/'))
+    below(public_url, "confirm", token)
+}
+
+/// A URL with two more segments of its path.
+pub(super) fn below(public_url: &Url, page: &str, token: &str) -> String {
+    format!("{}/{page}/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
 /// Where the request stands that a token answers.

@@ -7,7 +7,7 @@ use super::{VerificationError, VerificationEvent, VerificationService, code, con
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
-use crate::types::{Secret, VerificationRequest, nonce};
+use crate::types::{Secret, Subject, VerificationRequest, nonce};
 
 impl ConsentRequests for VerificationService {
     fn contact<'a>(
@@ -49,6 +49,17 @@ impl ConsentRequests for VerificationService {
         Box::pin(async move {
             let granted = self.consent_to(&request.subject, &request.contact, &request.consent).await;
             granted.map(drop).map_err(|error| failed("store the consent", error))
+        })
+    }
+
+    fn unsubscribe_url<'a>(
+        &'a self,
+        subject: &'a Subject,
+        contact: &'a Contact,
+    ) -> BoxFuture<'a, Result<Option<Secret>, ConsentRequestError>> {
+        Box::pin(async move {
+            let link = Self::unsubscribe_url(self, subject, contact).await;
+            link.map_err(|error| failed("make the unsubscribe link", error))
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Such a contact is stored with `"verified": false` and gets nothing but a verification: a mail with a code and a confirm link, or a
 //! signed challenge that a webhook's receiver has to echo. It is a delivery of the outbox, which draws code and link for each attempt
-//! ([`messages`]). Owns codes and links, of which Redis holds only digests, and the limits on requests and guesses. Never learns who is
+//! ([`messages`]). Whoever has consented to mails can take that back by a link in each of them ([`unsubscribe`]). Owns codes and links, of which Redis holds only digests, and the limits on requests and guesses. Never learns who is
 //! calling: the API checks its token. Read next: [`service`], what can be asked for.
 
 mod code;
@@ -11,6 +11,7 @@ mod confirm_link;
 mod forget;
 mod messages;
 pub mod service;
+mod unsubscribe;
 
 use crate::types::{ContactId, Subject, meters};
 
@@ -18,6 +19,7 @@ pub use code::CODE_DIGITS;
 pub use config::VerificationConfig;
 pub use forget::forget_codes;
 pub use service::{ConfirmOutcome, VerificationError, VerificationService};
+pub use unsubscribe::UnsubscribeOutcome;
 
 /// What happened in the course of a verification, as it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

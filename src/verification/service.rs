@@ -8,6 +8,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
+use ring::hmac;
+use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{VerificationConfig, VerificationEvent, code, confirm_link};
@@ -34,8 +36,10 @@ pub struct VerificationService {
     pub partitions: Partitions,
     /// How often and how long.
     pub config: VerificationConfig,
-    /// Where confirm links lead to; without it mails have none.
+    /// Where confirm links and unsubscribe links lead to; without it mails have none.
     pub public_url: Option<Url>,
+    /// What signs unsubscribe links, once it was read.
+    pub unsubscribe_key: OnceCell<hmac::Key>,
     /// Notified of each delivery.
     pub new_deliveries: NewDeliveries,
 }
@@ -245,7 +249,7 @@ impl VerificationService {
         self.partitions.first()
     }
 
-    async fn edit<T>(
+    pub(super) async fn edit<T>(
         &self,
         subject: &Subject,
         edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,

@@ -6,7 +6,7 @@ use crate::support::certificates::Certificates;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
 use quotabell::channels::DnsConfig;
-use quotabell::channels::email::{EmailConfig, Mail, Mailer};
+use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use quotabell::types::{Class, DisableReason, Outcome};
 
@@ -17,6 +17,7 @@ pub(super) const MAIL: Mail<'static> = Mail {
     to: "bob@example.com",
     message_id: "delivery_0123",
     alert_id: Some("alert_0123"),
+    unsubscribe: None,
     subject_line: "alice: 80.0% used",
     text: "hello\n.\n..two\nbye\n",
     html: "<p>hello</p>\n",
@@ -31,6 +32,7 @@ pub(super) fn config(url: &str) -> EmailConfig {
         timeout: Duration::from_secs(20),
         templates: None,
         ca_file: None,
+        dkim: None,
         per_minute: None,
     }
 }
@@ -433,4 +435,59 @@ async fn what_the_server_said_is_kept_apart_from_the_error() {
     assert_eq!(error(&outcome), "SMTP 550 5.1.1 to RCPT");
     assert_eq!(outcome.reply.as_deref(), Some("5.1.1 <bob@example.com> is unknown here"));
     assert_eq!(outcome.peer.as_deref(), Some(server.address().to_string().as_str()));
+}
+
+/// A folder with a new RSA key of this size, and the file.
+fn key_of(bits: u32) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("dkim.pem");
+    let made = std::process::Command::new("openssl").args(["genrsa", "-out"]).arg(&file).arg(bits.to_string()).output();
+    assert!(made.expect("openssl is installed: apt-get install openssl").status.success());
+    (folder, file)
+}
+
+fn signing(url: &str, key_file: &std::path::Path) -> EmailConfig {
+    let dkim =
+        DkimSettings { domain: "example.com".to_owned(), selector: "q1".to_owned(), key_file: key_file.to_path_buf() };
+    EmailConfig { dkim: Some(dkim), ..config(url) }
+}
+
+/// A mail whose signature leaves a header out can be changed on its way, and providers act on no one-click that is not signed.
+#[tokio::test]
+async fn a_mail_is_signed_with_everything_that_a_provider_looks_at() {
+    let (_folder, key) = key_of(1024);
+    let mut server = server().await;
+    let mailer = Mailer::new(&signing(&server.url(), &key), &DnsConfig::default()).expect("a mailer");
+    let long = "x".repeat(700);
+    let link = format!("https://quota.example.com/unsubscribe/{long}");
+    assert_eq!(mailer.send(Mail { unsubscribe: Some(&link), ..MAIL }).await.class, Class::Delivered);
+    let mail = ParsedMail::parse(&server.next().await.text());
+    let signature = mail.header("DKIM-Signature");
+    let tag = |name: &str| {
+        let found = signature.split(';').map(str::trim).find_map(|tag| tag.strip_prefix(name)?.strip_prefix('='));
+        found.unwrap_or_else(|| panic!("no {name} in {signature}")).to_owned()
+    };
+    assert_eq!((tag("a"), tag("d"), tag("s")), ("rsa-sha256".into(), "example.com".into(), "q1".into()));
+    let signed = tag("h").to_lowercase();
+    for header in ["from", "to", "subject", "date", "message-id", "list-unsubscribe", "list-unsubscribe-post"] {
+        assert!(signed.split(':').any(|name| name.trim() == header), "{header} is not in {signed}");
+    }
+    assert_eq!(mail.header("List-Unsubscribe"), format!("<{link}>"));
+}
+
+/// A key that can't sign must stop the start, and not be found out by the first alert.
+#[test]
+fn a_key_that_can_not_sign_is_told_at_start() {
+    let (folder, short) = key_of(512);
+    let garbage = folder.path().join("garbage.pem");
+    std::fs::write(&garbage, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").expect("written");
+    let refused =
+        |config: EmailConfig| Mailer::new(&config, &DnsConfig::default()).expect_err("it can't sign").to_string();
+    let of = |key: &std::path::Path| refused(signing("smtp://localhost", key));
+    assert!(of(&short).contains("holds a key of 512 bits, allowed are 1024 or more"), "{}", of(&short));
+    assert!(of(&garbage).contains("holds no RSA key in PEM, as `openssl genrsa 2048` writes it"));
+    assert!(of(std::path::Path::new("/absent.pem")).starts_with("email.dkim.key_file: read \"/absent.pem\""));
+    let mut wrong = signing("smtp://localhost", &short);
+    wrong.dkim.as_mut().expect("it has one").selector = "q1; d=evil.example".to_owned();
+    assert!(refused(wrong).starts_with("email.dkim.selector: \"q1; d=evil.example\" is not a name of DNS"));
 }

@@ -126,6 +126,7 @@ fn preview_shows_mail_and_webhook() {
         timeout: std::time::Duration::from_secs(1),
         templates: None,
         ca_file: None,
+        dkim: None,
         per_minute: None,
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));

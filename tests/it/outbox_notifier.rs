@@ -38,6 +38,7 @@ fn email_config(smtp_url: &str) -> EmailConfig {
         timeout: Duration::from_secs(30),
         templates: None,
         ca_file: None,
+        dkim: None,
         per_minute: None,
     }
 }

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import dkim
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
@@ -39,7 +40,22 @@ def cloudevent(message):
     return json.dumps(shown, sort_keys=True)
 
 
-JUDGES = {"signed": signed, "cloudevent": cloudevent}
+def signed_mail(message):
+    record = f"v=DKIM1; k=rsa; p={message['key']}".encode()
+    names = []
+
+    def dns(name, timeout=5):
+        names.append(name.decode() if isinstance(name, bytes) else name)
+        return record
+
+    mail = message["mail"].encode()
+    if not dkim.verify(mail, dnsfunc=dns) or names != [message["name"]]:
+        raise ValueError(f"not verified by {names}")
+    if dkim.verify(mail.replace(b"Subject: ", b"Subject: x"), dnsfunc=dns) or dkim.verify(mail + b"x", dnsfunc=dns):
+        raise ValueError("another mail is verified too")
+
+
+JUDGES = {"signed": signed, "cloudevent": cloudevent, "dkim": signed_mail}
 
 for line in sys.stdin:
     message = json.loads(line)

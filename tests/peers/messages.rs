@@ -1,15 +1,17 @@
 //! What we send, judged by the libraries with which others receive it: signatures by `standardwebhooks` and `svix`, CloudEvents by their
-//! SDK, each in Python and for Node.
+//! SDK, each in Python and for Node, and the signatures of mails by `dkimpy`.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
+use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{ChannelSettings, Channels, DnsConfig, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, MessageFormat};
-use quotabell::demo::receivers::HttpCatcher;
+use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::{Class, Secret, Subject};
 use serde_json::{Value, json};
 
@@ -89,5 +91,55 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
                 assert_eq!((&event["type"], &event["data"]["subject"]), (&json!("quota.test"), &json!(subject)));
             }
         }
+    }
+}
+
+/// A mail that providers can't verify is spam to them, whoever sent it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signed_mails_are_verified_by_dkimpy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key_file = folder.path().join("dkim.pem");
+    let openssl = |arguments: &[&str]| {
+        let output = Command::new("openssl").args(arguments).output().expect("openssl is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let path = key_file.to_str().expect("UTF-8");
+    openssl(&["genrsa", "-out", path, "2048"]);
+    let public =
+        base64::engine::general_purpose::STANDARD.encode(openssl(&["rsa", "-in", path, "-pubout", "-outform", "DER"]));
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let dkim = DkimSettings { domain: "example.com".to_owned(), selector: "q1".to_owned(), key_file };
+    let defaults = Config::defaults().expect("valid").email;
+    let config = EmailConfig {
+        smtp_url: server.url(),
+        from: "Ngọc <alerts@example.com>".to_owned(),
+        dkim: Some(dkim),
+        ..defaults
+    };
+    let mailer = Mailer::new(&config, &DnsConfig::default()).expect("a mailer");
+    let long = format!("https://quota.example.com/unsubscribe/{}", "x".repeat(700));
+    let mut messages = Vec::new();
+    for subject_line in ["alice: 80.0% used", &"ü\"<&> ".repeat(60), "  two  spaces\tand a tab "] {
+        for unsubscribe in [None, Some(long.as_str())] {
+            let text = ". dots\r\n..\r\ntrailing  \t \r\n\r\n\r\n";
+            let mail = Mail {
+                to: "bob@example.com",
+                message_id: "delivery_1",
+                alert_id: Some("alert_1"),
+                unsubscribe,
+                subject_line,
+                text,
+                html: "<p>é</p>\n\n",
+                now_s: SAMPLE_AT.0 / 1000,
+            };
+            assert_eq!(mailer.send(mail).await.class, Class::Delivered);
+            let caught = server.next().await.text();
+            messages.push(json!({"kind": "dkim", "mail": caught, "name": "q1._domainkey.example.com.", "key": public}));
+        }
+    }
+    let (program, script) = JUDGES[0];
+    for (said, message) in judged(program, script, &messages).iter().zip(&messages) {
+        assert!(said.starts_with("ok"), "{said}\n{}", message["mail"].as_str().unwrap_or_default());
     }
 }

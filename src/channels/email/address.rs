@@ -7,7 +7,7 @@ use lettre::message::Mailbox;
 use lettre::{Address, Message};
 
 use crate::channels::invalid_contact::InvalidContact;
-use crate::contacts::contact::ascii_domain;
+use crate::contacts::mail_domain::ascii_domain;
 
 /// RFC 5321 4.5.3.1.3: a path has 256 bytes with its brackets.
 const BYTES_MAX: usize = 254;

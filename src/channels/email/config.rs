@@ -26,6 +26,20 @@ pub struct EmailConfig {
     pub templates: Option<PathBuf>,
     /// A PEM file of certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// The key that signs mails (RFC 6376); unset: none does.
+    pub dkim: Option<DkimSettings>,
     /// The most attempts in a minute, all addresses together; unset: no cap.
     pub per_minute: Option<Units>,
+}
+
+/// The section `[email.dkim]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DkimSettings {
+    /// Whose DNS has the public key: the domain of `email.from`, or one above it.
+    pub domain: String,
+    /// The name of the key there: `<selector>._domainkey.<domain>`.
+    pub selector: String,
+    /// A PEM file with the private key, RSA.
+    pub key_file: PathBuf,
 }

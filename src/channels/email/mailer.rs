@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::address;
 use super::config::EmailConfig;
+use super::dkim::DkimSigner;
 use super::message::{Author, Mail};
 use super::smtp::{Envelope, SmtpClient};
 use super::smtp_url::SmtpServer;
@@ -21,6 +22,7 @@ use crate::types::{Class, Outcome};
 pub struct Mailer {
     client: SmtpClient,
     author: Author,
+    signer: Option<DkimSigner>,
     timeout: Duration,
     /// Host and port of the server.
     location: String,
@@ -41,6 +43,7 @@ impl Mailer {
         let tls = authorities::tls("email.ca_file", config.ca_file.as_deref())?;
         Ok(Self {
             author: Author::parse(&config.from).ok_or_else(no_mailbox)?,
+            signer: config.dkim.as_ref().map(DkimSigner::new).transpose()?,
             timeout: config.timeout,
             location: server.location(),
             warnings: server.warning().into_iter().collect(),
@@ -66,7 +69,7 @@ impl Mailer {
     pub async fn send(&self, mail: Mail<'_>) -> Outcome {
         let attempt = async {
             let to = &address::read(mail.to).ok_or_else(malformed)?;
-            let written = self.author.write(to, &mail);
+            let written = self.author.write(to, &mail, self.signer.as_ref());
             let bytes = written.map_err(|_| Outcome::failed(Class::Transient, "the mail cannot be written"))?;
             let sent = self.client.send(Envelope { from: self.author.address(), to }, &bytes).await;
             sent.map(Some).map_err(|refusal| refusal.outcome)

@@ -10,6 +10,7 @@ use lettre::message::{Mailbox, MultiPart, SinglePart};
 use lettre::{Address, Message};
 
 use super::address::with_ascii_domain;
+use super::dkim::DkimSigner;
 
 /// One mail to send.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +21,8 @@ pub struct Mail<'a> {
     pub message_id: &'a str,
     /// The alert's id: the header `X-Quotabell-Alert`, for filters and support. `None` where the mail is about none.
     pub alert_id: Option<&'a str>,
+    /// Where a person mutes the contact by one click (RFC 8058), if that can be done.
+    pub unsubscribe: Option<&'a str>,
     /// The Subject header. Control characters become spaces.
     pub subject_line: &'a str,
     /// The plain text part.
@@ -48,12 +51,17 @@ impl Author {
         &self.mailbox.email
     }
 
-    /// Writes a mail to `recipient`.
+    /// Writes a mail to `recipient`, signed where there is a signer.
     ///
     /// # Errors
     ///
     /// What lettre says, when the headers do not fit into a mail.
-    pub(super) fn write(&self, recipient: &Address, mail: &Mail<'_>) -> Result<Vec<u8>, lettre::error::Error> {
+    pub(super) fn write(
+        &self,
+        recipient: &Address,
+        mail: &Mail<'_>,
+        signer: Option<&DkimSigner>,
+    ) -> Result<Vec<u8>, lettre::error::Error> {
         let parts = MultiPart::alternative()
             .singlepart(part(ContentType::TEXT_PLAIN, mail.text))
             .singlepart(part(ContentType::TEXT_HTML, mail.html));
@@ -67,7 +75,15 @@ impl Author {
         if let Some(alert_id) = mail.alert_id {
             message = message.raw_header(raw("X-Quotabell-Alert", token(alert_id)));
         }
-        Ok(message.multipart(parts)?.formatted())
+        if let Some(url) = mail.unsubscribe {
+            let one_click = raw("List-Unsubscribe-Post", "List-Unsubscribe=One-Click".to_owned());
+            message = message.raw_header(list_unsubscribe(url)).raw_header(one_click);
+        }
+        let mut message = message.multipart(parts)?;
+        if let Some(signer) = signer {
+            signer.sign(&mut message);
+        }
+        Ok(message.formatted())
     }
 
     /// `<delivery_...@domain>`: the same on every attempt of a delivery, so that a mail that was accepted twice can be shown once.
@@ -93,6 +109,12 @@ fn part(kind: ContentType, text: &str) -> SinglePart {
 
 fn raw(name: &'static str, value: String) -> HeaderValue {
     HeaderValue::new(HeaderName::new_from_ascii_str(name), value)
+}
+
+/// The URL as it is: mail providers read no encoded word there. It holds neither spaces nor letters beyond ASCII.
+fn list_unsubscribe(url: &str) -> HeaderValue {
+    let value = format!("<{url}>");
+    HeaderValue::dangerous_new_pre_encoded(HeaderName::new_from_ascii_str("List-Unsubscribe"), value.clone(), value)
 }
 
 /// The text on one line: each run of control characters and white space becomes one space.
@@ -121,6 +143,7 @@ mod tests {
             to: "bob@example.com",
             message_id: "delivery_1",
             alert_id: Some("alert_1"),
+            unsubscribe: Some("https://quota.example.com/unsubscribe/YWxpY2U.Y18x.c2lnbmF0dXJl"),
             subject_line,
             text,
             html: "<p>hello</p>",
@@ -130,7 +153,7 @@ mod tests {
 
     fn written(from: &str, mail: &Mail<'_>) -> String {
         let recipient = address::read(mail.to).expect("an address");
-        let bytes = Author::parse(from).expect("a mailbox").write(&recipient, mail).expect("a mail");
+        let bytes = Author::parse(from).expect("a mailbox").write(&recipient, mail, None).expect("a mail");
         String::from_utf8(bytes).expect("UTF-8")
     }
 
@@ -157,7 +180,7 @@ mod tests {
             let (head, _) = text.split_once("\r\n\r\n").expect("a body");
             let names: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with([' ', '\t'])).map(|line| line.split(':').next().unwrap_or_default()).collect();
             prop_assert_eq!(names.iter().filter(|name| **name == "Subject").count(), 1);
-            prop_assert!(names.len() <= 10, "{:?}", names);
+            prop_assert!(names.len() <= 12, "{:?}", names);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::types::{Alert, Channel, Class, Outcome, Rate, Secret, meters};
 
 pub mod address;
 pub mod config;
+mod dkim;
 pub mod mailer;
 mod message;
 mod outcomes;
@@ -27,7 +28,7 @@ mod smtp_connection;
 mod smtp_url;
 pub mod templates;
 
-pub use config::EmailConfig;
+pub use config::{DkimSettings, EmailConfig};
 pub use mailer::Mailer;
 pub use message::Mail;
 
@@ -68,6 +69,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
              verify.html",
         },
         SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
+        SettingText {
+            key: "dkim",
+            allowed: r#"domain, selector and key_file, as { domain = "example.com", selector = "q1", key_file = "/etc/quotabell/dkim.pem" }"#,
+        },
         SettingText { key: "per_minute", allowed: "a whole number, 1 or more" },
     ],
     file_settings: &[FileSetting { value: "smtp_url", file: "smtp_url_file" }],
@@ -161,7 +166,7 @@ impl NotificationChannel for EmailChannel {
 
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            let Message { delivery, contact, content, now } = message;
+            let Message { delivery, contact, content, unsubscribe, now } = message;
             let Some(Rendered { subject_line, text, html }) = self.render(content) else {
                 return Outcome::failed(Class::Permanent, "a mail asks for a code, not for a challenge");
             };
@@ -173,6 +178,7 @@ impl NotificationChannel for EmailChannel {
                 to: contact.address(),
                 message_id,
                 alert_id,
+                unsubscribe,
                 subject_line: &subject_line,
                 text: &text,
                 html: &html,

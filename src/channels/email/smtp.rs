@@ -27,6 +27,8 @@ use crate::channels::resolver::{ResolveError, Resolver};
 const IDLE_MAX: usize = 8;
 /// How long one is kept. Servers close idle connections after five minutes or later.
 const IDLE_FOR: Duration = Duration::from_secs(60);
+/// How long one is used. A name whose address has changed is asked for again then, and many servers close a connection that is older.
+const AGE_MAX: Duration = Duration::from_secs(10 * 60);
 /// How long an idle connection may take to show that it is alive before a new one is made.
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
 /// How long one of several addresses of the server may take to answer before the next one is tried.
@@ -51,8 +53,22 @@ pub(super) struct SmtpClient {
 }
 
 struct Idle {
-    connection: SmtpConnection,
+    connection: OpenConnection,
     since: Instant,
+}
+
+/// A connection, and when it was made.
+struct OpenConnection {
+    smtp: SmtpConnection,
+    opened: Instant,
+}
+
+impl Idle {
+    /// Whether the connection may take another mail.
+    fn is_fresh(&self, now: Instant) -> bool {
+        let age = |since| now.saturating_duration_since(since);
+        age(self.since) <= IDLE_FOR && age(self.connection.opened) <= AGE_MAX
+    }
 }
 
 impl SmtpClient {
@@ -81,14 +97,14 @@ impl SmtpClient {
     /// [`Refusal`]. The mail may have been taken where the answer to the final dot was lost.
     pub(super) async fn send(&self, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, Refusal> {
         if let Some(mut connection) = self.alive_idle().await {
-            match converse(&mut connection, envelope, bytes).await {
+            match converse(&mut connection.smtp, envelope, bytes).await {
                 // It died under the first command: nothing was sent, so a new connection may try in its place.
                 Err(refusal) if refusal.is_of_a_dead_connection() => {}
                 other => return self.finish(connection, other).await,
             }
         }
-        let mut connection = self.connect().await?;
-        let ended = converse(&mut connection, envelope, bytes).await;
+        let mut connection = OpenConnection { smtp: self.connect().await?, opened: Instant::now() };
+        let ended = converse(&mut connection.smtp, envelope, bytes).await;
         self.finish(connection, ended).await
     }
 
@@ -112,29 +128,31 @@ impl SmtpClient {
     pub(super) async fn close(&self) {
         let idle = std::mem::take(&mut *self.idle.lock().await);
         for mut kept in idle {
-            let quit = kept.connection.command(Quit, Severity::PositiveCompletion);
+            let quit = kept.connection.smtp.command(Quit, Severity::PositiveCompletion);
             let _ = tokio::time::timeout(QUIT_WITHIN, quit).await;
         }
     }
 
     /// Keeps the connection for the next mail if it is sound, and lets go of those that were kept for long enough.
-    async fn finish(&self, connection: SmtpConnection, ended: Result<u16, Refusal>) -> Result<u16, Refusal> {
+    async fn finish(&self, connection: OpenConnection, ended: Result<u16, Refusal>) -> Result<u16, Refusal> {
         let mut idle = self.idle.lock().await;
-        idle.retain(|kept| kept.since.elapsed() <= IDLE_FOR);
+        let now = Instant::now();
+        idle.retain(|kept| kept.is_fresh(now));
         if !ended.as_ref().is_err_and(Refusal::broke_the_connection) && idle.len() < IDLE_MAX {
-            idle.push(Idle { connection, since: Instant::now() });
+            idle.push(Idle { connection, since: now });
         }
         ended
     }
 
     /// An idle connection that answers. RSET rather than NOOP asks it, as Postfix does: it also clears what a refused mail left.
-    async fn alive_idle(&self) -> Option<SmtpConnection> {
+    async fn alive_idle(&self) -> Option<OpenConnection> {
         loop {
-            let Idle { mut connection, since } = self.idle.lock().await.pop()?;
-            if since.elapsed() > IDLE_FOR {
+            let kept = self.idle.lock().await.pop()?;
+            if !kept.is_fresh(Instant::now()) {
                 continue;
             }
-            let reset = connection.command(Rset, Severity::PositiveCompletion);
+            let mut connection = kept.connection;
+            let reset = connection.smtp.command(Rset, Severity::PositiveCompletion);
             if let Ok(Ok(_)) = tokio::time::timeout(ALIVE_WITHIN, reset).await {
                 return Some(connection);
             }

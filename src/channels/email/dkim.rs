@@ -1,0 +1,92 @@
+//! DKIM (RFC 6376): signs mails, so that their domain vouches for them.
+//!
+//! Reads the key once. The signature covers what providers ask for, the headers of one-click unsubscribing among them (RFC 8058, 3.1).
+
+use std::path::Path;
+
+use lettre::Message;
+use lettre::message::dkim::{
+    DkimCanonicalization, DkimCanonicalizationType, DkimConfig, DkimSigningAlgorithm, DkimSigningKey,
+};
+use lettre::message::header::HeaderName;
+use rsa::RsaPrivateKey;
+use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPrivateKey, LineEnding};
+use rsa::pkcs8::DecodePrivateKey;
+use rsa::traits::PublicKeyParts;
+
+use super::config::DkimSettings;
+use crate::channels::error::ChannelError;
+
+/// RFC 8301: a shorter key must not sign.
+const KEY_BITS_MIN: usize = 1024;
+/// The headers that are signed; one that a mail does not have is signed as absent, so that nobody can add it.
+const SIGNED: [&str; 12] = [
+    "From",
+    "To",
+    "Subject",
+    "Date",
+    "Message-ID",
+    "MIME-Version",
+    "Content-Type",
+    "Content-Transfer-Encoding",
+    "Auto-Submitted",
+    "List-Unsubscribe",
+    "List-Unsubscribe-Post",
+    "Reply-To",
+];
+
+/// Signs mails.
+#[derive(Debug)]
+pub(super) struct DkimSigner(DkimConfig);
+
+impl DkimSigner {
+    /// Reads the key.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError`], naming the setting and what is allowed, never the key.
+    pub(super) fn new(settings: &DkimSettings) -> Result<Self, ChannelError> {
+        let DkimSettings { domain, selector, key_file } = settings;
+        for (setting, name) in [("email.dkim.domain", domain), ("email.dkim.selector", selector)] {
+            if !is_domain(name) {
+                let problem = format!("{name:?} is not a name of DNS, as \"example.com\"");
+                return Err(ChannelError::of_setting(setting, problem));
+            }
+        }
+        let canonicalization =
+            DkimCanonicalization { header: DkimCanonicalizationType::Relaxed, body: DkimCanonicalizationType::Relaxed };
+        let headers = SIGNED.map(HeaderName::new_from_ascii_str).into();
+        let key = read_key(key_file)?;
+        Ok(Self(DkimConfig::new(selector.clone(), domain.clone(), key, headers, canonicalization)))
+    }
+
+    /// Adds the signature. Nothing of the mail may change afterwards.
+    pub(super) fn sign(&self, message: &mut Message) {
+        message.sign(&self.0);
+    }
+}
+
+/// Labels of letters, digits, hyphens and underscores, with dots between them.
+fn is_domain(name: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+fn read_key(path: &Path) -> Result<DkimSigningKey, ChannelError> {
+    let wrong = |problem: &str| ChannelError::of_setting("email.dkim.key_file", format_args!("{path:?} {problem}"));
+    let read =
+        |source| ChannelError::of_setting("email.dkim.key_file", format_args!("read {path:?}")).caused_by(source);
+    let text = std::fs::read_to_string(path).map_err(read)?;
+    let key = RsaPrivateKey::from_pkcs8_pem(&text).ok().or_else(|| RsaPrivateKey::from_pkcs1_pem(&text).ok());
+    let no_key = || wrong("holds no RSA key in PEM, as `openssl genrsa 2048` writes it");
+    let key = key.ok_or_else(no_key)?;
+    let bits = key.n().bits();
+    if bits < KEY_BITS_MIN {
+        return Err(wrong(&format!("holds a key of {bits} bits, allowed are {KEY_BITS_MIN} or more, better 2048")));
+    }
+    let text = key.to_pkcs1_pem(LineEnding::LF).map_err(|_| no_key())?;
+    DkimSigningKey::new(&text, DkimSigningAlgorithm::Rsa).map_err(|_| no_key())
+}

@@ -1,0 +1,185 @@
+//! Unsubscribing: a link in each mail, of which nothing is stored, and what its button does.
+//!
+//! The link bears subject and contact, signed with a key of the deployment (HMAC-SHA256). The signature also covers the address, so a
+//! link says nothing of another address that later has the same id. Mail software opens links and providers press buttons (RFC 8058),
+//! so a link is good for ever and as often as it is used.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
+use url::Url;
+
+use super::{VerificationError, VerificationService, confirm_link};
+use crate::contacts::array::StoredContact;
+use crate::contacts::{Contact, ContactArray};
+use crate::types::{ContactId, Mute, Secret, Subject};
+
+/// The length of the key, in bytes: that of the hash.
+const KEY_BYTES: usize = 32;
+
+/// Why such a contact is muted, as an operator reads it.
+const REASON: &str = "unsubscribed by the link of a mail";
+
+/// What became of an unsubscribe link that was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnsubscribeOutcome {
+    /// The contact gets no more alerts, by this or by an earlier use.
+    Muted,
+    /// The link was not made here, or its contact is gone.
+    Invalid,
+}
+
+/// Which contact a link mutes.
+#[derive(Debug, PartialEq, Eq)]
+struct UnsubscribeToken {
+    subject: Subject,
+    contact: ContactId,
+    signature: Vec<u8>,
+}
+
+impl VerificationService {
+    /// The link with which this contact mutes itself. `None` where the daemon does not know how it is reached, and for a contact that is
+    /// not the subject's own: nobody there may mute it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerificationError`]
+    pub async fn unsubscribe_url(
+        &self,
+        subject: &Subject,
+        contact: &Contact,
+    ) -> Result<Option<Secret>, VerificationError> {
+        let Some(public_url) = &self.public_url else { return Ok(None) };
+        let stored = self.contacts(subject).await?;
+        if !muted_by(&stored, &contact.id).any(|own| own.has_same_address(contact)) {
+            return Ok(None);
+        }
+        let token = write(self.unsubscribe_key().await?, subject, contact);
+        Ok(Some(Secret::new(url_of(public_url, &token))))
+    }
+
+    /// Mutes the contact of a link. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// [`VerificationError`]. The link stays good.
+    pub async fn unsubscribe(&self, token: &str) -> Result<UnsubscribeOutcome, VerificationError> {
+        let Some(token) = read(token) else { return Ok(UnsubscribeOutcome::Invalid) };
+        let key = self.unsubscribe_key().await?;
+        let edit = |array: &mut ContactArray| {
+            let Some(contact) = muted_by(array, &token.contact).find(|contact| token.is_of(key, contact)) else {
+                return Ok(UnsubscribeOutcome::Invalid);
+            };
+            // One that lasts keeps its reason; one that would end becomes one that lasts.
+            if contact.mute.is_none_or(|mute| mute.until.is_some()) {
+                let mute = Mute { until: None, reason: Some(REASON.to_owned()) };
+                array.set_mute(&token.contact, Some(&mute));
+            }
+            Ok(UnsubscribeOutcome::Muted)
+        };
+        let outcome = self.edit(&token.subject, edit).await?;
+        match outcome {
+            UnsubscribeOutcome::Muted => {
+                tracing::info!(subject = %token.subject, contact = %token.contact, "contact has unsubscribed and is muted");
+            }
+            UnsubscribeOutcome::Invalid => tracing::info!("an unsubscribe link is not of a contact that is there"),
+        }
+        Ok(outcome)
+    }
+
+    /// The key that signs links, drawn where there is none yet: one for all daemons.
+    async fn unsubscribe_key(&self) -> Result<&hmac::Key, VerificationError> {
+        let home = self.home();
+        let read = async || {
+            let key = home.keys.unsubscribe_key();
+            let drawn = URL_SAFE_NO_PAD.encode(rand::random::<[u8; KEY_BYTES]>());
+            let _: bool = home.client.query(redis::cmd("SETNX").arg(&key).arg(drawn)).await?;
+            let stored: String = home.client.query(redis::cmd("GET").arg(&key)).await?;
+            Ok::<_, redis::RedisError>(hmac::Key::new(hmac::HMAC_SHA256, stored.as_bytes()))
+        };
+        Ok(self.unsubscribe_key.get_or_try_init(read).await?)
+    }
+}
+
+/// The contacts that muting this id mutes.
+fn muted_by<'a>(array: &'a ContactArray, id: &'a ContactId) -> impl Iterator<Item = Contact> + 'a {
+    let with_id = move |stored: &StoredContact| stored.contact.id == *id;
+    array.contacts().into_iter().filter(with_id).map(|stored| stored.contact)
+}
+
+/// The URL of a token. The public URL may have a path, with a slash at its end or not.
+fn url_of(public_url: &Url, token: &str) -> String {
+    confirm_link::below(public_url, "unsubscribe", token)
+}
+
+/// What is signed: each part with its length before it, so that no two contacts sign the same.
+fn signed_text(subject: &Subject, contact: &Contact) -> Vec<u8> {
+    let place = contact.place();
+    let parts = ["unsubscribe", subject.as_str(), contact.id.as_str(), contact.channel().as_str(), &place];
+    parts.into_iter().flat_map(|part| [&(part.len() as u64).to_be_bytes(), part.as_bytes()].concat()).collect()
+}
+
+fn write(key: &hmac::Key, subject: &Subject, contact: &Contact) -> String {
+    let signature = hmac::sign(key, &signed_text(subject, contact));
+    let parts = [subject.as_str().as_bytes(), contact.id.as_str().as_bytes(), signature.as_ref()];
+    parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")
+}
+
+/// Reads a token by its form. Whether it was made here is for the signature to say.
+fn read(token: &str) -> Option<UnsubscribeToken> {
+    let parts: Option<Vec<Vec<u8>>> = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).ok()).collect();
+    let [subject, contact, signature] = <[Vec<u8>; 3]>::try_from(parts?).ok()?;
+    let subject = Subject::parse(&subject).ok()?;
+    let contact = ContactId::from_stored(std::str::from_utf8(&contact).ok()?);
+    Some(UnsubscribeToken { subject, contact, signature })
+}
+
+impl UnsubscribeToken {
+    /// Whether the link was made for this contact. Takes the same time whatever the signature is.
+    fn is_of(&self, key: &hmac::Key, contact: &Contact) -> bool {
+        hmac::verify(key, &signed_text(&self.subject, contact), &self.signature).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(text: &str) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes())
+    }
+
+    fn subject(name: &str) -> Subject {
+        Subject::parse(name.as_bytes()).expect("legal")
+    }
+
+    /// Whoever has one link must not be able to make another one's, nor keep it for an address that is not there any more.
+    #[test]
+    fn a_link_is_of_one_contact_alone() {
+        let contact = Contact::email("a@b.test");
+        let token = read(&write(&key("k"), &subject("alice"), &contact)).expect("a token");
+        assert!(token.is_of(&key("k"), &contact) && token.is_of(&key("k"), &Contact::email("a@B.test")));
+        assert!(!token.is_of(&key("other"), &contact));
+        let other = Contact { id: contact.id.clone(), ..Contact::email("other@b.test") };
+        assert!(!token.is_of(&key("k"), &other), "another address under the same id");
+        assert!(!UnsubscribeToken { subject: subject("bob"), ..token }.is_of(&key("k"), &contact));
+    }
+
+    proptest! {
+        /// Anybody may ask with anything.
+        #[test]
+        fn any_token_is_judged(token in "\\PC{0,60}", parts in "[A-Za-z0-9_-]{0,20}\\.[A-Za-z0-9_-]{0,20}\\.[A-Za-z0-9_-]{0,50}") {
+            let forged = |text: &str| read(text).is_some_and(|token| token.is_of(&key("k"), &Contact::email("a@b.test")));
+            prop_assert!(!forged(&token) && !forged(&parts));
+        }
+
+        /// What is written is read back.
+        #[test]
+        fn tokens_round_trip(name in "[^\\p{Cc}]{1,60}") {
+            let contact = Contact::email("a@b.test");
+            let token = read(&write(&key("k"), &subject(&name), &contact)).expect("a token");
+            prop_assert_eq!((token.subject.as_str(), &token.contact), (name.as_str(), &contact.id));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Unsubscribing on the real binary: the headers of mails, the page behind their link, and what its button does.
+
+use serde_json::json;
+
+use crate::support::contacts_api::ContactsApi;
+use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::mail_server::ParsedMail;
+
+const BASE: &str = "https://quota.example.com/base";
+/// What a mail provider posts (RFC 8058).
+const ONE_CLICK: &str = "List-Unsubscribe=One-Click";
+const FORM: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlencoded")];
+
+/// The path of the link in the next mail, which must be an alert.
+async fn next_link(api: &mut ContactsApi) -> String {
+    let mail = tokio::time::timeout(PATIENCE, api.mailbox.next()).await.expect("a mail in time");
+    let text = mail.text();
+    let parsed = ParsedMail::parse(&text);
+    assert_eq!(parsed.header("List-Unsubscribe-Post"), ONE_CLICK);
+    let link = parsed.header("List-Unsubscribe");
+    assert!(text.contains(&format!("List-Unsubscribe: {link}\r\n")), "neither folded nor encoded: {text}");
+    let link = link.trim_matches(['<', '>']).strip_prefix(BASE).expect("below the public URL").to_owned();
+    assert!(link.starts_with("/unsubscribe/") && link.is_ascii(), "{link}");
+    link
+}
+
+async fn state_of_the_last_delivery(api: &ContactsApi) -> Option<String> {
+    let deliveries: Vec<String> = api.outbox.run("ZRANGE", &["quota_deliveries:{usage}", "-1", "-1"]).await;
+    let key = format!("quota_delivery:{{usage}}:{}", deliveries.first()?);
+    api.outbox.run("HGET", &[key.as_str(), "state"]).await
+}
+
+/// One click must be enough, mail software that looks at every link must do nothing, and a provider that posts twice must see success.
+#[tokio::test]
+async fn a_mail_can_be_unsubscribed_from_by_its_link_alone() {
+    let mut api = ContactsApi::start().await;
+    let name = "Ngọc & \"Sons\"";
+    let contacts = json!([{"id": "main", "channel": "email", "address": "a@b.test"},
+                          {"id": "other", "channel": "email", "address": "b@b.test"}]);
+    api.outbox.set_contacts(&crate::support::outbox::subject(name), &contacts.to_string()).await;
+    api.use_units(name, 80).await;
+    let links = [next_link(&mut api).await, next_link(&mut api).await];
+    let muted = async || {
+        let contacts = api.contacts(name).await;
+        contacts
+            .iter()
+            .filter(|contact| contact["muted"] == true)
+            .map(|contact| contact["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    for link in &links {
+        for method in ["GET", "HEAD"] {
+            let page = api.caller.send(method, link, &[], "").await;
+            assert_eq!((page.status, page.header("cache-control")), (200, Some("no-store")));
+        }
+    }
+    assert!(muted().await.is_empty(), "looking at it changed something");
+    for _ in 0..2 {
+        let done = api.caller.send("POST", &links[0], &FORM, ONE_CLICK).await;
+        assert!(done.status == 200 && done.text.contains("<h1>Unsubscribed</h1>"), "{}", done.text);
+        assert!(!done.text.contains("Ngọc"), "{}", done.text);
+    }
+    assert_eq!(muted().await.len(), 1, "the other one goes on");
+    // The button of the page.
+    let done = api.caller.send("POST", &links[1], &FORM, "").await;
+    assert_eq!((done.status, muted().await.len()), (200, 2));
+    api.use_units(name, 20).await;
+    eventually("the next alert is muted", || async {
+        (state_of_the_last_delivery(&api).await.as_deref() == Some("muted")).then_some(())
+    })
+    .await;
+    assert!(api.mailbox.try_next().is_none());
+    api.daemon.drain().await;
+}
+
+/// Who was not sent a link must neither mute anybody nor learn who is there.
+#[tokio::test]
+async fn a_link_that_was_not_made_here_does_and_tells_nothing() {
+    let mut api = ContactsApi::start().await;
+    let alice = crate::support::outbox::subject("alice");
+    let contact = |address: &str| json!([{"id": "main", "channel": "email", "address": address}]).to_string();
+    api.outbox.set_contacts(&alice, &contact("a@b.test")).await;
+    api.use_units("alice", 80).await;
+    let link = next_link(&mut api).await;
+    let (head, signature) = link.rsplit_once('.').expect("a signature");
+    let forged = [
+        format!("{head}.{}", signature.chars().rev().collect::<String>()),
+        format!("{head}."),
+        head.to_owned(),
+        "/unsubscribe/YWxpY2U.bWFpbg.AAAA".to_owned(),
+        "/unsubscribe/nobody".to_owned(),
+    ];
+    for forged in &forged {
+        let refused = api.caller.send("POST", forged, &FORM, ONE_CLICK).await;
+        assert_eq!(refused.status, 410, "{forged}: {}", refused.text);
+    }
+    let mut pages = std::collections::BTreeSet::new();
+    for link in [&link, &forged[0], &forged[4]] {
+        let page = api.caller.get(link).await.text;
+        pages.insert(page.split("<body>").nth(1).expect("a body").to_owned());
+    }
+    assert_eq!(pages.len(), 1, "a page tells a token");
+    // The address behind the id is another one now: the link was never sent to that.
+    api.outbox.set_contacts(&alice, &contact("other@b.test")).await;
+    assert_eq!(api.caller.send("POST", &link, &FORM, ONE_CLICK).await.status, 410);
+    assert_eq!(api.contacts("alice").await[0].get("muted"), None);
+    api.outbox.set_contacts(&alice, &contact("a@B.test")).await;
+    assert_eq!(api.caller.send("POST", &link, &FORM, ONE_CLICK).await.status, 200, "the same address again");
+    api.daemon.drain().await;
+}
+
+/// Links of before must stay good when the daemon is another one; and where nobody could mute, a link would be a lie.
+#[tokio::test]
+async fn links_outlive_the_daemon_and_the_fallback_has_none() {
+    let mut api = ContactsApi::start().await;
+    let alice = crate::support::outbox::subject("alice");
+    api.outbox.set_contacts(&alice, r#"[{"channel":"email","address":"a@b.test"}]"#).await;
+    api.use_units("alice", 80).await;
+    let link = next_link(&mut api).await;
+    // An attempt whose outcome is lost would be waited for.
+    eventually("it is recorded", || async {
+        (state_of_the_last_delivery(&api).await.as_deref() == Some("delivered")).then_some(())
+    })
+    .await;
+    let fallback = r#"[{"channel":"email","address":"ops@b.test"}]"#;
+    let mut api = api.restart_after_kill(|setup| setup.env("QUOTABELL__FALLBACK__CONTACTS", fallback)).await;
+    assert_eq!(api.caller.send("POST", &link, &FORM, ONE_CLICK).await.status, 200);
+    api.use_units("bob", 80).await;
+    let mail = tokio::time::timeout(PATIENCE, api.mailbox.next()).await.expect("a mail in time");
+    let parsed = ParsedMail::parse(&mail.text());
+    assert_eq!((mail.to[0].as_str(), parsed.count("List-Unsubscribe")), ("ops@b.test", 0));
+    assert_eq!(parsed.count("List-Unsubscribe-Post"), 0);
+    api.daemon.drain().await;
+}
