@@ -340,6 +340,10 @@ fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settleme
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
             tracing::error!(%subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
         }
+        Settlement::ExpiredAfter(outcome) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next would come too late: expired");
+        }
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
             tracing::debug!(%subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
         }

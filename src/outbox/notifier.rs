@@ -171,14 +171,15 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
     }
 }
 
-/// A request for consent that could be tried again only when nobody waits for it any more ends now, with its error.
+/// A request for consent that could be tried again only when nobody waits for it any more expires now, with its error: nobody can do
+/// anything about it, so it is not dead.
 fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
     let Notification::Verification(asked) = request.notification else { return settlement };
     match settlement {
         Settlement::Retry(outcome, wait) => {
             let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
             match request.now.plus(wait_ms) > asked.expires_at_ms {
-                true => Settlement::Dead(outcome),
+                true => Settlement::ExpiredAfter(outcome),
                 false => Settlement::Retry(outcome, wait),
             }
         }

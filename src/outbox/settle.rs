@@ -36,6 +36,8 @@ pub enum Settlement {
     Muted(String),
     /// Its day ended too long ago; nothing was sent.
     Expired,
+    /// This attempt failed, and the next one would come when nobody waits for it any more.
+    ExpiredAfter(Outcome),
     /// Its contact is gone; nothing was sent.
     Cancelled,
     /// A cap is used up: no attempt took place; it is due again after this long.
@@ -53,7 +55,7 @@ impl Settlement {
             Self::Dead(_) | Self::Unsendable(_) => DeliveryState::Dead,
             Self::Retry(..) | Self::Throttled(_) | Self::Released(_) => DeliveryState::Pending,
             Self::Muted(_) => DeliveryState::Muted,
-            Self::Expired => DeliveryState::Expired,
+            Self::Expired | Self::ExpiredAfter(_) => DeliveryState::Expired,
             Self::Cancelled => DeliveryState::Cancelled,
         }
     }
@@ -62,7 +64,9 @@ impl Settlement {
     #[must_use]
     pub const fn outcome(&self) -> Option<&Outcome> {
         match self {
-            Self::Delivered(outcome) | Self::Dead(outcome) | Self::Retry(outcome, _) => Some(outcome),
+            Self::Delivered(outcome) | Self::Dead(outcome) | Self::ExpiredAfter(outcome) | Self::Retry(outcome, _) => {
+                Some(outcome)
+            }
             _ => None,
         }
     }

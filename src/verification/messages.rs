@@ -71,7 +71,9 @@ impl ConsentRequests for VerificationService {
                 VerificationEvent::Sent.count();
                 VerificationEvent::Rejected.record(&request.subject, &request.contact);
             }
-            Settlement::Dead(_) | Settlement::Retry(..) => VerificationEvent::Failed.count(),
+            Settlement::Dead(_) | Settlement::ExpiredAfter(_) | Settlement::Retry(..) => {
+                VerificationEvent::Failed.count()
+            }
             Settlement::Throttled(_) => VerificationEvent::Throttled.count(),
             _ => {}
         }

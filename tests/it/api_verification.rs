@@ -426,6 +426,23 @@ async fn a_verification_is_tried_again_until_it_arrives_or_expires() {
     api.daemon.drain().await;
 }
 
+/// A message that could only come too late is nobody's to mend: it must not page the operator as a dead delivery does.
+#[tokio::test]
+async fn a_verification_whose_next_attempt_would_come_too_late_expires_and_is_not_dead() {
+    let slow = |setup: DaemonSetup| {
+        let setup = setup.env("QUOTABELL__RETRY__FIRST", "3m").env("QUOTABELL__RETRY__MAX_INTERVAL", "3m");
+        setup.env("QUOTABELL__VERIFICATION__LIFETIME", "1m")
+    };
+    let mut api = ContactsApi::start_with(slow).await;
+    api.mailbox.program(Phase::Rcpt, Reply::Say("451 later"), Times::Once);
+    api.add_email("alice", "alice@b.test").await;
+    api.counted("failed", 1).await;
+    api.ended("expired", 1).await;
+    let totals = api.outbox.assert_balanced().await;
+    assert_eq!((totals.expired, totals.dead, totals.dead_kept, totals.pending), (1, 0, 0, 0));
+    api.daemon.drain().await;
+}
+
 /// What was accepted must not be lost with the daemon that accepted it.
 #[tokio::test]
 async fn a_verification_survives_the_daemon_that_accepted_it() {

@@ -153,7 +153,7 @@ async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
         "alice has plan free and the time zone UTC.\n\
          No daemon runs on this stream: nothing is counted and nothing is sent until one does.\n\
          It has used 3950 of 5000 units of requests (79%) in the day {}, which ends at {}.\n\
-         The next alert is due at 80%, which is 4000 units: 50 are missing.\n\
+         The next alert is due at 80%, which is 4000 units: 50 more are needed.\n\
          Now metric tokens of the subject is muted: moving: alerts are recorded and not sent.\n\
          Nobody would hear of an alert: the subject has no contact, and there is no fallback contact.\n",
         day.period, day.end

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::ledger::past_days;
-use quotabell::outbox::totals;
+use quotabell::outbox::{pause, read_pause, resume, totals};
 use quotabell::types::keys::bucket;
 use quotabell::types::{AlertKey, Day, Metric, Percent, Subject};
 use quotabell::wire::Partition;
@@ -115,6 +115,7 @@ async fn a_migration_that_is_killed_is_run_again() {
     source.agree().await;
     daemon.drain().await;
     source.send(events(1_000)).await;
+    pause(&source.partitions, Some("moving")).await.expect("it works");
     let target = source.moved_to(&new.url(), 2).await;
     for keys in [1, 20, 100, 300] {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quotabell"))
@@ -137,6 +138,12 @@ async fn a_migration_that_is_killed_is_run_again() {
     }
     migrate(&old.url(), &new.url(), "2").expect_done();
     is_balanced(&target).await;
+    // What was not to be sent there is not sent here either.
+    for Partition { client, keys } in target.partitions.iter() {
+        let paused = read_pause(client, keys).await.expect("readable").expect("it moved along");
+        assert_eq!(paused.reason.as_deref(), Some("moving"));
+    }
+    resume(&target.partitions).await.expect("it works");
     let daemon = target.daemon().start().await;
     target.agree().await;
     daemon.drain().await;

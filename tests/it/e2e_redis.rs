@@ -447,3 +447,22 @@ async fn entries_that_a_torn_file_brings_back_are_said() {
     assert!(line.contains(&format!("entries={LOST}")), "{line}");
     assert_eq!(length(&server.client()).await, LOST + 10);
 }
+
+/// A server that forgets its scripts, as after a failover, must be told them again without a word to the operator.
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_loaded_again_without_an_error() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    for round in 1..=20 {
+        run::<()>(&client, &["SCRIPT", "FLUSH"]).await;
+        add(&client, 50).await;
+        run::<()>(&client, &["SCRIPT", "FLUSH"]).await;
+        all_counted(&client, round * 50).await;
+    }
+    is_ready(&mut daemon).await;
+    for bad in ["ERROR", "NOSCRIPT", "counting has stopped"] {
+        assert!(!daemon.has_said(bad), "{bad}");
+    }
+    daemon.drain().await;
+}

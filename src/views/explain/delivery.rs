@@ -147,7 +147,13 @@ fn attempt(AttemptView { at, outcome, status, duration_ms, error, .. }: &Attempt
         (None, Some(status)) => format!("status {status}"),
         (None, None) => "no more is known".to_owned(),
     };
-    format!("the last attempt ended {outcome} at {at}, after {duration_ms} ms: {what}.")
+    let ended = match outcome.as_str() {
+        "delivered" => "succeeded",
+        "permanent" => "failed for good",
+        "rejected" => "was refused",
+        _ => "failed, and may work later,",
+    };
+    format!("the last attempt {ended} at {at}, after {duration_ms} ms: {what}.")
 }
 
 /// Where a pending delivery stands, and what happens next.

@@ -78,10 +78,11 @@ fn of_window(metric: &Metric, window: &WindowUsageView, thresholds: &[Percent]) 
     let next = thresholds_of(limit, thresholds).into_iter().find(|threshold| threshold.units > used);
     said.push(match next {
         Some(threshold) => format!(
-            "The next alert is due at {}%, which is {} units: {} are missing.",
+            "The next alert is due at {}%, which is {} units: {} more {} needed.",
             threshold.percent,
             threshold.units,
-            threshold.units - used
+            threshold.units - used,
+            if threshold.units - used == 1 { "is" } else { "are" }
         ),
         None if alerts.is_empty() => {
             "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."
