@@ -22,8 +22,9 @@ use super::problem::Problem;
 use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
+use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, masked_contact};
-use crate::types::{ContactId, Secret, Subject};
+use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject};
 use crate::verification::{CODE_DIGITS, VerificationError};
 
 /// The longest contact id. Generated ids have 18 bytes.
@@ -40,6 +41,16 @@ pub(super) struct NewContactBody {
     url: Option<String>,
     #[serde(default, deserialize_with = "body::optional_text")]
     secret: Option<String>,
+    thresholds: Option<Vec<Percent>>,
+    metrics: Option<Vec<Metric>>,
+}
+
+/// The body of what a contact is to hear: what is left out or `null` means all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
+pub(super) struct HearsBody {
+    thresholds: Option<Vec<Percent>>,
+    metrics: Option<Vec<Metric>>,
 }
 
 /// The body of a verification by code.
@@ -74,6 +85,33 @@ pub(super) async fn add(
         added["secret"] = secret.reveal().into();
     }
     Ok(answer(StatusCode::ACCEPTED, &added))
+}
+
+/// `PUT /v1/subjects/{id}/contacts/{contact}`
+pub(super) async fn replace(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<ContactPath>, PathRejection>,
+    Json(HearsBody { thresholds, metrics }): Json<HearsBody>,
+) -> Result<Response, Problem> {
+    let (subject, contact) = contact_path(path)?;
+    let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
+    let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
+    let changed = api.verification.set_filter(&subject, &contact, &change).await.map_err(problem)?;
+    Ok(answer(StatusCode::OK, &masked(&changed)))
+}
+
+/// `POST /v1/subjects/{id}/contacts/{contact}/enable`
+pub(super) async fn enable(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<ContactPath>, PathRejection>,
+) -> Result<Response, Problem> {
+    let (subject, contact) = contact_path(path)?;
+    let enabled = api.verification.enable(&subject, &contact).await.map_err(problem)?;
+    Ok(answer(StatusCode::OK, &masked(&enabled)))
+}
+
+fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
+    ContactFilter::new(thresholds, metrics).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}`
@@ -144,7 +182,8 @@ fn masked(contact: &Contact) -> Value {
 impl NewContactBody {
     /// The contact, if its form is legal, and its secret where it was generated.
     fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
-        let Self { channel, address, url, secret } = self;
+        let Self { channel, address, url, secret, thresholds, metrics } = self;
+        let hears = filter(thresholds, metrics)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
@@ -171,7 +210,7 @@ impl NewContactBody {
         // The one spelling of the address that every server knows.
         let contact = of_address(&address).and_then(|contact| of_address(&contact.place()));
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
-        Ok((contact.map_err(in_field)?, generated))
+        Ok((Contact { hears, ..contact.map_err(in_field)? }, generated))
     }
 }
 

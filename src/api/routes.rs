@@ -95,10 +95,22 @@ pub const ROUTES: &[Route] = &[
         handler: || post(contacts::add),
     },
     Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}/contacts/{contact}",
+        access: Access::RequiredToken,
+        handler: || put(contacts::replace),
+    },
+    Route {
         method: "DELETE",
         path: "/v1/subjects/{id}/contacts/{contact}",
         access: Access::RequiredToken,
         handler: || delete(contacts::remove),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/subjects/{id}/contacts/{contact}/enable",
+        access: Access::RequiredToken,
+        handler: || post(contacts::enable),
     },
     Route {
         method: "POST",

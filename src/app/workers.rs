@@ -66,7 +66,7 @@ impl Workers<'_> {
         let notifier =
             ChannelNotifier::new(Arc::clone(&parts.channels), caps, parts.config.retry.clone(), Arc::clone(&consents));
         let outbox = SharedByOutboxes {
-            contacts: Arc::new(ContactResolver::new(keys.clone(), parts.config.fallback.contacts.clone())),
+            contacts: Arc::new(parts.config.contact_resolver()),
             consents,
             notifier: Arc::new(notifier),
             slots: Slots::new(&parts.config.delivery),
@@ -119,9 +119,9 @@ impl Workers<'_> {
         let Partition { client, keys } = partition.clone();
         let new_deliveries = Arc::clone(self.parts.new_deliveries.of(partition.number()));
         let SharedByOutboxes { contacts, consents, notifier, slots } = shared.clone();
+        let jump = self.parts.config.alerts.jump;
         let fan_out = {
             let (client, keys, contacts) = (Arc::clone(&client), keys.clone(), Arc::clone(&contacts));
-            let jump = self.parts.config.alerts.jump;
             let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(&new_deliveries));
             move || {
                 FanOutLoop::new(FanOutParts {
@@ -146,6 +146,7 @@ impl Workers<'_> {
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
                 notifier: Arc::clone(&notifier),
+                jump,
                 consents: Arc::clone(&consents),
                 slots: slots.clone(),
                 config: config.clone(),

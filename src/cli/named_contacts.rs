@@ -9,6 +9,7 @@ use crate::channels::{self, ChannelDefinition, REGISTRY, SecretDefinition};
 use crate::config::Config;
 use crate::contacts::Contact;
 use crate::contacts::edit::{NamedContact, SecretSource};
+use crate::contacts::state::FilterChange;
 use crate::types::{Channel, Secret};
 
 /// What was named, channel by channel. As arguments of a verb: a flag for each channel, and one for its secrets.
@@ -154,7 +155,7 @@ impl NamedContacts {
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
             return Err(format!("contact {address} is named twice"));
         }
-        self.contacts.push(NamedContact { contact, secret: source });
+        self.contacts.push(NamedContact { contact, secret: source, hears: FilterChange::default() });
         let secret = generated.map(|secret| secret.reveal().to_owned());
         self.generated.extend(secret.map(|secret| GeneratedSecret { channel, address, secret }));
         Ok(())

@@ -139,8 +139,16 @@ impl ContactArray {
     }
 
     pub(super) fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
+        self.change(position, |fields| fields.set(name, value));
+    }
+
+    pub(super) fn unset(&mut self, position: usize, name: &str) {
+        self.change(position, |fields| fields.remove(name));
+    }
+
+    fn change(&mut self, position: usize, change: impl FnOnce(&mut ElementFields)) {
         let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
-        fields.set(name, value);
+        change(&mut fields);
         let element = fields.to_json();
         self.is_changed |= element.get() != self.elements[position].get();
         self.elements[position] = element;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::types::{Channel, ContactId, Secret};
+use crate::types::{Channel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Percent, Secret};
 
 /// The address itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,10 @@ pub struct Contact {
     /// One that the subject's own side added counts as not there until somebody at the address has confirmed it. What an operator
     /// writes down, and anything that does not say otherwise, is verified.
     pub verified: bool,
+    /// Which alerts it gets.
+    pub hears: ContactFilter,
+    /// Why it counts as not there, where its receiver or mailbox has gone.
+    pub disabled: Option<DisabledState>,
 }
 
 impl Contact {
@@ -79,22 +83,23 @@ impl Contact {
     /// An e-mail contact with the id derived from its address.
     #[must_use]
     pub fn email(address: &str) -> Self {
-        Self {
-            id: derived_id(Channel::Email, address),
-            endpoint: Endpoint::Email { address: address.to_owned() },
-            muted: false,
-            verified: true,
-        }
+        Self::at(Endpoint::Email { address: address.to_owned() })
     }
 
     /// A webhook contact with the id derived from its URL.
     #[must_use]
     pub fn webhook(url: &str, secret: Secret) -> Self {
+        Self::at(Endpoint::Webhook { url: url.to_owned(), secret })
+    }
+
+    fn at(endpoint: Endpoint) -> Self {
         Self {
-            id: derived_id(Channel::Webhook, url),
-            endpoint: Endpoint::Webhook { url: url.to_owned(), secret },
+            id: derived_id(endpoint.channel(), endpoint.address()),
+            endpoint,
             muted: false,
             verified: true,
+            hears: ContactFilter::default(),
+            disabled: None,
         }
     }
 
@@ -219,6 +224,12 @@ struct ContactJson {
     muted: bool,
     #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
     verified: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    thresholds: Option<Vec<Percent>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    metrics: Option<Vec<Metric>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disabled: Option<DisabledState>,
 }
 
 /// An object and nothing else: what is derived would take a list for the fields in their order.
@@ -277,6 +288,9 @@ pub enum ContactError {
         /// The absent field.
         field: &'static str,
     },
+    /// What it hears can't be told.
+    #[error(transparent)]
+    Hears(#[from] ContactFilterError),
 }
 
 impl TryFrom<ContactJson> for Contact {
@@ -301,6 +315,8 @@ impl TryFrom<ContactJson> for Contact {
         }
         contact.muted = json.muted;
         contact.verified = json.verified;
+        contact.hears = ContactFilter::new(json.thresholds, json.metrics)?;
+        contact.disabled = json.disabled;
         Ok(contact)
     }
 }
@@ -312,9 +328,15 @@ impl From<Contact> for ContactJson {
             Endpoint::Email { address } => (Some(address), None, None),
             Endpoint::Webhook { url, secret } => (None, Some(url), Some(secret.reveal().to_owned())),
         };
-        let Contact { id, muted, verified, .. } = contact;
-        Self { id: Some(id.as_str().to_owned()), channel, address, url, secret, muted, verified }
+        let Contact { id, muted, verified, hears: ContactFilter { thresholds, metrics }, disabled, .. } = contact;
+        let (id, thresholds, metrics) = (Some(id.as_str().to_owned()), named(thresholds), named(metrics));
+        Self { id, channel, address, url, secret, muted, verified, thresholds, metrics, disabled }
     }
+}
+
+/// The list as it is stored: absent for all.
+fn named<T>(values: Vec<T>) -> Option<Vec<T>> {
+    (!values.is_empty()).then_some(values)
 }
 
 #[cfg(test)]
@@ -365,6 +387,27 @@ mod tests {
         assert!(written.contains(r#""verified":false"#), "{written}");
         let written = serde_json::to_string(&Contact { verified: true, ..unverified }).expect("JSON");
         assert!(!written.contains("verified"), "{written}");
+    }
+
+    /// What is stored must be read back, and a filter that nobody can understand must not be taken for "all".
+    #[test]
+    fn a_contact_says_what_it_hears_and_that_it_is_disabled() {
+        let of = |field: &str| format!(r#"{{"id":"c_1","channel":"email","address":"a@b.test",{field}}}"#);
+        let stored = of(
+            r#""thresholds":[80,100],"metrics":["requests"],"disabled":{"reason":"no_mailbox","detail":"SMTP 550","at":"2026-11-21T08:37:00.123Z"}"#,
+        );
+        let contact: Contact = serde_json::from_str(&stored).expect("a contact");
+        assert_eq!(contact.hears.thresholds.len(), 2);
+        assert_eq!(contact.disabled.as_ref().map(|state| state.at.0), Some(1_795_250_220_123));
+        assert_eq!(serde_json::to_string(&contact).expect("JSON"), stored);
+        for (field, told) in [
+            (r#""thresholds":[]"#, "thresholds names none"),
+            (r#""metrics":["a","a"]"#, "metrics names a twice"),
+            (r#""thresholds":[0]"#, "1 to 1000"),
+        ] {
+            let error = serde_json::from_str::<Contact>(&of(field)).expect_err(field).to_string();
+            assert!(error.contains(told), "{error}");
+        }
     }
 
     /// A list whose parts fit by chance would be written to as if it were an object.

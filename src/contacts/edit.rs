@@ -6,6 +6,7 @@
 
 use super::Contact;
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
+use super::state::FilterChange;
 use crate::types::{ConsentId, ContactId};
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
@@ -62,6 +63,8 @@ pub struct NamedContact {
     pub contact: Contact,
     /// Where the secret of a webhook comes from.
     pub secret: SecretSource,
+    /// Which alerts it is to hear. A new contact bears this already.
+    pub hears: FilterChange,
 }
 
 /// Where the secret of a named webhook comes from.
@@ -187,7 +190,7 @@ impl ContactArray {
 
     /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps its id, mute,
     /// consent and further fields, and its secret unless another was named; one that waits for a consent becomes verified, since the
-    /// operator vouches for it. `can_sign` says whether a stored secret is worth keeping.
+    /// operator vouches for it; a disabled one is enabled. `can_sign` says whether a stored secret is worth keeping.
     pub fn merge(
         &mut self,
         named: &[NamedContact],
@@ -198,7 +201,7 @@ impl ContactArray {
         let mut report = MergeReport::default();
         let mut named_positions = Vec::new();
         let mut added = Vec::new();
-        for NamedContact { contact, secret } in named {
+        for NamedContact { contact, secret, hears } in named {
             let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
             // Among several of one address, the one that signs alerts today.
             let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !can_sign(&other.contact)))
@@ -215,6 +218,8 @@ impl ContactArray {
             if !found.contact.verified {
                 self.set(found.position, VERIFIED, &true);
             }
+            self.set_enabled(found.position);
+            self.change_filter(found.position, hears);
         }
         let before = self.elements.len();
         let mut position = 0;
@@ -536,7 +541,7 @@ mod tests {
     }
 
     fn named(contact: Contact, secret: SecretSource) -> NamedContact {
-        NamedContact { contact, secret }
+        NamedContact { contact, secret, hears: FilterChange::default() }
     }
 
     /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.

@@ -38,6 +38,11 @@ impl ElementFields {
         }
     }
 
+    /// Removes a field.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.0.retain(|(other, _)| other != name);
+    }
+
     /// The element's JSON.
     pub(super) fn to_json(&self) -> Box<RawValue> {
         to_raw_value(self).expect("what was read from JSON is JSON")

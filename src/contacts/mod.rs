@@ -11,10 +11,11 @@ mod element;
 mod mask;
 pub mod resolver;
 pub mod select;
+pub mod state;
 pub mod store;
 
 pub use array::{ContactArray, ContactOrigin};
-pub use config::FallbackConfig;
+pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
 pub use contact::{Contact, ContactError, Endpoint};
 pub use edit::CONTACTS_MAX;
 pub use mask::masked_contact;

@@ -2,7 +2,7 @@
 
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
-use crate::types::keys::KeyFamily;
+use crate::types::key_family::KeyFamily;
 use crate::types::{Destination, Keys, PartitionNumber};
 use crate::wire::{Partition, Partitions, RedisClient};
 
@@ -47,7 +47,9 @@ fn division_of(family: &str) -> Option<Division> {
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
         // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out anew.
-        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => Division::LeftOut,
+        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" | "failing" => {
+            Division::LeftOut
+        }
         // Days are archived again from their counters, which changes nothing.
         "history_progress" => Division::LeftOut,
         "lease" | "cap" | "cooldown" | "window" | "probe" => Division::LeftOut,

@@ -78,13 +78,14 @@ impl ChannelNotifier {
 
     async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
         let AttemptRequest { delivery, contact, now, .. } = *request;
-        match request.notification {
-            Notification::Alert(alert) => Ok(self
-                .channels
-                .send(Message { delivery, contact, content: Content::Alert(alert, AlertPurpose::Alert), now })
-                .await),
-            Notification::Verification(asked) => self.ask(request, asked).await,
-        }
+        let content = match request.notification {
+            Notification::Verification(asked) => return self.ask(request, asked).await,
+            Notification::Alert(alert) if contact.id.is_of_operator() => Content::Alert(alert, AlertPurpose::Copy),
+            Notification::Alert(alert) => Content::Alert(alert, AlertPurpose::Alert),
+            Notification::ContactDisabled(notice) => Content::ContactDisabled(notice),
+            Notification::Digest(digest) => Content::Digest(digest),
+        };
+        Ok(self.channels.send(Message { delivery, contact, content, now }).await)
     }
 
     /// Asks for consent. Where the receiver itself answers, its consent is stored before the attempt counts as delivered.
@@ -142,13 +143,17 @@ impl Notifier for ChannelNotifier {
 /// Why nothing is sent at all, if so.
 fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
     match request.notification {
-        Notification::Alert(_) if request.contact.muted => Some(Settlement::Muted),
+        Notification::Alert(_) | Notification::ContactDisabled(_) | Notification::Digest(_)
+            if request.contact.muted =>
+        {
+            Some(Settlement::Muted)
+        }
         // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
             let expired = request.first_attempt > super::expires_at(alert);
             expired.then_some(Settlement::Expired)
         }
-        Notification::Alert(_) => None,
+        Notification::Alert(_) | Notification::ContactDisabled(_) | Notification::Digest(_) => None,
         Notification::Verification(asked) => (request.now > asked.expires_at_ms).then_some(Settlement::Expired),
     }
 }

@@ -22,6 +22,7 @@
 //! | `quota_destinations:{tag}` | zset | destinations whose last attempt was answered, by when something may leave, ms | while pending |
 //! | `quota_destinations_unhealthy:{tag}` | zset | the same of those whose last attempt failed, or that were never tried | while pending |
 //! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row; while its circuit is open `probe_at_ms`, `probes` | 14 d after the last attempt |
+//! | `quota_failing:{tag}:<subject>` | hash | contact id -> when attempts began to fail and when the newest one did, ms | `delivery.disable_after` |
 //! | `quota_circuits:{tag}` | zset | destinations whose circuit is open, by when the next attempt may be made, ms | while pending |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
 //! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
@@ -72,20 +73,11 @@ pub fn reader_channel(nonce: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     stream: String,
-    tag: String,
+    pub(super) tag: String,
     subject_prefix: Arc<str>,
     /// What the stream is called without the number of the partition.
     name: Arc<str>,
     partition: PartitionNumber,
-}
-
-/// A key without its partition: `usage` and `:requests:2026-11-21:0a`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyFamily<'a> {
-    /// What stands before the tag.
-    pub name: &'a str,
-    /// What stands behind it, with its colon.
-    pub rest: &'a str,
 }
 
 impl Keys {
@@ -258,6 +250,18 @@ impl Keys {
         format!("quota_destination:{}:", self.tag)
     }
 
+    /// `quota_failing:{tag}:<subject>`.
+    #[must_use]
+    pub fn failing(&self, subject: &Subject) -> String {
+        format!("{}{subject}", self.failing_prefix())
+    }
+
+    /// `quota_failing:{tag}:`, to which a subject is appended; scripts that learn it from Redis need the prefix.
+    #[must_use]
+    pub fn failing_prefix(&self) -> String {
+        format!("quota_failing:{}:", self.tag)
+    }
+
     /// `quota_destinations:{tag}`: destinations whose last attempt was answered.
     #[must_use]
     pub fn destinations(&self) -> String {
@@ -375,26 +379,6 @@ impl Keys {
     #[must_use]
     pub fn subject_pattern(&self) -> String {
         format!("{}*", glob_literal(&self.subject_prefix))
-    }
-
-    /// A pattern of SCAN that every key of the partition but its stream matches.
-    #[must_use]
-    pub fn pattern(&self) -> String {
-        format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
-    }
-
-    /// Which family a key of this partition belongs to, and what stands behind the tag; `None` for a key of another partition.
-    #[must_use]
-    pub fn family_of<'a>(&self, key: &'a str) -> Option<KeyFamily<'a>> {
-        let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
-        let rest = rest.strip_prefix(&self.tag)?;
-        (rest.is_empty() || rest.starts_with(':')).then_some(KeyFamily { name, rest })
-    }
-
-    /// The key of this family in this partition.
-    #[must_use]
-    pub fn in_family(&self, KeyFamily { name, rest }: KeyFamily<'_>) -> String {
-        format!("{FAMILY_PREFIX}{name}:{}{rest}", self.tag)
     }
 }
 

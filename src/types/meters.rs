@@ -81,6 +81,10 @@ meters! {
     THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap had no room, by channel";
     /// From crossing to delivered; label `channel`.
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
+    /// Contacts disabled; label `reason`.
+    CONTACTS_DISABLED = Counter "quotabell_contacts_disabled_total" "Contacts of subjects disabled, by reason (gone, asked, no_mailbox, failing)";
+    /// Contacts of the configuration that would be disabled; label `reason`.
+    CONFIGURED_REFUSED = Counter "quotabell_configured_contacts_refused_total" "Attempts after which a contact of the configuration would be disabled if it were a subject's, by reason";
     /// Events behind.
     LAG = Gauge "quotabell_lag_entries" "Stream entries not committed yet";
     /// Oldest pending delivery.

@@ -13,6 +13,7 @@ use url::Url;
 use super::{VerificationConfig, VerificationEvent, code, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
+use crate::contacts::state::FilterChange;
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDeliveries, NewDelivery, OutboxError, enqueue};
@@ -134,6 +135,39 @@ impl VerificationService {
         within_timeout(self.edit(subject, remove)).await?;
         tracing::info!(%subject, %contact, "contact is removed");
         Ok(())
+    }
+
+    /// Enables a contact that is disabled, whoever added it, and returns it as it is then. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// [`VerificationError`]
+    pub async fn enable(&self, subject: &Subject, contact: &ContactId) -> Result<Contact, VerificationError> {
+        let enable = |array: &mut ContactArray| {
+            array.enable(contact);
+            array.find(contact).ok_or(VerificationError::NotFound)
+        };
+        let enabled = within_timeout(self.edit(subject, enable)).await?;
+        tracing::info!(%subject, %contact, "contact is enabled");
+        Ok(enabled.contact)
+    }
+
+    /// Changes which alerts a contact hears, whoever added it, and returns it as it is then. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// [`VerificationError`]
+    pub async fn set_filter(
+        &self,
+        subject: &Subject,
+        contact: &ContactId,
+        change: &FilterChange,
+    ) -> Result<Contact, VerificationError> {
+        let set = |array: &mut ContactArray| {
+            array.set_filter(contact, change);
+            array.find(contact).ok_or(VerificationError::NotFound)
+        };
+        Ok(within_timeout(self.edit(subject, set)).await?.contact)
     }
 
     /// Requests the verification of an unverified contact once more.

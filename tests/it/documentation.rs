@@ -365,7 +365,9 @@ async fn ends_well(mut daemon: Child) {
 async fn the_documented_users_of_redis_may_do_all_their_work() {
     let served = Served::start().await;
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
-    let gone = HttpCatcher::start([Answer::status(410)]).await.expect("a receiver");
+    let gone = HttpCatcher::start([Answer::status(422).header("webhook-delivery", "abort-message")])
+        .await
+        .expect("a receiver");
     served.set("alice", &receiver.url("/hook")).await;
     served.set("carol", &gone.url("/hook")).await;
     let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");

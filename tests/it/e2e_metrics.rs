@@ -56,8 +56,13 @@ impl Metrics {
 /// What happens in the test, so that every metric has a reason to appear.
 async fn stage() -> (Outbox, HttpCatcher, Daemon) {
     let outbox = Outbox::on(RedisServer::start());
-    // The first alert is refused once, the last receiver has gone.
-    let receiver = HttpCatcher::start([Answer::status(503), Answer::status(204), Answer::status(410)]).await;
+    // The first alert is refused once, the last one for good.
+    let receiver = HttpCatcher::start([
+        Answer::status(503),
+        Answer::status(204),
+        Answer::status(422).header("webhook-delivery", "abort-message"),
+    ])
+    .await;
     let receiver = receiver.expect("a receiver");
     let contacts = |id: &str| {
         serde_json::json!([{"id": id, "channel": "webhook", "url": receiver.url("/"), "secret": secret(3)}]).to_string()
@@ -102,7 +107,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     add(&outbox, &["subject", "alice", "units", "1"]).await;
     eventually("alice is told", || async { (outbox.totals().await.delivered == 1).then_some(()) }).await;
     add(&outbox, &["subject", "bob", "units", "80"]).await;
-    eventually("bob's receiver has gone", || async { (outbox.totals().await.dead == 1).then_some(()) }).await;
+    eventually("bob's receiver has refused", || async { (outbox.totals().await.dead == 1).then_some(()) }).await;
     add(&outbox, &["subject", "dora", "units", "100"]).await;
     add(&outbox, &["subject", "carol", "units", "5"]).await;
     add(&outbox, &["subject", "alice", "units", "-1"]).await;

@@ -19,6 +19,7 @@ pub mod address;
 pub mod config;
 pub mod mailer;
 mod message;
+mod notices;
 mod outcomes;
 mod smtp;
 mod smtp_connection;
@@ -146,6 +147,8 @@ fn render_with(templates: &Templates, content: Content<'_>) -> Option<Result<Ren
             Some(templates.render_verification(variables))
         }
         Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) => None,
+        Content::ContactDisabled(notice) => Some(Ok(notices::contact_disabled(notice))),
+        Content::Digest(digest) => Some(Ok(notices::digest(digest))),
     }
 }
 
@@ -163,6 +166,7 @@ impl NotificationChannel for EmailChannel {
             let (message_id, alert_id) = match content {
                 Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
                 Content::Verification(question) => (question.id, None),
+                Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
             };
             let mail = Mail {
                 to: contact.address(),

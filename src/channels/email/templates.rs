@@ -112,6 +112,7 @@ impl Templates {
             for percent in [80, 100, 120].into_iter().filter_map(Percent::new) {
                 let alert = sample.alert(percent, SAMPLE_AT);
                 templates.render(&alert, AlertPurpose::Alert)?;
+                templates.render(&alert, AlertPurpose::Copy)?;
                 templates.render(&alert, AlertPurpose::Test)?;
             }
         }
@@ -129,6 +130,7 @@ impl Templates {
         let rendered = self.render_all(ALERT, &variables(alert, purpose))?;
         Ok(match purpose {
             AlertPurpose::Alert => rendered,
+            AlertPurpose::Copy => Rendered { subject_line: format!("[copy] {}", rendered.subject_line), ..rendered },
             AlertPurpose::Test => Rendered { subject_line: format!("[test] {}", rendered.subject_line), ..rendered },
         })
     }
@@ -250,6 +252,7 @@ fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
         raised_at => local(alert.raised_at_ms, &alert.timezone),
         severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
+        copy => purpose == AlertPurpose::Copy,
     }
 }
 

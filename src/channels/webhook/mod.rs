@@ -133,6 +133,8 @@ impl NotificationChannel for WebhookChannel {
                 Content::Verification(Question { proof: ConsentProof::CodeAndLink(_), .. }) => {
                     return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
                 }
+                Content::ContactDisabled(notice) => (payload::contact_disabled(notice), None),
+                Content::Digest(digest) => (payload::digest(digest), None),
             };
             let own = own_time();
             self.compare_clocks(now, own);

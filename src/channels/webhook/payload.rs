@@ -4,7 +4,7 @@ use chrono::SecondsFormat;
 use serde::Serialize;
 
 use crate::channels::channel::AlertPurpose;
-use crate::types::{Alert, Subject, UnixMs};
+use crate::types::{Alert, DailyDigest, DisabledNotice, Subject, UnixMs};
 
 #[derive(Serialize)]
 struct Payload<D> {
@@ -32,6 +32,38 @@ struct AlertData<'a> {
     plan: &'a str,
     timezone: &'a str,
     resets_at: String,
+    /// There and true where a contact of the operator gets a copy.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    copy: bool,
+}
+
+#[derive(Serialize)]
+struct DisabledData<'a> {
+    subject: &'a str,
+    contact: &'a str,
+    channel: &'a str,
+    address: &'a str,
+    reason: &'a str,
+    detail: &'a str,
+}
+
+#[derive(Serialize)]
+struct DigestData<'a> {
+    from: String,
+    until: String,
+    dead: u64,
+    dead_first: Vec<DeadData<'a>>,
+    waiting: u64,
+    waiting_first: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct DeadData<'a> {
+    delivery: &'a str,
+    subject: &'a str,
+    channel: &'a str,
+    error: &'a str,
+    at: String,
 }
 
 /// Writes the body of a webhook about an alert.
@@ -42,7 +74,7 @@ struct AlertData<'a> {
 pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
     let payload = Payload {
         r#type: match purpose {
-            AlertPurpose::Alert => "quota.threshold_reached",
+            AlertPurpose::Alert | AlertPurpose::Copy => "quota.threshold_reached",
             AlertPurpose::Test => "quota.test",
         },
         timestamp: alert.raised_at_ms.to_string(),
@@ -58,6 +90,7 @@ pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
             plan: &alert.plan,
             timezone: &alert.timezone,
             resets_at: shortest(alert.resets_at_ms),
+            copy: purpose == AlertPurpose::Copy,
         },
     };
     serde_json::to_string(&payload).expect("strings and finite numbers serialise")
@@ -69,6 +102,44 @@ pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
     let data = ChallengeData { subject: subject.as_str(), challenge };
     let payload = Payload { r#type: "contact.verification", timestamp: now.to_string(), data };
     serde_json::to_string(&payload).expect("strings serialise")
+}
+
+/// Writes the body of a notice that a contact of a subject is disabled.
+#[must_use]
+pub fn contact_disabled(notice: &DisabledNotice) -> String {
+    let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
+    let data = DisabledData {
+        subject: subject.as_str(),
+        contact: contact.as_str(),
+        channel: channel.as_str(),
+        address,
+        reason: state.reason.as_str(),
+        detail: &state.detail,
+    };
+    let payload = Payload { r#type: "contact.disabled", timestamp: state.at.to_string(), data };
+    serde_json::to_string(&payload).expect("strings serialise")
+}
+
+/// Writes the body of the operator's digest of a day.
+#[must_use]
+pub fn digest(digest: &DailyDigest) -> String {
+    let dead = digest.dead_first.iter().map(|dead| DeadData {
+        delivery: dead.id.as_str(),
+        subject: &dead.subject,
+        channel: dead.channel.as_str(),
+        error: &dead.error,
+        at: dead.at_ms.to_string(),
+    });
+    let data = DigestData {
+        from: shortest(digest.from_ms),
+        until: shortest(digest.until_ms),
+        dead: digest.dead,
+        dead_first: dead.collect(),
+        waiting: digest.waiting,
+        waiting_first: digest.waiting_first.iter().map(Subject::as_str).collect(),
+    };
+    let payload = Payload { r#type: "operator.digest", timestamp: digest.until_ms.to_string(), data };
+    serde_json::to_string(&payload).expect("strings and numbers serialise")
 }
 
 /// RFC 3339 in UTC, without a fraction where there is none.

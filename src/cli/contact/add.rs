@@ -7,6 +7,7 @@ use super::edit::edit;
 use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
+use crate::cli::hears::HearsArgs;
 use crate::cli::named_contacts::{self, GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
 use crate::contacts::edit::{NamedContact, UnnamedContacts};
 use crate::contacts::{Contact, ContactArray};
@@ -19,11 +20,13 @@ use crate::types::{ContactId, Subject};
 #[command(
     group = ArgGroup::new("named").required(true).args(NamedAddresses::flags()),
     after_help = "Adds one contact and leaves the others alone. Where the address is there already, the contact keeps its id and whether \
-    it is muted; --webhook-secret replaces its secret, and it counts as verified. Without --webhook-secret, one is generated for a \
+    it is muted; --webhook-secret replaces its secret, and it counts as verified and is enabled. Without --webhook-secret, one is generated for a \
     new webhook and printed once.
 
 Examples:
   quotabell contact add alice --email a@b.test
+  quotabell contact add alice --email cto@b.test --threshold 100 --metric requests
+  quotabell contact add alice --email cto@b.test --threshold all
   quotabell contact add alice --webhook https://example.com/hook --id main"
 )]
 pub struct ContactAddArgs {
@@ -35,6 +38,9 @@ pub struct ContactAddArgs {
     /// The id of the new contact [default: one that follows from its address]
     #[arg(long, value_parser = contact_id)]
     pub id: Option<ContactId>,
+    /// Which alerts it hears.
+    #[command(flatten)]
+    pub hears: HearsArgs,
     /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
@@ -59,7 +65,7 @@ fn contact_id(text: &str) -> Result<ContactId, String> {
 enum AddOutcome {
     /// It is new.
     Added,
-    /// It was there, and has another secret or is verified now.
+    /// It was there, and has another secret, hears other alerts, is verified or enabled now.
     Changed,
     /// It was there.
     Unchanged,
@@ -101,6 +107,8 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");
     let named = args.contact.into_contacts().and_then(NamedContacts::into_one).map_err(bad)?;
     let (mut contact, generated) = named;
+    contact.hears = args.hears.change().map_err(bad)?;
+    contact.contact.hears = contact.hears.of_new();
     if let Some(id) = &args.id {
         contact.contact.id = id.clone();
     }

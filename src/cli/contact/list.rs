@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::edit::contacts_error;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
+use crate::cli::hears;
 use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
@@ -15,7 +16,8 @@ use crate::types::Subject;
 /// Arguments of `contact list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "STATE is muted or unverified where a contact gets no alerts. ADDED BY is subject for a contact that was added through \
+    after_help = "STATE is muted, unverified or disabled where a contact gets no alerts. HEARS is the percentages and metrics whose alerts \
+    it gets. ADDED BY is subject for a contact that was added through \
     the API. Secrets are shown as ***.
 
 Examples:
@@ -44,19 +46,17 @@ impl ListedContact {
     }
 
     fn row(&self) -> Vec<String> {
-        let Contact { id, muted, verified, .. } = &self.contact;
-        let state = match (muted, verified) {
-            (true, true) => "muted",
-            (true, false) => "muted, unverified",
-            (false, false) => "unverified",
-            (false, true) => "-",
-        };
-        let channel = self.contact.channel().as_str();
-        [id.as_str(), channel, self.contact.address(), state, self.added_by].map(str::to_owned).to_vec()
+        let Contact { id, muted, verified, disabled, hears: filter, .. } = &self.contact;
+        let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
+        let states = [muted.then(|| "muted".to_owned()), (!verified).then(|| "unverified".to_owned()), disabled];
+        let states: Vec<String> = states.into_iter().flatten().collect();
+        let state = if states.is_empty() { "-".to_owned() } else { states.join(", ") };
+        let (channel, hears) = (self.contact.channel().as_str(), hears::shown(filter));
+        [id.as_str(), channel, self.contact.address(), &state, &hears, self.added_by].map(str::to_owned).to_vec()
     }
 }
 
-const HEADING: [&str; 5] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ADDED BY"];
+const HEADING: [&str; 6] = ["ID", "CHANNEL", "ADDRESS", "STATE", "HEARS", "ADDED BY"];
 
 const fn name_of(origin: ContactOrigin) -> &'static str {
     match origin {

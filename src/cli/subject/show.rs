@@ -4,12 +4,13 @@ use clap::Args;
 
 use crate::cli::connect;
 use crate::cli::context::CliContext;
+use crate::cli::hears;
 use crate::contacts::Contact;
 use crate::subjects::Plans;
 use crate::subjects::record::write_thresholds;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::Subject;
+use crate::types::{ContactFilter, Subject};
 use crate::views::SubjectView;
 use crate::views::subject::{self, SubjectField};
 
@@ -74,8 +75,11 @@ impl SubjectView {
     }
 
     fn contacts(&self) -> String {
-        let shown =
-            |contact: &Contact| format!("{}{}", contact.address(), if contact.verified { "" } else { UNVERIFIED });
+        let shown = |contact: &Contact| {
+            let unverified = if contact.verified { "" } else { UNVERIFIED };
+            let disabled = if contact.disabled.is_some() { DISABLED } else { "" };
+            format!("{}{unverified}{disabled}", contact.address())
+        };
         let contacts: Vec<String> = self.contacts.iter().map(shown).collect();
         if contacts.is_empty() { NOT_SET.to_owned() } else { contacts.join(" ") }
     }
@@ -84,6 +88,8 @@ impl SubjectView {
 const NOT_SET: &str = "-";
 /// Beside a contact that gets no alerts because nobody has confirmed it.
 const UNVERIFIED: &str = " (unverified)";
+/// Beside one that gets none because its receiver or mailbox has gone.
+const DISABLED: &str = " (disabled)";
 
 /// The columns of [`SubjectView::row`].
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
@@ -132,8 +138,14 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
     for contact in &shown.contacts {
         let muted = if contact.muted { " (muted)" } else { "" };
         let unverified = if contact.verified { "" } else { UNVERIFIED };
-        let channel = contact.channel().as_str();
-        pairs.push(("contact", format!("{} {channel} {}{muted}{unverified}", contact.id, contact.address())));
+        let disabled = contact.disabled.as_ref();
+        let disabled = disabled.map_or_else(String::new, |state| format!(" (disabled since {}: {state})", state.at));
+        let hears = match &contact.hears {
+            filter if *filter == ContactFilter::default() => String::new(),
+            filter => format!(" (hears {})", hears::shown(filter)),
+        };
+        let (channel, address) = (contact.channel().as_str(), contact.address());
+        pairs.push(("contact", format!("{} {channel} {address}{muted}{unverified}{disabled}{hears}", contact.id)));
     }
     pairs
 }
