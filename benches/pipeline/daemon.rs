@@ -56,6 +56,11 @@ impl Daemon {
         self.bytes("VmRSS")
     }
 
+    /// What its processor has worked so far, user and system, microseconds.
+    pub fn cpu_us(&self) -> anyhow::Result<f64> {
+        machine::process_cpu_us(self.child.id())
+    }
+
     fn bytes(&self, name: &str) -> anyhow::Result<f64> {
         let text = machine::status_of(&self.child.id().to_string(), name)?;
         let kibibytes: f64 =

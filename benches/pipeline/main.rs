@@ -3,13 +3,14 @@
 //!
 //! Its parts run against redis-servers that it starts itself on free ports, without persistence unless said: [`drains`], how fast a
 //! backlog is worked off, four ways in turn; [`shapes`], what other loads change; [`latency`], how long an alert takes from XADD to the
-//! webhook; [`backlog`], ten million events; [`partitions`], one server and a cluster; [`memory`], what a million subjects cost. Every drain's counts and alerts are compared with what they must be; a wrong one ends the run with exit code 1.
+//! webhook; [`deliveries`], what sending costs; [`backlog`], ten million events; [`partitions`], one server and a cluster; [`memory`], what a million subjects cost. Every drain's counts and alerts are compared with what they must be; a wrong one ends the run with exit code 1.
 
 mod arena;
 mod backlog;
 mod contenders;
 mod counted;
 mod daemon;
+mod deliveries;
 mod drains;
 #[path = "../../tests/support/eventually.rs"]
 mod eventually;
@@ -20,6 +21,7 @@ mod load;
 mod machine;
 mod memory;
 mod partitions;
+mod receiver;
 #[path = "../../tests/support/redis_cluster.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod redis_cluster;
@@ -38,6 +40,11 @@ fn main() -> anyhow::Result<()> {
         let order = arguments.get(at + 1).context("the order to the contender is missing")?;
         return contenders::obey(order);
     }
+    match arguments.as_slice() {
+        [flag, order] if flag == deliveries::FLAG => return deliveries::obey(order),
+        [flag, protocol] if flag == receiver::FLAG => return receiver::serve(protocol),
+        _ => {}
+    }
     let asked = Asked::of(arguments);
     let size = asked.size;
 
@@ -50,6 +57,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked.wants("latency") {
         latency::run(size)?;
+    }
+    if asked.wants("deliveries") {
+        deliveries::run(size)?;
     }
     if asked.wants("backlog") {
         backlog::run(size)?;

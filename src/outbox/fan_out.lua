@@ -41,13 +41,14 @@ if refusal then return refusal end
 
 -- What is stored of a delivery that an alert wants; a word where it can't be one, or an error reply.
 local function judge_wanted(d)
+  local exists, failed = redis.pcall('EXISTS', d.key)
+  if type(exists) == 'table' then return exists end
+  d.queue, failed = destination_of(d.destination)
+  if failed or exists == 0 then return failed end
   local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination')
   if stored.err then return was_refused(stored) and stored or 'wrong_type' end
+  if not stored[1] then return 'wrong_type' end
   d.state, d.created, d.attempts = stored[1], stored[2], stored[3]
-  if not d.state and redis.call('EXISTS', d.key) == 1 then return 'wrong_type' end
-  local failed
-  d.queue, failed = destination_of(d.destination)
-  if failed then return failed end
   d.queue_before, failed = destination_of(stored[4] or d.destination)
   return failed
 end
@@ -99,15 +100,8 @@ end
 
 local function waiting_member(alert, id) return alert.subject .. '\0' .. id end
 
-local function schedule(alert, d)
-  if d.channel == 'none' then
-    -- Until somebody wakes it there is nothing to do about it.
-    enqueue_due(d.queue, d.id, math.max(now, alert.expires))
-    redis.call('ZADD', KEYS[4], 0, waiting_member(alert, d.id))
-  else
-    enqueue_due(d.queue, d.id, now)
-  end
-end
+-- Without a contact there is nothing to do until somebody wakes it.
+local function due_of(alert, d) return d.channel == 'none' and math.max(now, alert.expires) or now end
 
 -- The lease counted an attempt that did not take place; without any attempt there is no first one either.
 local function give_back(alert)
@@ -120,9 +114,10 @@ end
 local function open(alert, d, created, attempts)
   redis.call('HSET', d.key, 'type', 'alert', 'alert_id', alert.id, 'alert', alert.json, 'subject', alert.subject, 'channel', d.channel,
     'contact_id', d.contact, 'destination', d.destination, 'state', 'pending', 'attempts', attempts, 'created_at_ms', created)
-  redis.call('ZADD', KEYS[3], created, d.id)
-  redis.call('ZADD', KEYS[5], created, d.id)
-  schedule(alert, d)
+  collect('ZADD', KEYS[3], created, d.id)
+  collect('ZADD', KEYS[5], created, d.id)
+  collect('ZADD', d.queue.due, whole(due_of(alert, d)), d.id)
+  if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(alert, d.id)) end
 end
 
 local function fan_out(alert)
@@ -130,27 +125,28 @@ local function fan_out(alert)
   for _, d in ipairs(alert.wanted) do
     if not d.state then
       open(alert, d, whole(now), '0')
-      redis.call('HINCRBY', KEYS[7], 'made', 1)
+      count('made', 1)
       made[#made + 1] = d.at
     elseif alert.kind == 'delivery' and d.id == alert.source then
       -- The contact of an id may have changed its channel, which decides how long the next lease is, or its destination.
       dequeue(d.queue_before, d.id)
       redis.call('HSET', d.key, 'channel', d.channel, 'destination', d.destination)
       give_back(alert)
-      schedule(alert, d)
+      enqueue_due(d.queue, d.id, due_of(alert, d))
+      if d.channel == 'none' then redis.call('ZADD', KEYS[4], 0, waiting_member(alert, d.id)) end
     elseif d.state == 'cancelled' then
       local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
       redis.call('PERSIST', d.key)
       redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')
       redis.call('HSET', d.key, 'replayed_after', attempts)
       open(alert, d, string.match(d.created or '', '^%d+$') or whole(now), attempts)
-      redis.call('HINCRBY', KEYS[7], 'cancelled', -1)
+      count('cancelled', -1)
       reopened[#reopened + 1] = d.at
     end
   end
   local ended = 'consumed'
   if alert.from_outbox then
-    redis.call('XDEL', KEYS[9], alert.source)
+    collect('XDEL', KEYS[9], alert.source)
   elseif alert.kind == 'kept' then
     ended = 'kept'
   elseif alert.known[alert.source] then
@@ -163,7 +159,7 @@ local function fan_out(alert)
     dequeue(alert.queue, alert.source)
     redis.call('ZREM', KEYS[3], alert.source)
     redis.call('ZREM', KEYS[4], waiting_member(alert, alert.source))
-    redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
+    count('cancelled', 1)
   end
   return {'done', ended, made, reopened}
 end

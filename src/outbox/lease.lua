@@ -133,8 +133,8 @@ for i, delivery in ipairs(due) do
     local token, lease_end = ARGV[8] .. ':' .. whole(i), whole(now + lease_ms[fields[4]])
     local attempts, before = tonumber(fields[6]), string.match(fields[7] or '0', '^%d+$') or '0'
     local first = string.match(fields[8] or '', '^%d+$') or whole(now)
-    redis.call('ZADD', d.due, lease_end, id)
-    redis.call('ZADD', d.leased, lease_end, id)
+    collect('ZADD', d.due, lease_end, id)
+    collect('ZADD', d.leased, lease_end, id)
     if fields[4] == 'none' then
       redis.call('HSET', ARGV[4] .. id, 'lease_token', token)
     else
@@ -160,6 +160,7 @@ for _, one in ipairs(given_up) do
   ended[#ended + 1] = one.id
   ended[#ended + 1] = one.channel
 end
+write_collected()
 for _, d in ipairs(visited) do place(d, now, true) end
 
 local function next_of(index)

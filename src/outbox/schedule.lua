@@ -42,6 +42,29 @@ local function read(command, key, ...)
   return reply
 end
 
+-- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that nothing else in the
+-- call writes, because the order is lost.
+local collected = {}
+local function collect(command, key, ...)
+  local name = command .. key
+  local write = collected[name]
+  if not write then
+    write = {command, key}
+    collected[name], collected[#collected + 1] = write, write
+  end
+  for _, value in ipairs({...}) do write[#write + 1] = value end
+end
+
+-- Deliveries by how they ended, and those made.
+local counted = {}
+local function count(field, n) counted[field] = (counted[field] or 0) + n end
+
+local function write_collected()
+  for _, write in ipairs(collected) do redis.call(unpack(write)) end
+  for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
+  collected, counted = {}, {}
+end
+
 local destinations = {}
 
 -- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it: in a cluster
@@ -104,7 +127,9 @@ local function place(d, now, was_served)
   redis.call('ZADD', index, whole(first), d.name)
 end
 
+-- Writes what was collected, and places every destination that was read.
 local function place_all(now)
+  write_collected()
   for _, d in pairs(destinations) do place(d, now) end
 end
 

@@ -77,8 +77,7 @@ end
 -- WRITE
 
 -- The newest attempts stay readable. Numbers may be missing (a worker died), so the oldest are found by looking.
-local function record(lease)
-  redis.call('HSET', lease.key, 'attempt:' .. whole(lease.attempts), '{"at_ms":' .. whole(now) .. ',' .. lease.attempt)
+local function forget_oldest_attempts(lease)
   local kept = tonumber(ARGV[7])
   if lease.attempts <= kept then return end
   local numbers = {}
@@ -103,29 +102,35 @@ local function note(lease)
 end
 
 for _, lease in ipairs(leases) do
-  local key, id = lease.key, lease.id
+  local key, id, fields = lease.key, lease.id, {'settled_token', lease.token}
+  local function store(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
   if lease.attempt ~= '' then
-    record(lease)
+    store('attempt:' .. whole(lease.attempts), '{"at_ms":' .. whole(now) .. ',' .. lease.attempt)
   elseif lease.channel ~= 'none' and lease.attempts > 0 then
-    redis.call('HSET', key, 'attempts', whole(lease.attempts - 1))
+    store('attempts', whole(lease.attempts - 1))
     if lease.attempts - 1 <= lease.before then redis.call('HDEL', key, 'first_attempt_at_ms') end
   end
+  if lease.went_wrong ~= '' then store('last_error', lease.went_wrong) end
+  if not lease.again then
+    store('state', lease.outcome)
+    store('ended_at_ms', whole(now))
+  end
+  redis.call('HSET', key, unpack(fields))
+  redis.call('HDEL', key, 'lease_token')
+  if lease.attempt ~= '' then forget_oldest_attempts(lease) end
   if lease.contact_told ~= '' then note(lease) end
   if lease.told ~= '' then learn(lease.d, lease.told == 'answered', now, tonumber(ARGV[9]), tonumber(ARGV[10])) end
-  redis.call('HDEL', key, 'lease_token')
   if lease.again then
-    redis.call('HSET', key, 'settled_token', lease.token)
     enqueue_due(lease.d, id, now + lease.wait)
   else
-    redis.call('HSET', key, 'settled_token', lease.token, 'state', lease.outcome, 'ended_at_ms', whole(now))
     redis.call('EXPIRE', key, ARGV[6])
-    dequeue(lease.d, id)
-    redis.call('ZREM', KEYS[3], id)
-    if lease.channel == 'none' then redis.call('ZREM', KEYS[4], lease.subject .. '\0' .. id) end
-    if lease.outcome == 'dead' then redis.call('ZADD', KEYS[6], whole(now), id) end
-    redis.call('HINCRBY', KEYS[7], lease.outcome, 1)
+    collect('ZREM', lease.d.due, id)
+    collect('ZREM', lease.d.leased, id)
+    collect('ZREM', KEYS[3], id)
+    if lease.channel == 'none' then collect('ZREM', KEYS[4], lease.subject .. '\0' .. id) end
+    if lease.outcome == 'dead' then collect('ZADD', KEYS[6], whole(now), id) end
+    count(lease.outcome, 1)
   end
-  if lease.went_wrong ~= '' then redis.call('HSET', key, 'last_error', lease.went_wrong) end
 end
 answers[2], answers[3] = store_states()
 place_all(now)
