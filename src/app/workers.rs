@@ -16,7 +16,8 @@ use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
-    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Slots, Waker,
+    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN,
+    Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::wire::Partition;
@@ -79,6 +80,13 @@ impl Workers<'_> {
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));
+        if let Some(daily) = parts.config.operator.daily() {
+            let (partitions, new_deliveries) = (parts.partitions.clone(), parts.new_deliveries.clone());
+            let digests = DigestLoop { partitions, contacts: Arc::clone(&outbox.contacts), daily, new_deliveries };
+            let token = stop.clone();
+            let digests = restart_on_error(stop.clone(), "digest", move || digests.clone().run(token.clone()));
+            tasks.spawn("digest", digests);
+        }
         let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
         tasks.spawn("waker", waker.run(stop.clone()));
         Ok(())

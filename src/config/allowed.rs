@@ -60,6 +60,8 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["dns", "servers"],
         r#"IP addresses with ports, as ["10.0.0.2:53"]; an empty list for those of /etc/resolv.conf"#,
     ),
+    (&["operator", "digest"], r#"a time of day, as "08:00", or "off""#),
+    (&["operator", "timezone"], r#"an IANA time zone, as "Europe/Berlin""#),
     (&["delivery", "disable_after"], r#"a duration, as "5d"; "0s" for never"#),
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),

@@ -10,6 +10,7 @@ use super::settings::Config;
 use super::tree::Node;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::contacts::{Contact, OperatorContact};
+use crate::subjects::record::parse_timezone;
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
 use crate::types::{PARTITIONS_MAX, keys};
@@ -50,9 +51,20 @@ struct Violations(Vec<Violation>);
 /// Checks every relation. Those of keys that are wrong already are left out: a default stands in their place.
 pub(super) fn check(config: &Config, tree: &Node, mistakes: &mut Vec<Mistake>) {
     let mut violations = Violations::default();
-    for part in
-        [redis, stream, history, subjects, plans, fallback, operator, retry, channel_sections, verification, rest]
-    {
+    for part in [
+        redis,
+        stream,
+        history,
+        subjects,
+        plans,
+        fallback,
+        operator,
+        digest_zone,
+        retry,
+        channel_sections,
+        verification,
+        rest,
+    ] {
         part(config, &mut violations);
     }
     let wrong: Vec<Vec<String>> = mistakes.iter().map(|mistake| mistake.path().to_vec()).collect();
@@ -191,6 +203,15 @@ fn operator(config: &Config, violations: &mut Violations) {
             violations.unless(config.plans.contains_key(plan), &path, problem);
         }
     }
+}
+
+fn digest_zone(config: &Config, violations: &mut Violations) {
+    let zone = &config.operator.timezone;
+    violations.unless(
+        parse_timezone(zone).is_ok(),
+        &["operator", "timezone"],
+        format!("there is no time zone {zone:?}"),
+    );
 }
 
 fn configured_contact(contact: &Contact, path: &[&str], violations: &mut Violations) {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Contact;
 use crate::types::Alert;
+use crate::types::daily::{Daily, DigestTime};
 
 /// Contacts for subjects without contacts of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,10 @@ pub struct FallbackConfig {
 pub struct OperatorConfig {
     /// Who gets copies of alerts, and notices.
     pub contacts: Vec<OperatorContact>,
+    /// When they get the digest of a day.
+    pub digest: DigestTime,
+    /// The time zone of that, an IANA name.
+    pub timezone: String,
 }
 
 /// A contact of the operator: it gets a copy of each alert that it asks for.
@@ -37,6 +42,16 @@ pub struct OperatorContact {
 
 const fn told() -> bool {
     true
+}
+
+impl OperatorConfig {
+    /// When the digest is due; `None` where there is nobody to get it, and where it is off.
+    #[must_use]
+    pub fn daily(&self) -> Option<Daily> {
+        let DigestTime::At(time) = self.digest else { return None };
+        let zone = self.timezone.parse().ok()?;
+        self.contacts.iter().any(|one| one.notices).then_some(Daily { time, zone })
+    }
 }
 
 impl OperatorContact {

@@ -21,6 +21,7 @@ pub mod consent;
 mod contact_health;
 mod delivery_worker;
 mod destination_health;
+pub mod digest;
 mod disabling;
 pub mod dispatcher;
 pub mod enqueue;
@@ -52,6 +53,7 @@ use crate::types::{Alert, UnixMs};
 
 pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
+pub use digest::DigestLoop;
 pub use dispatcher::{Dispatcher, DispatcherParts};
 pub use enqueue::{EnqueueAnswer, Enqueued, NewDelivery, enqueue};
 pub use error::{Operation, OutboxError};

@@ -95,6 +95,8 @@ meters! {
     DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed";
     /// Destinations with pending deliveries; label `state`.
     DESTINATIONS = Gauge "quotabell_destinations" "Destinations with pending deliveries, by state: healthy, unhealthy (failed last time or never tried), open (circuit open)";
+    /// Whether the circuit of a channel's server is open; label `channel`.
+    SERVER_CIRCUIT = Gauge "quotabell_server_circuit_open" "1 while messages of a channel wait because the server that all of them go through fails, by channel";
     /// Alerts not fanned out.
     OUTBOX = Gauge "quotabell_outbox_entries" "Alerts that are not fanned out yet";
     /// Deliveries waiting for a contact.

@@ -9,6 +9,7 @@ mod bucket;
 pub mod channel;
 pub mod contact_filter;
 pub mod contact_id;
+pub mod daily;
 pub mod day;
 pub mod delivery;
 pub mod destination;

@@ -222,3 +222,31 @@ async fn metrics_are_served_while_redis_is_away() {
     .await;
     daemon.drain().await;
 }
+
+/// The rule that wakes somebody is about the mail server, through which everything goes, and not about one customer's receiver.
+#[tokio::test]
+async fn a_dead_mail_server_shows_and_a_broken_webhook_does_not() {
+    let outbox = Outbox::on(RedisServer::start());
+    let broken = HttpCatcher::start_on(([127, 0, 0, 1], 0).into(), |_| Answer::status(503)).await.expect("a receiver");
+    let hook = serde_json::json!([{"channel": "webhook", "url": broken.url("/"), "secret": secret(3)}]);
+    outbox.set_contacts(&subject("alice"), &hook.to_string()).await;
+    outbox.set_contacts(&subject("bob"), r#"[{"channel":"email","address":"bob@b.test"}]"#).await;
+    let nobody = format!("smtp://127.0.0.1:{}", support::redis_server::free_port());
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
+    let mut daemon = setup.env("QUOTABELL__EMAIL__SMTP_URL", &nobody).start().await;
+    let address = daemon.http().await;
+    let shows = |line: String| async move {
+        eventually(&line, || async {
+            let page = support::daemon::page(address, "/metrics").await?;
+            page.body.contains(&line).then_some(())
+        })
+        .await;
+    };
+    let circuit = |value: u8| format!("{}{{channel=\"email\"}} {value}", meters::SERVER_CIRCUIT);
+    add(&outbox, &["subject", "alice", "units", "80"]).await;
+    shows(format!("{}{{state=\"open\"}} 1", meters::DESTINATIONS)).await;
+    shows(circuit(0)).await;
+    add(&outbox, &["subject", "bob", "units", "80"]).await;
+    shows(circuit(1)).await;
+    daemon.drain().await;
+}

@@ -72,6 +72,7 @@ mod ledger_rights;
 mod ledger_tidy;
 mod outbox_contacts;
 mod outbox_destinations;
+mod outbox_digest;
 mod outbox_disabling;
 mod outbox_fan_out;
 mod outbox_loops;

@@ -65,3 +65,55 @@ fn plain(subject_line: String, text: String) -> Rendered {
         format!("<!doctype html>\n<meta charset=\"utf-8\">\n<pre style=\"white-space: pre-wrap\">\n{escaped}</pre>\n");
     Rendered { subject_line, text, html }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Channel, ContactId, DeliveryId, DisableReason, DisabledState};
+
+    const AT: UnixMs = UnixMs(1_795_250_220_123);
+
+    /// Whoever gets it must know which address, why, since when, and what comes of it.
+    #[test]
+    fn a_notice_tells_which_contact_and_why() {
+        let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP <410>".to_owned(), at: AT };
+        let (subject, id) = ("alice".parse().expect("legal"), ContactId::from_stored("main"));
+        let to = (Channel::Webhook, "https://x.test/hook".to_owned());
+        let mail = contact_disabled(&DisabledNotice::new(&subject, &id, to, state));
+        assert_eq!(mail.subject_line, "alice: no more quota alerts to https://x.test/hook");
+        let expected = "Quota alerts about alice are no longer sent to https://x.test/hook, because its receiver is gone.\n\n  \
+             Contact  main (webhook)\n  Reason   HTTP <410>\n  Since    2026-11-21 08:37 UTC\n\n\
+             Its alerts go to the other contacts. Whoever manages the contacts can enable it again once the cause is mended.\n";
+        assert_eq!(mail.text, expected);
+        assert!(mail.html.contains("HTTP &lt;410&gt;") && !mail.html.contains("<410>"), "{}", mail.html);
+    }
+
+    /// A morning's mail must say how much it is, and name the first of it.
+    #[test]
+    fn a_digest_counts_and_names_the_first() {
+        let dead = |subject: &str| DeadDelivery {
+            id: DeliveryId::from_stored("delivery_6f1e"),
+            subject: subject.to_owned(),
+            channel: Channel::Email,
+            error: "SMTP 550".to_owned(),
+            at_ms: AT,
+        };
+        let mail = digest(&DailyDigest {
+            id: "digest_1".to_owned(),
+            from_ms: AT,
+            until_ms: AT.plus(86_400_000),
+            dead: 3,
+            dead_first: vec![dead("alice"), dead("")],
+            waiting: 1,
+            waiting_first: vec!["bob".parse().expect("legal")],
+        });
+        assert_eq!(mail.subject_line, "quotabell: 3 dead deliveries, 1 alerts without a contact");
+        let expected = "From 2026-11-21 08:37 UTC to 2026-11-22 08:37 UTC:\n\n3 deliveries were given up.\n  \
+             2026-11-21 08:37 UTC  alice  email: SMTP 550  delivery_6f1e\n  \
+             2026-11-21 08:37 UTC  -  email: SMTP 550  delivery_6f1e\n  and 1 more\n\n\
+             1 alert waits without a contact.\n  bob\n\n\
+             `quotabell deliveries list --state dead` lists the first, \
+             `quotabell deliveries list --state pending --channel none` the others.\n";
+        assert_eq!(mail.text, expected);
+    }
+}
