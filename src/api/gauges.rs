@@ -64,6 +64,7 @@ async fn read(partition: Partition) {
         set(meters::WAITING, totals.waiting as f64);
         set(meters::DEAD, totals.dead_kept as f64);
         set(meters::OUTBOX, totals.outbox as f64);
+        set(meters::PAUSED, if totals.is_paused { 1.0 } else { 0.0 });
         let DestinationCounts { healthy, unhealthy, open } = totals.destinations;
         for (state, count) in [("healthy", healthy), ("unhealthy", unhealthy), ("open", open)] {
             let mut labels = meters::labels_of(partition.number());

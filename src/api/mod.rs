@@ -1,4 +1,5 @@
-//! HTTP: health, readiness, metrics, `/v1/check`, subjects with their usage, history and alerts, rankings, and contacts with their verification.
+//! HTTP: health, readiness, metrics, `/v1/check`, subjects with their usage, history and alerts,
+//! rankings, deliveries, and contacts with their verification.
 //!
 //! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects`, `verification` and `views`.
 //! Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them; [`server`], the limits on connections;
@@ -16,8 +17,11 @@ pub mod config;
 mod confirm;
 pub mod connection_limit;
 mod contacts;
+mod deliveries;
+pub mod delivery_service;
 pub mod gauges;
 mod list_query;
+mod mutes;
 pub mod openapi;
 
 mod path;
@@ -41,6 +45,7 @@ mod top;
 pub mod top_cache;
 
 pub use check_service::CheckService;
+pub use delivery_service::DeliveryService;
 pub use gauges::Gauges;
 pub use problem::Problem;
 pub use read_service::ReadService;

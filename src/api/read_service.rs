@@ -151,8 +151,9 @@ impl ReadService {
     pub async fn subject(&self, subject: &Subject) -> Result<Option<SubjectView>, ReadServiceError> {
         let ReadParts { partitions, plans, .. } = &self.parts;
         let Partition { client, keys } = partitions.of(subject);
-        let fields = within_timeout(subject::read_fields(client, keys, subject)).await?;
-        Ok((!fields.is_empty()).then(|| SubjectView::read(subject.as_str().as_bytes(), &fields, plans)))
+        let read = async { Ok((subject::read_fields(client, keys, subject).await?, client.server_time().await?)) };
+        let (fields, now) = within_timeout(read).await?;
+        Ok((!fields.is_empty()).then(|| SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
     }
 
     /// Every alert of a subject that is still kept, in the order of time.

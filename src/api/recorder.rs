@@ -46,6 +46,7 @@ fn describe() {
     counter!(meters::RETURNED).absolute(0);
     for channel in Channel::SENDING {
         counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
+        counter!(meters::TEMPLATE_FAILURES, "channel" => channel.as_str()).absolute(0);
     }
     for decision in CheckOutcome::LABELS {
         counter!(meters::CHECKS, "decision" => decision).absolute(0);

@@ -16,7 +16,7 @@ use super::problem::Problem;
 use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
-use super::{check, confirm, contacts, openapi, probes, reload, subjects, top};
+use super::{check, confirm, contacts, deliveries, mutes, openapi, probes, reload, subjects, top};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,30 @@ pub const ROUTES: &[Route] = &[
         handler: || delete(contacts::remove),
     },
     Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}/contacts/{contact}/mute",
+        access: Access::RequiredToken,
+        handler: || put(mutes::mute_contact),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/subjects/{id}/contacts/{contact}/mute",
+        access: Access::RequiredToken,
+        handler: || delete(mutes::unmute_contact),
+    },
+    Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}/mute",
+        access: Access::RequiredToken,
+        handler: || put(mutes::mute_subject),
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/subjects/{id}/mute",
+        access: Access::RequiredToken,
+        handler: || delete(mutes::unmute_subject),
+    },
+    Route {
         method: "POST",
         path: "/v1/subjects/{id}/contacts/{contact}/enable",
         access: Access::RequiredToken,
@@ -123,6 +147,37 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/subjects/{id}/contacts/{contact}/verify",
         access: Access::RequiredToken,
         handler: || post(contacts::verify),
+    },
+    Route { method: "GET", path: "/v1/deliveries", access: Access::RequiredToken, handler: || get(deliveries::list) },
+    Route {
+        method: "GET",
+        path: "/v1/deliveries/{id}",
+        access: Access::RequiredToken,
+        handler: || get(deliveries::show),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/deliveries/{id}/replay",
+        access: Access::RequiredToken,
+        handler: || post(deliveries::replay),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/deliveries/{id}/retry",
+        access: Access::RequiredToken,
+        handler: || post(deliveries::retry),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/deliveries/{id}/cancel",
+        access: Access::RequiredToken,
+        handler: || post(deliveries::cancel),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/deliveries/{id}/discard",
+        access: Access::RequiredToken,
+        handler: || post(deliveries::discard),
     },
     // The token in the path is the secret that these need.
     Route { method: "GET", path: "/confirm/{token}", access: Access::Open, handler: || get(confirm::show) },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::check_service::CheckService;
+use super::delivery_service::DeliveryService;
 use super::gauges::Gauges;
 use super::plan_reload::PlanReload;
 use super::read_service::ReadService;
@@ -28,7 +29,9 @@ pub struct ApiState {
     pub checks: Arc<CheckService>,
     /// Reads subjects and the books.
     pub reads: ReadService,
-    /// Replaces and erases subjects.
+    /// Lists, shows and changes deliveries.
+    pub deliveries: DeliveryService,
+    /// Replaces, mutes and erases subjects.
     pub subjects: SubjectService,
     /// Contacts that a subject's own side adds, and their verification.
     pub verification: Arc<VerificationService>,

@@ -1,4 +1,4 @@
-//! What the writing routes of a subject do: replace its settings, erase everything of it, within a timeout.
+//! What the writing routes of a subject do: replace its settings, mute it, erase everything of it, within a timeout.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use redis::{RedisError, RedisResult};
 use super::problem::Problem;
 use crate::contacts::store::{EditContactsError, replace_settings};
 use crate::erasure::{self, ErasedSubject};
+use crate::subjects::mutes::set_mute;
 use crate::subjects::{Plans, SubjectRecord};
-use crate::types::Subject;
+use crate::types::{Metric, Mute, Subject, UnixMs};
 use crate::views::{SubjectView, subject as subjects};
 use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
@@ -51,16 +52,42 @@ impl SubjectService {
         let Partition { client, keys } = partitions.of(subject);
         let replaced = async {
             replace_settings(client, keys, subject, record).await?;
-            Ok(subjects::read_fields(client, keys, subject).await?)
+            Ok((subjects::read_fields(client, keys, subject).await?, client.server_time().await?))
         };
         let fields = tokio::time::timeout(REPLACE_TIMEOUT, replaced).await;
-        let fields =
+        let (fields, now) =
             fields.map_err(|_| SubjectServiceError::Timeout)?.map_err(|error: EditContactsError| match error {
                 EditContactsError::Redis(error) => SubjectServiceError::Redis(error),
                 EditContactsError::NotAnArray(_) | EditContactsError::Contended => SubjectServiceError::Contended,
             })?;
         tracing::info!(%subject, "settings are replaced");
-        Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans))
+        Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now))
+    }
+
+    /// The time of the server, by which a mute ends.
+    ///
+    /// # Errors
+    ///
+    /// [`SubjectServiceError`]
+    pub async fn server_time(&self) -> Result<UnixMs, SubjectServiceError> {
+        let read = self.partitions.first().client.server_time();
+        Ok(tokio::time::timeout(REPLACE_TIMEOUT, read).await.map_err(|_| SubjectServiceError::Timeout)??)
+    }
+
+    /// Mutes a subject or one metric of it, or ends that mute.
+    ///
+    /// # Errors
+    ///
+    /// [`SubjectServiceError`]; it may be written.
+    pub async fn mute(
+        &self,
+        subject: &Subject,
+        metric: Option<&Metric>,
+        mute: Option<&Mute>,
+    ) -> Result<(), SubjectServiceError> {
+        let Partition { client, keys } = self.partitions.of(subject);
+        let written = tokio::time::timeout(REPLACE_TIMEOUT, set_mute(client, keys, subject, metric, mute)).await;
+        Ok(written.map_err(|_| SubjectServiceError::Timeout)??)
     }
 
     /// Removes everything that is stored of a subject.

@@ -6,7 +6,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::read_service::ReadParts;
-use crate::api::{ApiState, CheckService, Gauges, ReadService, Readiness, SubjectService, Token};
+use crate::api::{ApiState, CheckService, DeliveryService, Gauges, ReadService, Readiness, SubjectService, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::outbox::NewDeliveries;
@@ -87,6 +87,11 @@ impl<'a> Parts<'a> {
             plans: reloader.clone(),
             checks: Arc::new(checks),
             reads,
+            deliveries: DeliveryService {
+                partitions: partitions.clone(),
+                fallback: config.fallback.contacts.clone(),
+                new_deliveries: new_deliveries.clone(),
+            },
             subjects: SubjectService { partitions: partitions.clone(), plans: plans.clone() },
             verification: Arc::clone(&verification),
         });

@@ -147,6 +147,13 @@ impl Workers<'_> {
         tasks.spawn("fan-out", fan_out);
 
         let config = self.parts.config.delivery.clone();
+        if !config.send {
+            tracing::warn!(
+                stream = keys.stream(),
+                "this daemon sends nothing: delivery.send is false, or --no-send was given"
+            );
+            return;
+        }
         let give_up_after = self.parts.config.retry.give_up_after;
         let dispatcher = move || {
             Dispatcher::new(DispatcherParts {

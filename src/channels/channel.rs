@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
-use crate::contacts::Contact;
+use crate::contacts::{Contact, ContactOptions, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
     Alert, Channel, Class, DailyDigest, DeliveryId, DisabledNotice, Outcome, Rate, Secret, Subject, UnixMs,
@@ -60,6 +60,15 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// Judges a contact by what this channel was set up with: whether the template is there that it names.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidContact`]
+    fn check(&self, _contact: &Contact) -> Result<(), InvalidContact> {
+        Ok(())
+    }
+
     /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one contact, or for none in
     /// particular. `None` where there is nothing to try.
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>>;
@@ -85,12 +94,16 @@ pub struct ChannelDefinition {
     pub example: &'static str,
     /// The secrets of its contacts; `None` where they have none.
     pub secret: Option<SecretDefinition>,
+    /// The formats and headers of its contacts; `None` where messages have one form.
+    pub formats: Option<FormatDefinition>,
     /// How somebody at an address gives consent.
     pub consent: ConsentMethod,
     /// Judges an address by its form. What only an attempt can tell is left to the attempt.
     pub check_address: fn(&str) -> Result<(), InvalidContact>,
     /// The same for an address that somebody named who does not know the operator's servers.
     pub check_public_address: fn(&str) -> Result<(), InvalidContact>,
+    /// Judges what a contact has beside its address: secret and headers, by its format.
+    pub check_options: fn(&ContactOptions) -> Result<(), InvalidContact>,
     /// What an operator should know about an address that is legal: why it may not be reached with these settings.
     pub warning: fn(&str, &ChannelSettings<'_>) -> Option<String>,
     /// Relations between its settings that their types can't tell.
@@ -110,8 +123,8 @@ pub struct ChannelDefinition {
     pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelError>,
     /// What can be previewed, in the order of [`Self::preview`].
     pub preview_parts: &'static [PreviewPart],
-    /// Renders everything that can be previewed about an alert. Reads templates, contacts nobody.
-    pub preview: fn(&ChannelSettings<'_>, &Alert) -> Result<Vec<String>, ChannelError>,
+    /// Renders everything that can be previewed about an alert, for a contact of this format. Reads templates, contacts nobody.
+    pub preview: fn(&ChannelSettings<'_>, &Alert, &MessageFormat) -> Result<Vec<String>, ChannelError>,
     /// What to do about a message that was refused for good.
     pub permanent_hint: &'static str,
     /// What to do about one that failed and may pass later.
@@ -127,10 +140,26 @@ pub struct SecretDefinition {
     pub flag_help: &'static str,
     /// What one looks like.
     pub text: &'static str,
-    /// Judges one.
-    pub check: fn(&str) -> Result<(), InvalidContact>,
-    /// Makes one for a contact that was named without.
-    pub generate: fn() -> Secret,
+    /// Makes one for a contact of this format that was named without; `None` where a format needs none, or one that the receiver
+    /// gives.
+    pub generate: fn(&MessageFormat) -> Option<Secret>,
+}
+
+/// The formats and headers of a channel's contacts.
+#[derive(Debug, Clone, Copy)]
+pub struct FormatDefinition {
+    /// The flag that names a format.
+    pub flag: &'static str,
+    /// What the help says of this flag.
+    pub flag_help: &'static str,
+    /// The column of a file that names a format.
+    pub column: &'static str,
+    /// The flag that names a header.
+    pub header_flag: &'static str,
+    /// What the help says of this flag.
+    pub header_help: &'static str,
+    /// The column of a file that names headers.
+    pub header_column: &'static str,
 }
 
 impl SecretDefinition {

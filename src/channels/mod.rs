@@ -12,18 +12,20 @@ mod connection_error;
 pub mod email;
 mod error;
 pub mod invalid_contact;
+mod notice_text;
 pub mod registry;
 pub mod resolver;
 mod retry_spacing;
 pub mod sample;
 mod set;
+mod templating;
 pub mod webhook;
 
 pub use caps::{CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition,
-    ServerProbe, SettingText, SharedServer,
+    Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
+    SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;

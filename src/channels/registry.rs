@@ -22,7 +22,7 @@ pub fn destination(contact: &Contact) -> Destination {
     Destination::of(contact.channel(), origin.as_deref())
 }
 
-/// Judges a contact by its form: address and secret.
+/// Judges a contact by its form: address, secret, headers.
 ///
 /// # Errors
 ///
@@ -30,5 +30,5 @@ pub fn destination(contact: &Contact) -> Destination {
 pub fn check_contact(contact: &Contact) -> Result<(), InvalidContact> {
     let Some(definition) = definition(contact.channel()) else { return Ok(()) };
     (definition.check_address)(contact.address())?;
-    contact.secret().zip(definition.secret).map_or(Ok(()), |(secret, secrets)| (secrets.check)(secret.reveal()))
+    contact.options().map_or(Ok(()), definition.check_options)
 }

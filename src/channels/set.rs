@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::channel::{AlertPurpose, ChannelSettings, Content, Message, NotificationChannel, PreviewPart, ServerProbe};
 use super::error::ChannelError;
+use super::invalid_contact::InvalidContact;
 use super::registry::REGISTRY;
 use super::sample::Sample;
-use crate::contacts::Contact;
+use crate::contacts::{Contact, MessageFormat};
 use crate::types::{Alert, AlertId, Channel, DeliveryId, Outcome, Percent, UnixMs};
 
 /// The threshold of a test message.
@@ -50,6 +51,15 @@ impl Channels {
         self.get(contact.channel()).expect("every contact has a channel of the registry")
     }
 
+    /// Judges a contact by what its channel was set up with. See [`NotificationChannel::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidContact`]
+    pub fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
+        self.of(contact).check(contact)
+    }
+
     /// The deadline of one attempt. Without a contact nothing is sent, so there is nothing to wait for.
     #[must_use]
     pub fn timeout(&self, channel: Channel) -> Duration {
@@ -91,15 +101,19 @@ impl Channels {
     }
 }
 
-/// What every channel would send about an alert. Reads templates, contacts nobody.
+/// What every channel would send about an alert, to contacts of this format where it has formats. Reads templates, contacts nobody.
 ///
 /// # Errors
 ///
 /// [`ChannelError`] for a template that is wrong.
-pub fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<Preview>, ChannelError> {
+pub fn preview(
+    settings: &ChannelSettings<'_>,
+    alert: &Alert,
+    format: &MessageFormat,
+) -> Result<Vec<Preview>, ChannelError> {
     let mut previews = Vec::new();
     for definition in REGISTRY {
-        let texts = (definition.preview)(settings, alert)?;
+        let texts = (definition.preview)(settings, alert, format)?;
         previews.extend(definition.preview_parts.iter().zip(texts).map(|(part, text)| Preview { part: *part, text }));
     }
     Ok(previews)

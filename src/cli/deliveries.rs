@@ -1,25 +1,23 @@
-//! `deliveries list / show / replay`: notifications on their way. Read next: `rows`, how they are printed.
-
-use std::collections::BTreeSet;
+//! `deliveries list / show / destinations`, and what an operator does with deliveries: notifications on their way.
+//!
+//! Read next: `act`, what is done with them; `rows`, how they are printed.
 
 use clap::{Args, Subcommand};
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
-use super::since::Since;
 use crate::contacts::Contact;
-use crate::outbox::replay::REPLAY_MAX;
-use crate::outbox::{OutboxError, ReplayAnswer, Replayed, replay};
+use crate::outbox::DeliveryAction;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
-use crate::types::{Channel, DeliveryId, DeliveryState, Subject};
-use crate::views::deliveries::{self, DeliveryFilter};
-use crate::views::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix};
-use crate::wire::Partition;
+use crate::views::{DeliveryIdPrefix, deliveries};
 
+pub mod act;
+pub mod pause;
 mod rows;
+pub mod select;
 
-use rows::ReplayView;
+use select::{FilterArgs, find};
 
 /// Arguments of `deliveries`.
 #[derive(Debug, Args)]
@@ -38,6 +36,18 @@ pub enum DeliveriesAction {
     Show(DeliveriesShowArgs),
     /// Make dead deliveries due again, with the same ids
     Replay(DeliveriesReplayArgs),
+    /// Make deliveries due now, whatever they wait for
+    Retry(DeliveriesRetryArgs),
+    /// End pending deliveries without sending them
+    Cancel(DeliveriesCancelArgs),
+    /// Acknowledge dead deliveries: nothing counts them any more
+    Discard(DeliveriesDiscardArgs),
+    /// List the destinations with pending deliveries, and their circuits
+    Destinations(DeliveriesDestinationsArgs),
+    /// Stop all sending of all daemons, while usage is counted on
+    Pause(pause::DeliveriesPauseArgs),
+    /// Go on sending after a pause
+    Resume(pause::DeliveriesResumeArgs),
 }
 
 /// Arguments of `deliveries list`.
@@ -50,24 +60,13 @@ Examples:
   quotabell deliveries list
   quotabell deliveries list --state dead --limit 20
   quotabell deliveries list --since 6h --channel webhook
+  quotabell deliveries list --destination https://example.com --error \"HTTP 503\"
   quotabell deliveries list --subject alice --json"
 )]
 pub struct DeliveriesListArgs {
-    /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
-    #[arg(long, value_parser = state)]
-    pub state: Option<DeliveryState>,
-    /// Only this subject's
-    #[arg(long)]
-    pub subject: Option<Subject>,
-    /// Only those of this channel: email, webhook, or none for those that wait for a contact
-    #[arg(long, value_parser = channel)]
-    pub channel: Option<Channel>,
-    /// Only those of this alert: its id, or the first digits of it
-    #[arg(long, value_name = "ID")]
-    pub alert: Option<AlertIdPrefix>,
-    /// Only those made since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
-    #[arg(long, value_name = "TIME")]
-    pub since: Option<Since>,
+    /// Which.
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Only the newest N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
@@ -92,45 +91,119 @@ pub struct DeliveriesShowArgs {
 /// Arguments of `deliveries replay`.
 #[derive(Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("which").required(true).args(["ids", "all"]),
     after_help = "Only dead deliveries can be replayed. The receiver sees the same webhook-id or Message-ID as before.
 
 Examples:
   quotabell deliveries replay 6f1ed002
+  quotabell deliveries replay --destination https://example.com
   quotabell deliveries replay --all"
 )]
 pub struct DeliveriesReplayArgs {
-    /// The deliveries' ids, or the first digits of them
-    #[arg(value_name = "ID")]
-    pub ids: Vec<DeliveryIdPrefix>,
-    /// Every dead delivery
-    #[arg(long)]
-    pub all: bool,
+    /// Which.
+    #[command(flatten)]
+    pub action: act::ActionArgs,
+}
+
+/// Arguments of `deliveries retry`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
+    open, one attempt is made there now. One that is being attempted right now is left alone.
+
+Examples:
+  quotabell deliveries retry 6f1ed002
+  quotabell deliveries retry --destination email    # the mail server is back
+  quotabell deliveries retry --subject alice --dry-run"
+)]
+pub struct DeliveriesRetryArgs {
+    /// Which.
+    #[command(flatten)]
+    pub action: act::ActionArgs,
+}
+
+/// Arguments of `deliveries cancel`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A cancelled delivery is not sent, also when its contact comes back. One that is being attempted right now is left \
+    alone.
+
+Examples:
+  quotabell deliveries cancel 6f1ed002
+  quotabell deliveries cancel --subject alice --dry-run
+  quotabell deliveries cancel --destination https://example.com --error \"HTTP 503\""
+)]
+pub struct DeliveriesCancelArgs {
+    /// Which.
+    #[command(flatten)]
+    pub action: act::ActionArgs,
+}
+
+/// Arguments of `deliveries discard`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Discarded deliveries stay listed as dead for 14 days after their end, and can be replayed by their id. Neither \
+    `--state dead` nor quotabell_deliveries_dead shows them any more.
+
+Examples:
+  quotabell deliveries discard 6f1ed002
+  quotabell deliveries discard --all
+  quotabell deliveries discard --error \"HTTP 410\" --since 7d"
+)]
+pub struct DeliveriesDiscardArgs {
+    /// Which.
+    #[command(flatten)]
+    pub action: act::ActionArgs,
+}
+
+/// Arguments of `deliveries destinations`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A destination is the origin of a webhook's URL, the mail server (email), or none for deliveries that wait for a contact. \
+    BOUND is how many may be attempted at once. While CIRCUIT is open, nothing leaves but an attempt at NEXT PROBE.
+
+Examples:
+  quotabell deliveries destinations
+  quotabell deliveries destinations --json | jq 'select(.circuit == \"open\")'"
+)]
+pub struct DeliveriesDestinationsArgs {
     /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Lists, shows or replays deliveries.
+/// Does what the action says.
 ///
 /// # Errors
 ///
-/// A bad configuration, an id that is not there, a delivery that is not dead, Redis, or stdout.
+/// A bad configuration, an id that is not there, a delivery in another state, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
-    let config = context.config()?;
-    let redis = connect::redis(&config).await?;
     match args.action {
-        DeliveriesAction::List(args) => run_list(args, &redis).await,
-        DeliveriesAction::Show(args) => run_show(args, &redis, &config.configured_contacts()).await,
-        DeliveriesAction::Replay(args) => run_replay(args, &redis).await,
+        DeliveriesAction::Replay(args) => act::run(DeliveryAction::Replay, args.action, context).await,
+        DeliveriesAction::Retry(args) => act::run(DeliveryAction::Retry, args.action, context).await,
+        DeliveriesAction::Cancel(args) => act::run(DeliveryAction::Cancel, args.action, context).await,
+        DeliveriesAction::Discard(args) => act::run(DeliveryAction::Discard, args.action, context).await,
+        DeliveriesAction::Pause(args) => pause::run(args, context).await,
+        DeliveriesAction::Resume(args) => pause::run_resume(args, context).await,
+        DeliveriesAction::List(args) => {
+            let redis = connect::redis(&context.config()?).await?;
+            run_list(args, &redis).await
+        }
+        DeliveriesAction::Destinations(args) => {
+            let redis = connect::redis(&context.config()?).await?;
+            run_destinations(&args, &redis).await
+        }
+        DeliveriesAction::Show(args) => {
+            let config = context.config()?;
+            run_show(args, &connect::redis(&config).await?, &config.configured_contacts()).await
+        }
     }
 }
 
 async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()> {
-    let DeliveriesListArgs { state, subject, channel, alert, since, limit, format } = args;
+    let DeliveriesListArgs { filter, limit, format } = args;
     let now = redis.server_time().await?;
-    let since = since.map(|since| since.before(now));
-    let filter = DeliveryFilter { state, subject, channel, alert, since };
+    let filter = filter.into_filter(redis).await?;
+    say_pause(redis).await?;
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let listed = deliveries::list_partitions(redis.partitions(), &filter, limit).await;
     let listed = redis.judged(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
@@ -166,110 +239,27 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
     output.finish()
 }
 
-async fn run_replay(args: DeliveriesReplayArgs, redis: &Redis) -> anyhow::Result<()> {
-    let dead = if args.all { dead(redis).await? } else { by_partition(redis, find(redis, &args.ids).await?).await? };
-    let asked: usize = dead.iter().map(|(_, ids)| ids.len()).sum();
-    if asked == 0 {
-        say("no delivery is dead; `quotabell deliveries list` shows where they stand");
-        return Ok(());
-    }
+async fn run_destinations(args: &DeliveriesDestinationsArgs, redis: &Redis) -> anyhow::Result<()> {
+    let now = redis.server_time().await?;
+    let listed = deliveries::list_destinations(redis.partitions()).await;
+    let listed = redis.judged(format_args!("list destinations of {}", redis.keys().name()), listed)?;
+    say_pause(redis).await?;
     let mut output = Output::stdout();
-    let mut table = Table::new(&rows::REPLAY_HEADING);
-    let mut replayed = 0;
-    // The server is held by one call for a few milliseconds only, and what a failing one leaves undone has been told.
-    let chunks = dead.iter().flat_map(|(partition, ids)| ids.chunks(REPLAY_MAX).map(move |ids| (*partition, ids)));
-    for (partition, some) in chunks {
-        let answers = match replay(&partition.client, &partition.keys, some).await {
-            Err(OutboxError::Redis { operation, of, source }) => {
-                redis.judged(format_args!("{operation} {of}"), Err(source))?
-            }
-            answers => answers?,
-        };
-        replayed += answers.iter().filter(|Replayed { answer, .. }| *answer == ReplayAnswer::Replayed).count();
-        let mut views = answers.iter().map(ReplayView::of);
-        match args.format.format() {
-            Format::Json => views.try_for_each(|view| output.json(&view))?,
-            Format::Table => output.rows(&mut table, &views.map(ReplayView::row).collect::<Vec<_>>())?,
+    match args.format.format() {
+        Format::Json => listed.iter().try_for_each(|destination| output.json(destination))?,
+        Format::Table if listed.is_empty() => say_empty("no delivery is pending"),
+        Format::Table => {
+            let rows: Vec<Vec<String>> = listed.iter().map(|one| rows::destination_row(one, now)).collect();
+            output.rows(&mut Table::new(&rows::DESTINATION_HEADING), &rows)?;
         }
     }
-    output.finish()?;
-    match asked - replayed {
-        0 => Ok(()),
-        // With --all somebody else was quicker: nothing is dead any more, as was asked.
-        _ if args.all => Ok(()),
-        left => Err(hint::failed(
-            format_args!("{left} of {asked} deliveries could not be replayed"),
-            "only dead deliveries can be: `quotabell deliveries list --state dead` lists them",
-        )),
+    output.finish()
+}
+
+/// Says that nothing leaves, where that is so.
+async fn say_pause(redis: &Redis) -> anyhow::Result<()> {
+    if let Some(paused) = pause::read(redis).await? {
+        say(format_args!("{}; `quotabell deliveries resume` ends that", pause::told(&paused)));
     }
-}
-
-/// Every delivery that is dead at this moment, by partition, the oldest death first. One that dies again meanwhile is not among them, so
-/// a replay of all of them ends.
-async fn dead(redis: &Redis) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
-    let filter = DeliveryFilter { state: Some(DeliveryState::Dead), ..DeliveryFilter::default() };
-    let mut dead = Vec::new();
-    for partition in redis.partitions().iter() {
-        let Partition { client, keys } = partition;
-        let listed = deliveries::list_all(client, keys, &filter, usize::MAX).await;
-        let listed = redis.judged(format_args!("list dead deliveries of {}", keys.stream()), listed)?;
-        dead.push((partition, listed.into_iter().map(|view| view.id).collect()));
-    }
-    Ok(dead)
-}
-
-/// The same deliveries with the partitions in which they lie, in their order.
-async fn by_partition(redis: &Redis, ids: Vec<DeliveryId>) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
-    let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
-    for id in ids {
-        let found = deliveries::partition_of(redis.partitions(), &id).await;
-        let partition = redis.judged(format_args!("look for delivery {id}"), found)?;
-        match of.last_mut() {
-            Some((last, ids)) if last.number() == partition.number() => ids.push(id),
-            _ => of.push((partition, vec![id])),
-        }
-    }
-    Ok(of)
-}
-
-/// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins with are left
-/// as they are: the answer to them is that there is no such delivery.
-async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
-    let found = deliveries::find_ids_in_partitions(redis.partitions(), prefixes).await;
-    let found = redis.judged(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
-    let mut ids = Vec::new();
-    let mut seen = BTreeSet::new();
-    for (prefix, matches) in prefixes.iter().zip(found) {
-        let id = match matches {
-            DeliveryIdMatches::One(id) => id,
-            DeliveryIdMatches::None => prefix.as_id(),
-            DeliveryIdMatches::Several(several) => return Err(ambiguous(prefix, &several)),
-        };
-        if seen.insert(id.clone()) {
-            ids.push(id);
-        }
-    }
-    Ok(ids)
-}
-
-/// The most ids that an error names.
-const NAMED_MAX: usize = 10;
-
-fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error {
-    let named: Vec<&str> = several.iter().take(NAMED_MAX).map(DeliveryId::as_str).collect();
-    let more = several.len().saturating_sub(NAMED_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    hint::usage(
-        format_args!("{} deliveries begin with {}: {}{more}", several.len(), prefix.as_id(), named.join(", ")),
-        "give more digits",
-    )
-}
-
-fn state(text: &str) -> Result<DeliveryState, String> {
-    let allowed: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.as_str()).collect();
-    DeliveryState::from_stored(text).ok_or_else(|| format!("a state must be one of {}", allowed.join(", ")))
-}
-
-fn channel(text: &str) -> Result<Channel, String> {
-    Channel::from_stored(text).ok_or_else(|| "a channel must be email, webhook or none".to_owned())
+    Ok(())
 }

@@ -24,6 +24,7 @@ mod history;
 pub mod listen;
 pub mod man;
 pub mod migrate;
+mod mute_args;
 pub mod named_contacts;
 pub mod preview;
 pub mod refused;
@@ -76,7 +77,7 @@ pub enum Verb {
     Reload(reload::ReloadArgs),
     /// Append usage events to the stream
     Emit(emit::EmitArgs),
-    /// Set, show, list, remove and import subjects
+    /// Set, show, list, remove, mute and import subjects
     Subject(subject::SubjectArgs),
     /// List, add, remove, mute and unmute the contacts of a subject
     Contact(contact::ContactArgs),
@@ -90,7 +91,7 @@ pub enum Verb {
     Check(check::CheckArgs),
     /// List the alerts that were raised
     Alerts(alerts::AlertsArgs),
-    /// List, show and replay deliveries
+    /// List, show, replay, retry, cancel, discard and pause deliveries
     Deliveries(deliveries::DeliveriesArgs),
     /// List the events that could not be counted
     Refused(refused::RefusedArgs),

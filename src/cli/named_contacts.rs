@@ -1,18 +1,28 @@
-//! Contacts as a command line or a line of a file names them: for each channel of the registry its addresses, and their secrets.
+//! Contacts as a command line or a line of a file names them: for each channel of the registry its addresses, and their secrets, formats
+//! and headers.
 //!
-//! A channel's flag and column bear its name; those of its secrets are its own. The nth secret belongs to the nth address.
+//! A channel's flag and column bear its name; those of the others are its own. The nth secret belongs to the nth address, and so does
+//! the nth format.
 
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::json;
 
-use crate::channels::{self, ChannelDefinition, REGISTRY, SecretDefinition};
-use crate::config::Config;
-use crate::contacts::Contact;
-use crate::contacts::edit::{NamedContact, SecretSource};
+use crate::channels::{
+    self, ChannelDefinition, Channels, FormatDefinition, InvalidContact, REGISTRY, SecretDefinition,
+};
+use crate::config::{Config, ConfigError};
+use crate::contacts::edit::{NamedContact, NamedOptions};
+use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
+use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use crate::types::{Channel, Secret};
 
-/// What was named, channel by channel. As arguments of a verb: a flag for each channel, and one for its secrets.
+/// What was named, channel by channel. As arguments of a verb: a flag for each channel, and those of its secrets, formats and headers.
 #[derive(Debug, Clone)]
 pub struct NamedAddresses(Vec<ChannelAddresses>);
 
@@ -22,6 +32,17 @@ struct ChannelAddresses {
     definition: &'static ChannelDefinition,
     addresses: Vec<Option<String>>,
     secrets: Vec<Option<String>>,
+    formats: Vec<Option<String>>,
+    /// JSON objects of strings.
+    headers: Vec<Option<String>>,
+}
+
+/// One address as it was named.
+struct NamedAddress {
+    address: String,
+    secret: Option<String>,
+    format: Option<MessageFormat>,
+    headers: Option<ExtraHeaders>,
 }
 
 /// The contacts that were named, and the secrets that nobody has seen yet.
@@ -47,7 +68,13 @@ pub struct GeneratedSecret {
 impl Default for NamedAddresses {
     /// Nothing yet.
     fn default() -> Self {
-        let nothing = |definition| ChannelAddresses { definition, addresses: Vec::new(), secrets: Vec::new() };
+        let nothing = |definition| ChannelAddresses {
+            definition,
+            addresses: Vec::new(),
+            secrets: Vec::new(),
+            formats: Vec::new(),
+            headers: Vec::new(),
+        };
         Self(REGISTRY.into_iter().map(nothing).collect())
     }
 }
@@ -59,8 +86,18 @@ impl Args for NamedAddresses {
             let address = Arg::new(definition.channel.as_str()).long(definition.channel.as_str());
             let address = address.value_name(definition.placeholder).value_parser(check);
             let command = command.arg(address.action(ArgAction::Append).help(definition.flag_help));
-            let Some(SecretDefinition { flag, flag_help, .. }) = definition.secret else { return command };
-            command.arg(Arg::new(flag).long(flag).value_name("SECRET").action(ArgAction::Append).help(flag_help))
+            let command = match definition.secret {
+                Some(SecretDefinition { flag, flag_help, .. }) => command
+                    .arg(Arg::new(flag).long(flag).value_name("SECRET").action(ArgAction::Append).help(flag_help)),
+                None => command,
+            };
+            let Some(FormatDefinition { flag, flag_help, header_flag, header_help, .. }) = definition.formats else {
+                return command;
+            };
+            let format = Arg::new(flag).long(flag).value_name("FORMAT").action(ArgAction::Append).help(flag_help);
+            let header = Arg::new(header_flag).long(header_flag).value_name("NAME: VALUE").action(ArgAction::Append);
+            let format = format.value_parser(|text: &str| text.parse::<MessageFormat>().map(|_| text.to_owned()));
+            command.arg(format).arg(header.value_parser(header_line).help(header_help))
         })
     }
 
@@ -78,9 +115,22 @@ impl FromArgMatches for NamedAddresses {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let values = |flag| matches.get_many::<String>(flag).into_iter().flatten().cloned().map(Some).collect();
-        for ChannelAddresses { definition, addresses, secrets } in &mut self.0 {
+        for ChannelAddresses { definition, addresses, secrets, formats, headers } in &mut self.0 {
             *addresses = values(definition.channel.as_str());
             *secrets = definition.secret.map_or_else(Vec::new, |secret| values(secret.flag));
+            let Some(FormatDefinition { flag, header_flag, .. }) = definition.formats else { continue };
+            *formats = values(flag);
+            let lines = matches.get_many::<HeaderLine>(header_flag).into_iter().flatten().cloned();
+            let lines: BTreeMap<String, String> = lines.map(|HeaderLine { name, value }| (name, value)).collect();
+            if lines.is_empty() {
+                continue;
+            }
+            if addresses.len() > 1 {
+                let name = definition.channel.as_str();
+                let problem = format!("--{header_flag} belongs to one {name}, {} are named\n", addresses.len());
+                return Err(clap::Error::raw(ErrorKind::ArgumentConflict, problem));
+            }
+            *headers = vec![Some(json!(lines).to_string())];
         }
         Ok(())
     }
@@ -93,49 +143,85 @@ impl NamedAddresses {
         REGISTRY.map(|definition| definition.channel.as_str())
     }
 
-    /// The columns that name addresses and secrets.
+    /// The columns that name addresses, secrets, formats and headers.
     pub fn columns() -> impl Iterator<Item = String> {
         REGISTRY.into_iter().flat_map(|definition| {
             let secret = definition.secret.map(SecretDefinition::column);
-            [definition.channel.as_str().to_owned()].into_iter().chain(secret)
+            let formats = definition.formats.map(|formats| [formats.column, formats.header_column].map(str::to_owned));
+            let name = definition.channel.as_str().to_owned();
+            [name].into_iter().chain(secret).chain(formats.into_iter().flatten())
         })
     }
 
-    /// The places of this column; `None` where it names neither addresses nor secrets.
+    /// The places of this column; `None` where it names nothing of contacts.
     pub fn column(&mut self, name: &str) -> Option<&mut Vec<Option<String>>> {
-        self.0.iter_mut().find_map(|ChannelAddresses { definition, addresses, secrets }| match definition.secret {
-            _ if definition.channel.as_str() == name => Some(addresses),
-            Some(secret) if secret.column() == name => Some(secrets),
-            _ => None,
+        self.0.iter_mut().find_map(|ChannelAddresses { definition, addresses, secrets, formats, headers }| {
+            let (secret, format) = (definition.secret.map(SecretDefinition::column), definition.formats);
+            match name {
+                _ if definition.channel.as_str() == name => Some(addresses),
+                _ if secret.is_some_and(|column| column == name) => Some(secrets),
+                _ if format.is_some_and(|format| format.column == name) => Some(formats),
+                _ if format.is_some_and(|format| format.header_column == name) => Some(headers),
+                _ => None,
+            }
         })
+    }
+
+    /// Whether a cell of this column is a JSON object.
+    #[must_use]
+    pub fn takes_objects(column: &str) -> bool {
+        let formats = REGISTRY.into_iter().filter_map(|definition| definition.formats);
+        formats.into_iter().any(|formats| formats.header_column == column)
     }
 
     /// Makes contacts of what was named, and checks each.
     ///
     /// # Errors
     ///
-    /// A sentence: a broken address or secret, a secret without an address, or a contact that is named twice. Shows no secret.
+    /// A sentence: a broken address, secret, format or header, one of them without an address, or a contact that is named twice. Shows
+    /// no secret.
     pub fn into_contacts(self) -> Result<NamedContacts, String> {
         let mut named = NamedContacts::default();
-        for ChannelAddresses { definition, addresses, secrets } in self.0 {
-            let places = addresses.len().max(secrets.len());
-            let nothing = std::iter::repeat(None);
-            let pairs = addresses.into_iter().chain(nothing.clone()).zip(secrets.into_iter().chain(nothing));
-            for (place, pair) in (1..=places).zip(pairs) {
-                match pair {
-                    (Some(address), secret) => named.add(definition, address, secret)?,
-                    (None, Some(_)) => {
-                        let name = definition.channel.as_str();
-                        return Err(format!(
-                            "{name} secret {place} has no {name} {place}: the nth secret belongs to the nth {name}"
-                        ));
-                    }
-                    (None, None) => {}
-                }
+        for ChannelAddresses { definition, addresses, secrets, formats, headers } in self.0 {
+            let name = definition.channel.as_str();
+            let places = [&addresses, &secrets, &formats, &headers].map(Vec::len).into_iter().max().unwrap_or(0);
+            let cell = |column: &[Option<String>], place: usize| column.get(place).cloned().flatten();
+            for place in 0..places {
+                let options = [("secret", &secrets), ("format", &formats), ("headers", &headers)];
+                let [secret, format, headers] = options.map(|(_, column)| cell(column, place));
+                let Some(address) = cell(&addresses, place) else {
+                    let alone = options.into_iter().find(|(_, column)| cell(column, place).is_some());
+                    let Some((option, _)) = alone else { continue };
+                    let place = place + 1;
+                    return Err(format!(
+                        "{name} {option} {place} has no {name} {place}: the nth {option} belongs to the nth {name}"
+                    ));
+                };
+                let format = format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string()));
+                let headers = headers.map(|text| headers_of(&text).map_err(|error| format!("{name} headers {error}")));
+                let (format, headers) = (format.transpose()?, headers.transpose()?);
+                named.add(definition, NamedAddress { address, secret, format, headers })?;
             }
         }
         Ok(named)
     }
+}
+
+/// One header as a flag names it.
+#[derive(Debug, Clone)]
+struct HeaderLine {
+    name: String,
+    value: String,
+}
+
+fn header_line(text: &str) -> Result<HeaderLine, &'static str> {
+    let (name, value) = text.split_once(':').ok_or("a header is written as \"Authorization: Bearer ...\"")?;
+    Ok(HeaderLine { name: name.trim().to_owned(), value: value.trim().to_owned() })
+}
+
+/// Headers as a cell of a file has them. The error shows no value.
+fn headers_of(text: &str) -> Result<ExtraHeaders, &'static str> {
+    serde_json::from_str(text).map_err(|_| r#"must be a JSON object of strings, as {"Authorization": "Bearer ..."}"#)
 }
 
 impl NamedContacts {
@@ -143,19 +229,20 @@ impl NamedContacts {
     fn add(
         &mut self,
         definition: &'static ChannelDefinition,
-        address: String,
-        secret: Option<String>,
+        NamedAddress { address, secret, format, headers }: NamedAddress,
     ) -> Result<(), String> {
         let ChannelDefinition { channel, secret: secrets, .. } = *definition;
-        let generated = if secret.is_some() { None } else { secrets.map(|secrets| (secrets.generate)()) };
-        let source = if generated.is_some() { SecretSource::Generated } else { SecretSource::Named };
-        let contact = Contact::of_channel(channel, &address, secret.map(Secret::new).or_else(|| generated.clone()));
-        let contact = contact.expect("a channel that needs a secret generates one");
+        let named = NamedOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
+        let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
+        let generated = secrets.filter(|_| !named.secret).and_then(|secrets| (secrets.generate)(&format));
+        let secret = secret.map(Secret::new).or_else(|| generated.clone());
+        let contact = Contact::of_channel(channel, &address, ContactOptions { secret, format, headers });
+        let contact = contact.expect("something is sent through every channel of the registry");
         channels::check_contact(&contact).map_err(|error| error.to_string())?;
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
-            return Err(format!("contact {address} is named twice"));
+            return Err(format!("contact {} is named twice", masked_contact(&contact).address()));
         }
-        self.contacts.push(NamedContact { contact, secret: source, hears: FilterChange::default() });
+        self.contacts.push(NamedContact { contact, named, hears: FilterChange::default() });
         let secret = generated.map(|secret| secret.reveal().to_owned());
         self.generated.extend(secret.map(|secret| GeneratedSecret { channel, address, secret }));
         Ok(())
@@ -223,7 +310,46 @@ impl AsRef<Self> for GeneratedSecret {
 pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
         let definition = channels::definition(contact.channel())?;
-        (definition.warning)(contact.address(), &config.channel_settings())
+        (definition.warning)(masked_contact(contact).address(), &config.channel_settings())
     };
     contacts.iter().filter_map(|named| warning(&named.contact)).collect()
+}
+
+/// Judges named contacts by the files that the configuration names: whether their templates are there. Reads files only for contacts
+/// that name a template, and once.
+#[derive(Debug)]
+pub struct TemplateCheck<'a> {
+    config: &'a Config,
+    channels: OnceCell<Channels>,
+}
+
+impl<'a> TemplateCheck<'a> {
+    /// Nothing is read yet.
+    #[must_use]
+    pub const fn new(config: &'a Config) -> Self {
+        Self { config, channels: OnceCell::new() }
+    }
+
+    /// What is wrong with the first contact whose template is not there; `None` where none is.
+    ///
+    /// # Errors
+    ///
+    /// A template of the folder is wrong, or another file that the channels need.
+    pub fn fault(&self, contacts: &[NamedContact]) -> Result<Option<InvalidContact>, ConfigError> {
+        let has_template =
+            |named: &&NamedContact| named.contact.options().is_some_and(|options| options.format.template().is_some());
+        for NamedContact { contact, .. } in contacts.iter().filter(has_template) {
+            let channels = match self.channels.get() {
+                Some(channels) => channels,
+                None => {
+                    let built = self.config.channels()?;
+                    self.channels.get_or_init(|| built)
+                }
+            };
+            if let Err(fault) = channels.check(contact) {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(None)
+    }
 }

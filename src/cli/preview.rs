@@ -6,6 +6,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use super::context::CliContext;
 use crate::channels::sample::SAMPLE_AT;
 use crate::channels::{REGISTRY, Sample};
+use crate::contacts::MessageFormat;
+use crate::terminal::hint;
 use crate::terminal::output::Output;
 use crate::types::{Alert, BillingDay, Metric, Percent, Subject, WindowLimit};
 
@@ -18,6 +20,8 @@ Examples:
   quotabell preview text
   quotabell preview html --threshold 100 > alert.html
   quotabell preview webhook --subject alice --limit 5000 | jq .
+  quotabell preview --format slack
+  quotabell preview --format template:ops --threshold 100
   quotabell preview text --limit 600/hour
   quotabell preview subject --limit 100000/month --billing-day 15
   quotabell preview verify-text"
@@ -25,8 +29,11 @@ Examples:
 pub struct PreviewArgs {
     /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that asks to confirm
     /// an address
-    #[arg(value_parser = parts(), hide_possible_values = true)]
-    pub part: String,
+    #[arg(value_parser = parts(), hide_possible_values = true, required_unless_present = "format")]
+    pub part: Option<String>,
+    /// The webhook's body in this format: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
+    #[arg(long)]
+    pub format: Option<MessageFormat>,
     /// The sample's subject
     #[arg(long, default_value = "alice")]
     pub subject: Subject,
@@ -57,17 +64,33 @@ fn parts() -> PossibleValuesParser {
 /// A bad configuration or template, or stdout.
 pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let part = args.part.clone();
-    let previews = config.preview(&sample(args))?;
-    let text = previews.into_iter().find(|preview| preview.part.name == part).expect("every part is rendered").text;
+    let format = args.format.clone().unwrap_or_default();
+    let meant = part_of(&args)?;
+    let previews = config.preview(&sample(args), &format)?;
+    let text = previews.into_iter().find(|preview| preview.part.name == meant).expect("every part is rendered").text;
     let mut output = Output::stdout();
     output.line(text.strip_suffix('\n').unwrap_or(&text))?;
     output.finish()
 }
 
+/// The name of the part that is meant: a format names the body of the channel that has formats.
+fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
+    let with_formats = REGISTRY.into_iter().find(|definition| definition.formats.is_some());
+    let body = with_formats.and_then(|definition| definition.preview_parts.first()).map(|part| part.name);
+    let named = args.part.clone();
+    match (named, &args.format, body) {
+        (Some(part), Some(format), Some(body)) if part != body => {
+            let wrong = format!("{part} has no formats, only {body} has");
+            Err(hint::usage(wrong, format_args!("leave {part} out: `quotabell preview --format {format}`")))
+        }
+        (Some(part), ..) => Ok(part),
+        (None, ..) => Ok(body.unwrap_or_default().to_owned()),
+    }
+}
+
 /// The sample that templates are checked with, with the named values: just reached, and raised at the same time every time, so that
 /// two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
-    let PreviewArgs { part: _, subject, metric, threshold, limit, billing_day } = args;
+    let PreviewArgs { part: _, format: _, subject, metric, threshold, limit, billing_day } = args;
     Sample { metric, limit, billing_day, ..Sample::of(subject) }.alert(threshold, SAMPLE_AT)
 }

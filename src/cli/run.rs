@@ -14,17 +14,23 @@ use crate::app;
 Examples:
   quotabell run
   quotabell run --config quotabell.toml
+  quotabell run --no-send    # a restored copy: counts, and sends nothing
   QUOTABELL__REDIS__URL=redis://127.0.0.1:6379 quotabell run"
 )]
-pub struct RunArgs {}
+pub struct RunArgs {
+    /// Send nothing, as delivery.send = false: read, count and raise alerts, and leave their deliveries pending
+    #[arg(long)]
+    pub no_send: bool,
+}
 
 /// Runs the daemon until it is told to end.
 ///
 /// # Errors
 ///
 /// What waiting can't mend: a wrong password, a server that is too old or evicts, an address in use.
-pub async fn run(_args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
-    let config = context.config_with_files()?;
+pub async fn run(args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
+    let mut config = context.config_with_files()?;
+    config.delivery.send &= !args.no_send;
     app::logging::install(&config.log);
     let context = context.clone();
     app::run(config, Box::new(move || Ok(context.config_with_files()?))).await

@@ -15,7 +15,7 @@ use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, 
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::Plans;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, or_dash, say};
+use crate::terminal::output::{Format, FormatArgs, Output, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, Window};
 use crate::views::{SubjectSettings, subject};
@@ -34,6 +34,7 @@ A secret that is not named is made for this message, and printed.
 Examples:
   quotabell send-test --email a@b.test
   quotabell send-test --webhook https://example.com/hook --webhook-secret whsec_...
+  quotabell send-test --webhook https://hooks.slack.com/services/T0/B0/abc --format slack
   quotabell send-test --subject alice
   quotabell send-test --subject alice --contact c_0123456789abcdef"
 )]
@@ -49,7 +50,7 @@ pub struct SendTestArgs {
     pub named: NamedAddresses,
     /// How to print.
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub output: FormatArgs,
 }
 
 /// What is printed.
@@ -76,7 +77,7 @@ struct TestMessageView<'a> {
 ///
 /// A bad configuration, no such contact, or an outcome that is not `delivered`.
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
-    let format = args.format.format();
+    let format = args.output.format();
     let config = context.config()?;
     let channels = config.channels()?;
     let named = args.named.into_contacts();
@@ -90,6 +91,10 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     }
     if let Some(redis) = &redis {
         cool_down(redis, &config.keys(), &contact).await?;
+    }
+    if let Err(fault) = channels.check(&contact) {
+        let hint = "an alert would be sent in the standard form: name another format, or add the template and restart the daemon";
+        return Err(hint::failed(format_args!("contact {}: {fault}", contact.id), hint));
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
@@ -144,15 +149,16 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
             contact.id
         ));
     }
-    if contact.muted {
-        say(format_args!("warning: contact {} is muted: it gets this message, but no alerts", contact.id));
+    let now = redis.server_time().await?;
+    if let Some(mute) = contact.muted_at(now) {
+        let mute = printable(&mute.to_string());
+        say(format_args!("warning: contact {} is {mute}; it gets this message, but no alerts", contact.id));
     }
     if let Some(state) = &contact.disabled {
         let id = &contact.id;
         say(format_args!("warning: contact {id} is disabled, {state}: it gets this message, but no alerts"));
     }
     let sample = sample_of(subject, &redis, config).await?;
-    let now = redis.server_time().await?;
     Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
 }
 

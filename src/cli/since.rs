@@ -3,8 +3,6 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::DateTime;
-
 use crate::types::{UnixMs, duration};
 
 /// A time, or how long ago by the server's clock.
@@ -41,8 +39,7 @@ impl FromStr for Since {
         if let Some(ago) = duration::parse(text) {
             return Ok(Self::Ago(ago));
         }
-        let time = DateTime::parse_from_rfc3339(text).map_err(|_| SinceError)?;
-        Ok(Self::At(UnixMs(time.timestamp_millis())))
+        UnixMs::of_rfc3339(text).map(Self::At).ok_or(SinceError)
     }
 }
 

@@ -9,8 +9,8 @@ use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, Preview};
-use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
+use crate::contacts::{Contact, MessageFormat};
 use crate::types::{Alert, Keys, PartitionNumber, Secret};
 use crate::wire::RedisEndpoint;
 
@@ -41,16 +41,19 @@ impl Config {
     ///
     /// [`ConfigError`]
     pub fn channels(&self) -> Result<Channels, ConfigError> {
-        Channels::new(&self.channel_settings()).map_err(|error| self.refused_by_channel(error))
+        let channels = Channels::new(&self.channel_settings()).map_err(|error| self.refused_by_channel(error))?;
+        let judged = self.fallback.contacts.iter().try_for_each(|contact| channels.check(contact));
+        judged.map_err(|error| self.refused(Some("fallback.contacts"), error, None))?;
+        Ok(channels)
     }
 
-    /// What would be sent about an alert. Reads the templates, contacts nobody.
+    /// What would be sent about an alert, to contacts of this format. Reads the templates, contacts nobody.
     ///
     /// # Errors
     ///
     /// [`ConfigError`]
-    pub fn preview(&self, alert: &Alert) -> Result<Vec<Preview>, ConfigError> {
-        channels::preview(&self.channel_settings(), alert).map_err(|error| self.refused_by_channel(error))
+    pub fn preview(&self, alert: &Alert, format: &MessageFormat) -> Result<Vec<Preview>, ConfigError> {
+        channels::preview(&self.channel_settings(), alert, format).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::Contact;
 use super::element::ElementFields;
+use super::{Contact, ContactOptions, MessageFormat};
 use crate::types::{ConsentId, ContactId, Secret};
 
 /// The field of a subject's hash that holds the contacts.
@@ -132,23 +132,34 @@ impl ContactArray {
         self.is_changed = true;
     }
 
-    pub(super) fn set_secret(&mut self, position: usize, contact: &Contact) {
-        if let Some(secret) = contact.secret() {
-            self.set(position, "secret", &secret.reveal());
-        }
+    /// Writes secret, format and headers of `contact`, as far as they differ from those of the stored one.
+    pub(super) fn set_options(&mut self, stored: &StoredContact, contact: &Contact) {
+        let (Some(before), Some(after)) = (stored.contact.options(), contact.options()) else { return };
+        let ContactOptions { secret, format, headers } = after;
+        self.edit(stored.position, |fields| {
+            if *secret != before.secret {
+                fields.set_or_remove("secret", secret.as_ref().map(Secret::reveal));
+            }
+            if *format != before.format {
+                fields.set_or_remove("format", (*format != MessageFormat::default()).then(|| format.to_string()));
+            }
+            if *headers != before.headers {
+                fields.set_or_remove("headers", (!headers.is_empty()).then_some(headers));
+            }
+        });
     }
 
     pub(super) fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
-        self.change(position, |fields| fields.set(name, value));
+        self.edit(position, |fields| fields.set(name, value));
     }
 
     pub(super) fn unset(&mut self, position: usize, name: &str) {
-        self.change(position, |fields| fields.remove(name));
+        self.edit(position, |fields| fields.remove(name));
     }
 
-    fn change(&mut self, position: usize, change: impl FnOnce(&mut ElementFields)) {
+    fn edit(&mut self, position: usize, edit: impl FnOnce(&mut ElementFields)) {
         let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
-        change(&mut fields);
+        edit(&mut fields);
         let element = fields.to_json();
         self.is_changed |= element.get() != self.elements[position].get();
         self.elements[position] = element;

@@ -1,15 +1,9 @@
 //! Contacts: where a subject is reached. One e-mail address or one webhook endpoint, with an id of its own.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
-use serde_json::value::RawValue;
-
-use crate::types::{Channel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Percent, Secret};
+use super::options::ContactOptions;
+use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Mute, Secret, UnixMs};
 
 /// The address itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +17,9 @@ pub enum Endpoint {
     Webhook {
         /// An absolute URL, as given; the channel checks it at each attempt.
         url: String,
-        /// `whsec_` and base64 of 24 to 64 bytes; a list separated by spaces while it is being rotated.
-        secret: Secret,
+        /// Secret, format and headers. A secret that signs is `whsec_` and base64 of 24 to 64 bytes; a list separated by spaces
+        /// while it is being rotated.
+        options: ContactOptions,
     },
 }
 
@@ -47,26 +42,25 @@ impl Endpoint {
         }
     }
 
-    /// What signs messages to it; `None` where the channel has no secrets.
+    /// Secret, format and headers; `None` where the channel has none of them.
     #[must_use]
-    pub const fn secret(&self) -> Option<&Secret> {
+    pub const fn options(&self) -> Option<&ContactOptions> {
         match self {
             Self::Email { .. } => None,
-            Self::Webhook { secret, .. } => Some(secret),
+            Self::Webhook { options, .. } => Some(options),
         }
     }
 }
 
 /// One contact of a subject, as it stands in the `contacts` array of `quota_subject:<subject>` or under `[fallback]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(into = "ContactJson")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contact {
     /// The id; derived from channel and address when the JSON names none.
     pub id: ContactId,
     /// Where to.
     pub endpoint: Endpoint,
-    /// A muted contact gets no alerts: its deliveries end `muted`.
-    pub muted: bool,
+    /// A muted contact gets no alerts: its deliveries end `muted`. The mute may have ended.
+    pub mute: Option<Mute>,
     /// One that the subject's own side added counts as not there until somebody at the address has confirmed it. What an operator
     /// writes down, and anything that does not say otherwise, is verified.
     pub verified: bool,
@@ -86,17 +80,23 @@ impl Contact {
         Self::at(Endpoint::Email { address: address.to_owned() })
     }
 
-    /// A webhook contact with the id derived from its URL.
+    /// A webhook contact of the standard format with the id derived from its URL.
     #[must_use]
     pub fn webhook(url: &str, secret: Secret) -> Self {
-        Self::at(Endpoint::Webhook { url: url.to_owned(), secret })
+        Self::webhook_with(url, ContactOptions { secret: Some(secret), ..ContactOptions::default() })
+    }
+
+    /// A webhook contact with the id derived from its URL.
+    #[must_use]
+    pub fn webhook_with(url: &str, options: ContactOptions) -> Self {
+        Self::at(Endpoint::Webhook { url: url.to_owned(), options })
     }
 
     fn at(endpoint: Endpoint) -> Self {
         Self {
             id: derived_id(endpoint.channel(), endpoint.address()),
             endpoint,
-            muted: false,
+            mute: None,
             verified: true,
             hears: ContactFilter::default(),
             disabled: None,
@@ -122,10 +122,25 @@ impl Contact {
         self.endpoint.address()
     }
 
-    /// What signs messages to it; `None` where the channel has no secrets.
+    /// Secret, format and headers; `None` where the channel has none of them.
     #[must_use]
-    pub const fn secret(&self) -> Option<&Secret> {
-        self.endpoint.secret()
+    pub const fn options(&self) -> Option<&ContactOptions> {
+        self.endpoint.options()
+    }
+
+    /// Its secret; `None` where the channel has none, and where a format needs none.
+    #[must_use]
+    pub fn secret(&self) -> Option<&Secret> {
+        self.options()?.secret.as_ref()
+    }
+
+    /// The same contact with other options; without effect where the channel has none.
+    #[must_use]
+    pub fn with_options(mut self, other: ContactOptions) -> Self {
+        if let Endpoint::Webhook { options, .. } = &mut self.endpoint {
+            *options = other;
+        }
+        self
     }
 
     /// Whether both reach the same address on the same channel.
@@ -134,25 +149,38 @@ impl Contact {
         (self.channel(), self.place()) == (other.channel(), other.place())
     }
 
-    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent through, and where a
-    /// secret is needed and none was given.
+    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent through.
     #[must_use]
-    pub fn of_channel(channel: Channel, address: &str, secret: Option<Secret>) -> Option<Self> {
+    pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
         match channel {
             Channel::Email => Some(Self::email(address)),
-            Channel::Webhook => secret.map(|secret| Self::webhook(address, secret)),
+            Channel::Webhook => Some(Self::webhook_with(address, options)),
             Channel::None => None,
         }
     }
 
-    /// The same contact at another address, with another secret where it has one: for output, never to be stored.
+    /// The mute that lasts at this time of the server.
+    #[must_use]
+    pub fn muted_at(&self, now: UnixMs) -> Option<&Mute> {
+        self.mute.as_ref().filter(|mute| mute.is_active(now))
+    }
+
+    /// The same contact without a mute that has ended: for output, never to be stored.
+    #[must_use]
+    pub fn shown_at(mut self, now: UnixMs) -> Self {
+        self.mute.take_if(|mute| !mute.is_active(now));
+        self
+    }
+
+    /// The same contact at another address, and with this text in the place of each secret: for output, never to be stored.
     #[must_use]
     pub fn shown_as(mut self, address: &str, secret_text: &str) -> Self {
         match &mut self.endpoint {
             Endpoint::Email { address: shown } => address.clone_into(shown),
-            Endpoint::Webhook { url, secret } => {
+            Endpoint::Webhook { url, options } => {
                 address.clone_into(url);
-                *secret = Secret::new(secret_text.to_owned());
+                options.secret = options.secret.take().map(|_| Secret::new(secret_text.to_owned()));
+                options.headers = options.headers.shown_as(secret_text);
             }
         }
         self
@@ -206,141 +234,10 @@ fn derived_id(channel: Channel, address: &str) -> ContactId {
     ContactId::derived(channel, &address)
 }
 
-/// The JSON and TOML form: a flat object whose `channel` says which of the others belong.
-///
-/// Unknown fields are left alone: the platform may keep its own notes beside ours.
-#[derive(Serialize, Deserialize)]
-struct ContactJson {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    channel: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    address: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    secret: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    muted: bool,
-    #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
-    verified: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    thresholds: Option<Vec<Percent>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    metrics: Option<Vec<Metric>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    disabled: Option<DisabledState>,
-}
-
-/// An object and nothing else: what is derived would take a list for the fields in their order.
-impl<'de> Deserialize<'de> for Contact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor)
-    }
-}
-
-struct ObjectVisitor;
-
-impl<'de> Visitor<'de> for ObjectVisitor {
-    type Value = Contact;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with a channel and an address or url")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contact, A::Error> {
-        let json = ContactJson::deserialize(MapAccessDeserializer::new(map))?;
-        Contact::try_from(json).map_err(de::Error::custom)
-    }
-}
-
-impl Contact {
-    /// Reads an element of an array of contacts. Its other fields may hold what is no value (a number beyond all bounds, a text that is
-    /// no Unicode), and of a field that is there twice the last one counts.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it; the text may quote a field.
-    pub fn of_element(element: &RawValue) -> Result<Self, serde_json::Error> {
-        match serde_json::from_str::<Value>(element.get()) {
-            Ok(value) => Self::deserialize(&value),
-            Err(_) => serde_json::from_str(element.get()),
-        }
-    }
-}
-
-/// What a contact is that does not say.
-const fn verified() -> bool {
-    true
-}
-
-/// Why a JSON object is not a contact.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ContactError {
-    /// `channel` is neither of the two.
-    #[error("contact has channel {0:?}, allowed are \"email\" and \"webhook\"")]
-    Channel(String),
-    /// A field that the channel needs is absent or empty.
-    #[error("{channel} contact has no {field:?}")]
-    Missing {
-        /// The channel.
-        channel: &'static str,
-        /// The absent field.
-        field: &'static str,
-    },
-    /// What it hears can't be told.
-    #[error(transparent)]
-    Hears(#[from] ContactFilterError),
-}
-
-impl TryFrom<ContactJson> for Contact {
-    type Error = ContactError;
-
-    fn try_from(json: ContactJson) -> Result<Self, ContactError> {
-        let needed = |value: Option<String>, channel: Channel, field| {
-            let missing = ContactError::Missing { channel: channel.as_str(), field };
-            value.filter(|text| !text.is_empty()).ok_or(missing)
-        };
-        let mut contact = match json.channel.as_str() {
-            "email" => Self::email(&needed(json.address, Channel::Email, "address")?),
-            "webhook" => {
-                let url = needed(json.url, Channel::Webhook, "url")?;
-                let secret = needed(json.secret, Channel::Webhook, "secret")?;
-                Self::webhook(&url, Secret::new(secret))
-            }
-            _ => return Err(ContactError::Channel(json.channel)),
-        };
-        if let Some(id) = json.id.filter(|id| !id.is_empty()) {
-            contact.id = ContactId::from_stored(&id);
-        }
-        contact.muted = json.muted;
-        contact.verified = json.verified;
-        contact.hears = ContactFilter::new(json.thresholds, json.metrics)?;
-        contact.disabled = json.disabled;
-        Ok(contact)
-    }
-}
-
-impl From<Contact> for ContactJson {
-    fn from(contact: Contact) -> Self {
-        let channel = contact.channel().as_str().to_owned();
-        let (address, url, secret) = match contact.endpoint {
-            Endpoint::Email { address } => (Some(address), None, None),
-            Endpoint::Webhook { url, secret } => (None, Some(url), Some(secret.reveal().to_owned())),
-        };
-        let Contact { id, muted, verified, hears: ContactFilter { thresholds, metrics }, disabled, .. } = contact;
-        let (id, thresholds, metrics) = (Some(id.as_str().to_owned()), named(thresholds), named(metrics));
-        Self { id, channel, address, url, secret, muted, verified, thresholds, metrics, disabled }
-    }
-}
-
-/// The list as it is stored: absent for all.
-fn named<T>(values: Vec<T>) -> Option<Vec<T>> {
-    (!values.is_empty()).then_some(values)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
     /// Contacts written by hand with HSET have no id; it must be the same at every reading.
@@ -408,6 +305,27 @@ mod tests {
             let error = serde_json::from_str::<Contact>(&of(field)).expect_err(field).to_string();
             assert!(error.contains(told), "{error}");
         }
+    }
+
+    /// A mute whose end nobody can read must neither last for ever nor be none.
+    #[test]
+    fn a_contact_is_muted_until_a_time_or_for_good() {
+        let of = |fields: &str| {
+            let json = format!(r#"{{"id":"c_1","channel":"email","address":"a@b.test"{fields}}}"#);
+            serde_json::from_str::<Contact>(&json).map_err(|error| error.to_string())
+        };
+        let mute = |fields: &str| of(fields).expect("a contact").mute;
+        assert_eq!(mute(r#","muted":true"#), Some(Mute::default()));
+        let ends = r#","muted":true,"muted_until":"2026-11-21T08:37:00.000Z","muted_reason":"new office""#;
+        let contact = of(ends).expect("a contact");
+        let end = UnixMs::of_rfc3339("2026-11-21T08:37:00Z").expect("a time");
+        assert!(contact.muted_at(end.plus(-1)).is_some() && contact.muted_at(end).is_none());
+        assert!(serde_json::to_string(&contact).expect("JSON").contains(ends));
+        let ended = serde_json::to_string(&contact.shown_at(end)).expect("JSON");
+        assert!(!ended.contains("muted"), "{ended}");
+        assert_eq!(mute(r#","muted":false,"muted_until":"2026-11-21T08:37:00Z""#), None);
+        let error = of(r#","muted":true,"muted_until":"tomorrow""#).expect_err("no time");
+        assert!(error.starts_with("muted_until must be a time in RFC 3339"), "{error}");
     }
 
     /// A list whose parts fit by chance would be written to as if it were an object.

@@ -4,20 +4,22 @@
 //! stays as it is. Every writer of contacts (the HTTP API, the command line) edits through this file and stores the result with
 //! [`super::store::edit_contacts`].
 
-use super::Contact;
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
 use super::state::FilterChange;
-use crate::types::{ConsentId, ContactId};
+use super::{Contact, ContactOptions};
+use crate::types::{ConsentId, ContactId, Mute};
 
 /// How many contacts of one subject may be added through the API. Each alert goes to each of them.
 pub const CONTACTS_MAX: usize = 16;
 
 const MUTED: &str = "muted";
+const MUTED_UNTIL: &str = "muted_until";
+const MUTED_REASON: &str = "muted_reason";
 
 /// Why a contact was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddContactError {
-    /// The address is there already, a webhook with the same secret.
+    /// The address is there already, a webhook with the same secret, format and headers.
     #[error("the contact is there already, as {}", .0.id)]
     Exists(Box<Contact>),
     /// The subject has [`CONTACTS_MAX`] contacts.
@@ -47,33 +49,26 @@ pub enum RemoveOutcome {
     NotFound,
 }
 
-/// Whether a contact gets alerts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MuteState {
-    /// Its deliveries end `muted`.
-    Muted,
-    /// It gets alerts.
-    Unmuted,
-}
-
 /// A contact that the operator names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedContact {
-    /// The contact. Its id, mute and consent apply only where its address is new.
+    /// The contact. Its id, mute, consent and what was not named apply only where its address is new.
     pub contact: Contact,
-    /// Where the secret of a webhook comes from.
-    pub secret: SecretSource,
+    /// What was named beside the address.
+    pub named: NamedOptions,
     /// Which alerts it is to hear. A new contact bears this already.
     pub hears: FilterChange,
 }
 
-/// Where the secret of a named webhook comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SecretSource {
-    /// The operator named it: it replaces a stored one.
-    Named,
-    /// It was generated: a stored one that can sign is kept.
-    Generated,
+/// Which options of a contact the operator named. A stored contact keeps the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamedOptions {
+    /// The secret. Where none was named, one may have been generated: a stored one that fits is kept.
+    pub secret: bool,
+    /// The format.
+    pub format: bool,
+    /// The headers.
+    pub headers: bool,
 }
 
 /// What a merge does with stored contacts that are not named.
@@ -101,8 +96,9 @@ pub struct MergeReport {
 impl ContactArray {
     /// Adds a contact, unverified whatever it says, and returns it as it is stored. The nonce is a new one for each call.
     ///
-    /// A webhook whose URL is there with another secret needs a consent for that secret: an unverified one takes it at once, beside a
-    /// verified one it stands as a second element until its receiver has confirmed it, so that no alert is lost meanwhile.
+    /// A webhook whose URL is there with another secret, format or headers needs a consent for them: an unverified one takes them at
+    /// once, beside a verified one they stand as a second element until its receiver has confirmed it, so that no alert is lost
+    /// meanwhile.
     ///
     /// # Errors
     ///
@@ -110,11 +106,11 @@ impl ContactArray {
     pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<StoredContact, AddContactError> {
         let mut same_address = self.contacts();
         same_address.retain(|other| other.contact.has_same_address(contact));
-        if let Some(other) = same_address.iter().find(|other| other.contact.secret() == contact.secret()) {
+        if let Some(other) = same_address.iter().find(|other| other.contact.options() == contact.options()) {
             return Err(AddContactError::Exists(Box::new(other.contact.clone())));
         }
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
-            self.set_secret(other.position, contact);
+            self.set_options(other, contact);
             self.set(other.position, NONCE, &nonce);
             return Ok(self.at(other.position));
         }
@@ -133,7 +129,7 @@ impl ContactArray {
     }
 
     /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
-    /// URL takes the new secret instead, so that it stays one contact.
+    /// URL takes the new secret, format and headers instead, so that it stays one contact.
     pub fn verify(&mut self, consent: &ConsentId) -> VerifyOutcome {
         let contacts = self.contacts();
         let Some(asked) = contacts.iter().find(|stored| !stored.contact.verified && stored.consent == *consent) else {
@@ -146,7 +142,7 @@ impl ContactArray {
             |other: &&StoredContact| other.contact.verified && other.contact.has_same_address(&asked.contact);
         match contacts.iter().find(is_replaced) {
             Some(replaced) => {
-                self.set_secret(replaced.position, &asked.contact);
+                self.set_options(replaced, &asked.contact);
                 self.remove_element(asked.position);
             }
             None => self.set(asked.position, VERIFIED, &true),
@@ -178,43 +174,56 @@ impl ContactArray {
         RemoveOutcome::Removed(removed.into_iter().map(|stored| stored.contact.clone()).collect())
     }
 
-    /// Mutes or unmutes every contact of this id; returns how many there are.
-    pub fn set_muted(&mut self, id: &ContactId, state: MuteState) -> usize {
+    /// Mutes every contact of this id, or ends its mute; returns how many there are.
+    pub fn set_mute(&mut self, id: &ContactId, mute: Option<&Mute>) -> usize {
         let contacts = self.contacts();
         let with_id: Vec<&StoredContact> = contacts.iter().filter(|stored| stored.contact.id == *id).collect();
         for stored in &with_id {
-            self.set(stored.position, MUTED, &(state == MuteState::Muted));
+            self.set(stored.position, MUTED, &mute.is_some());
+            let until = mute.and_then(|mute| mute.until).map(|until| until.to_string());
+            let reason = mute.and_then(|mute| mute.reason.clone());
+            for (field, value) in [(MUTED_UNTIL, until), (MUTED_REASON, reason)] {
+                match value {
+                    Some(value) => self.set(stored.position, field, &value),
+                    None => self.unset(stored.position, field),
+                }
+            }
         }
         with_id.len()
     }
 
     /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps its id, mute,
-    /// consent and further fields, and its secret unless another was named; one that waits for a consent becomes verified, since the
-    /// operator vouches for it; a disabled one is enabled. `can_sign` says whether a stored secret is worth keeping.
+    /// consent and further fields, and its secret, format and headers unless others were named; one that waits for a consent becomes
+    /// verified, since the operator vouches for it, and a disabled one is enabled. `is_sound` says whether a contact can be sent to with
+    /// the secret that it has.
     pub fn merge(
         &mut self,
         named: &[NamedContact],
         unnamed: UnnamedContacts,
-        can_sign: impl Fn(&Contact) -> bool,
+        is_sound: impl Fn(&Contact) -> bool,
     ) -> MergeReport {
         let stored = self.contacts();
         let mut report = MergeReport::default();
         let mut named_positions = Vec::new();
         let mut added = Vec::new();
-        for NamedContact { contact, secret, hears } in named {
+        for NamedContact { contact, named, hears } in named {
             let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
             // Among several of one address, the one that signs alerts today.
-            let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !can_sign(&other.contact)))
+            let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !is_sound(&other.contact)))
             else {
                 added.push(contact);
                 continue;
             };
             named_positions.push(found.position);
-            if *secret == SecretSource::Generated && can_sign(&found.contact) {
-                report.kept_secrets.push(found.contact.clone());
-            } else if found.contact.secret() != contact.secret() {
-                self.set_secret(found.position, contact);
-            }
+            let kept_secret = with_named(&found.contact, contact, NamedOptions { secret: false, ..*named });
+            let merged = match !named.secret && is_sound(&kept_secret) {
+                true => {
+                    report.kept_secrets.extend(contact.secret().map(|_| kept_secret.clone()));
+                    kept_secret
+                }
+                false => with_named(&found.contact, contact, NamedOptions { secret: true, ..*named }),
+            };
+            self.set_options(found, &merged);
             if !found.contact.verified {
                 self.set(found.position, VERIFIED, &true);
             }
@@ -233,6 +242,16 @@ impl ContactArray {
         added.into_iter().for_each(|contact| self.push(contact));
         report
     }
+}
+
+/// The stored contact with those options of `other` that are named.
+fn with_named(stored: &Contact, other: &Contact, named: NamedOptions) -> Contact {
+    let (Some(before), Some(after)) = (stored.options(), other.options()) else { return stored.clone() };
+    stored.clone().with_options(ContactOptions {
+        secret: if named.secret { after } else { before }.secret.clone(),
+        format: if named.format { after } else { before }.format.clone(),
+        headers: if named.headers { after } else { before }.headers.clone(),
+    })
 }
 
 impl MergeReport {
@@ -353,7 +372,7 @@ mod tests {
         let expected = r#"{"verified":true,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test"}"#;
         assert_eq!(verified, format!("[{odd},{expected}]"));
         let mut muted = array(&stored);
-        assert_eq!(muted.set_muted(&id, MuteState::Muted), 1);
+        assert_eq!(muted.set_mute(&id, Some(&Mute::default())), 1);
         let expected = r#"{"verified":false,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test","muted":true}"#;
         assert_eq!(muted.to_stored(), format!("[{odd},{expected}]"));
         assert_eq!(without(&stored, id.as_str(), ContactOrigin::Subject), Some(format!("[{odd}]")));
@@ -540,8 +559,18 @@ mod tests {
         contact.secret().map_or("", Secret::reveal)
     }
 
-    fn named(contact: Contact, secret: SecretSource) -> NamedContact {
-        NamedContact { contact, secret, hears: FilterChange::default() }
+    /// A contact whose secret, if it has one, was named.
+    fn named(contact: Contact) -> NamedContact {
+        NamedContact {
+            contact,
+            named: NamedOptions { secret: true, ..NamedOptions::default() },
+            hears: FilterChange::default(),
+        }
+    }
+
+    /// A contact whose secret was generated.
+    fn generated(contact: Contact) -> NamedContact {
+        NamedContact { contact, named: NamedOptions::default(), hears: FilterChange::default() }
     }
 
     /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.
@@ -551,7 +580,7 @@ mod tests {
         let confirmed = r#"{"channel":"email","address":"own@b.test","verified":true}"#;
         let pending = r#"{"channel":"email","address":"new@b.test","verified":false}"#;
         let stored = format!(r#"[{main},{{"channel":"email","address":"old@b.test"}},7,{confirmed},{pending}]"#);
-        let again = [named(Contact::email("a@b.test"), SecretSource::Named)];
+        let again = [named(Contact::email("a@b.test"))];
         let kept = merged(&stored, &again, UnnamedContacts::RemoveOperators);
         assert_eq!(kept, format!("[{main},7,{confirmed},{pending}]"));
         assert_eq!(merged(&kept, &again, UnnamedContacts::RemoveOperators), kept, "once more changes nothing");
@@ -562,7 +591,7 @@ mod tests {
         assert_eq!((kept, report.kept_unreadable), (vec!["own@b.test", "new@b.test"], 1));
         // The operator vouches for what was not confirmed.
         let both = [Contact::email("new@b.test"), Contact::email("first@b.test")];
-        let both = both.map(|contact| named(contact, SecretSource::Named));
+        let both = both.map(named);
         let vouched = read_all(&merged(&stored, &both, UnnamedContacts::RemoveAll));
         assert!(vouched.iter().all(|contact| contact.verified), "{vouched:?}");
         assert_eq!(vouched.iter().map(Contact::address).collect::<Vec<_>>(), ["new@b.test", "first@b.test"]);
@@ -575,10 +604,10 @@ mod tests {
         let of = |url: &str, secret: &str| format!(r#"{{"channel":"webhook","url":"{url}","secret":"{secret}"}}"#);
         let (good, broken) = ("https://x.test/", "https://broken.test/");
         let stored = format!("[{},{}]", of(good, "old"), of(broken, "old"));
-        let generated = [good, broken].map(|url| named(hook(url, "made"), SecretSource::Generated));
+        let generated = [good, broken].map(|url| generated(hook(url, "made")));
         let expected = format!("[{},{}]", of(good, "old"), of(broken, "made"));
         assert_eq!(merged(&stored, &generated, UnnamedContacts::RemoveOperators), expected);
-        let explicit = [good, broken].map(|url| named(hook(url, "mine"), SecretSource::Named));
+        let explicit = [good, broken].map(|url| named(hook(url, "mine")));
         let expected = format!("[{},{}]", of(good, "mine"), of(broken, "mine"));
         assert_eq!(merged(&stored, &explicit, UnnamedContacts::RemoveOperators), expected);
         // Of two contacts of one URL, the one that signs alerts keeps its secret.

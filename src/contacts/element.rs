@@ -31,7 +31,7 @@ impl ElementFields {
 
     /// Sets a field in its place; appends it where it is missing.
     pub(super) fn set(&mut self, name: &str, value: &impl Serialize) {
-        let value = to_raw_value(value).expect("strings and booleans are JSON");
+        let value = to_raw_value(value).expect("strings, booleans and objects of strings are JSON");
         match self.0.iter_mut().rfind(|(other, _)| other == name) {
             Some((_, place)) => *place = value,
             None => self.0.push((name.to_owned(), value)),
@@ -41,6 +41,14 @@ impl ElementFields {
     /// Removes a field.
     pub(super) fn remove(&mut self, name: &str) {
         self.0.retain(|(other, _)| other != name);
+    }
+
+    /// Sets a field where there is a value; removes it else.
+    pub(super) fn set_or_remove(&mut self, name: &str, value: Option<impl Serialize>) {
+        match value {
+            Some(value) => self.set(name, &value),
+            None => self.remove(name),
+        }
     }
 
     /// The element's JSON.

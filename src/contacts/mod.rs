@@ -6,9 +6,12 @@
 pub mod array;
 pub mod config;
 pub mod contact;
+pub mod contact_json;
 pub mod edit;
 mod element;
 mod mask;
+pub mod message_format;
+pub mod options;
 pub mod resolver;
 pub mod select;
 pub mod state;
@@ -16,6 +19,9 @@ pub mod store;
 
 pub use array::{ContactArray, ContactOrigin};
 pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
-pub use contact::{Contact, ContactError, Endpoint};
+pub use contact::{Contact, Endpoint};
+pub use contact_json::ContactError;
 pub use edit::CONTACTS_MAX;
 pub use mask::masked_contact;
+pub use message_format::{MessageFormat, SecretUse};
+pub use options::{ContactOptions, ExtraHeaders};

@@ -10,7 +10,9 @@ use redis::{RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use crate::contacts::{Contact, OperatorContact};
-use crate::types::{ContactId, Keys, Subject, meters};
+use crate::subjects::SubjectMutes;
+use crate::subjects::mutes::mute_field;
+use crate::types::{Alert, ContactId, Keys, Subject, UnixMs, meters};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// Reads contacts of subjects; holds the fallback contacts.
@@ -117,6 +119,36 @@ impl ContactResolver {
     ) -> Result<ResolvedContacts, ResolveContactsError> {
         let reply = client.query(redis::cmd("HGET").arg(self.keys.subject(subject)).arg(CONTACTS)).await;
         self.resolve(subject, reply)
+    }
+
+    /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is none, and is told.
+    ///
+    /// # Errors
+    ///
+    /// As [`ContactResolver::contacts_of`].
+    pub async fn recipients_of(
+        &self,
+        client: &RedisClient,
+        alert: &Alert,
+        now: UnixMs,
+    ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
+        let fields = [CONTACTS.to_owned(), mute_field(None), mute_field(Some(&alert.metric))];
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.subject(&alert.subject)).arg(&fields);
+        let reply: RedisResult<Vec<Option<Vec<u8>>>> = client.query(&command).await;
+        let (contacts, muted) = match reply {
+            Ok(mut values) => {
+                let mutes = values.split_off(1.min(values.len()));
+                (Ok(values.pop().flatten()), mutes)
+            }
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let muted = fields.into_iter().skip(1).zip(muted).filter_map(|(field, value)| Some((field, value?)));
+        let (mutes, unreadable) = SubjectMutes::read(muted, now);
+        for error in &unreadable {
+            tracing::warn!(subject = %alert.subject, %error, "a mute can't be read and mutes nothing");
+        }
+        Ok((self.resolve(&alert.subject, contacts)?, mutes))
     }
 
     /// The same of many subjects, in one write to each server, in their order.

@@ -1,8 +1,8 @@
 //! Which stored contacts somebody means who names an id, the beginning of one, or an address. Pure.
 
-use super::Contact;
 use super::array::StoredContact;
-use crate::types::{ContactId, Secret};
+use super::{Contact, ContactOptions};
+use crate::types::ContactId;
 
 /// Why no contact is meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub fn select(contacts: &[StoredContact], text: &str) -> Result<Vec<ContactId>, 
         return Ok(with_id);
     }
     let of_address = ids(contacts, |contact| {
-        let named = Contact::of_channel(contact.channel(), text, Some(Secret::default()));
+        let named = Contact::of_channel(contact.channel(), text, ContactOptions::default());
         named.is_some_and(|named| named.has_same_address(contact))
     });
     if !of_address.is_empty() {

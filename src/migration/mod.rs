@@ -15,7 +15,7 @@ use redis::RedisResult;
 
 use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::{Totals, totals};
-use crate::types::{Instance, Keys, StreamId, keys};
+use crate::types::{Instance, KeyFamily, Keys, StreamId, keys};
 use crate::wire::{Partition, Partitions, RedisClient};
 
 pub use error::MigrationError;
@@ -291,7 +291,7 @@ async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String
     loop {
         let scan = redis::cmd("SCAN").arg(cursor).arg("MATCH").arg(keys.pattern()).arg("COUNT").arg(1000).to_owned();
         let (next, found): (u64, Vec<String>) = server.query(&scan).await?;
-        if let Some(key) = found.into_iter().find(|key| keys.family_of(key).is_some()) {
+        if let Some(key) = found.into_iter().find(|key| KeyFamily::of(keys, key).is_some()) {
             return Ok(Some(key));
         }
         cursor = next;

@@ -2,8 +2,7 @@
 
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
-use crate::types::key_family::KeyFamily;
-use crate::types::{Destination, Keys, PartitionNumber};
+use crate::types::{Destination, KeyFamily, Keys, PartitionNumber};
 use crate::wire::{Partition, Partitions, RedisClient};
 
 use super::error::MigrationError;
@@ -42,7 +41,7 @@ fn division_of(family: &str) -> Option<Division> {
         "raised" => Division::FieldEndsWithSubject,
         "alert" => Division::Flag,
         "delivery" => Division::Delivery,
-        "metrics" | "seen" | "history_metrics" => Division::Shared,
+        "metrics" | "seen" | "history_metrics" | "paused" => Division::Shared,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
@@ -81,7 +80,7 @@ impl<'a> Source<'a> {
             scan.arg(cursor).arg("MATCH").arg(keys.pattern()).arg("COUNT").arg(SCAN_COUNT);
             let (next, found): (u64, Vec<String>) = server.query(&scan).await.map_err(redis)?;
             for key in &found {
-                let Some(family) = keys.family_of(key) else { continue };
+                let Some(family) = KeyFamily::of(keys, key) else { continue };
                 let division = division_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
                 if division != Division::LeftOut {
                     let read = |source| MigrationError::redis(format!("read {key}"), source);
@@ -231,7 +230,7 @@ struct StoredKey<'a> {
 
 impl StoredKey<'_> {
     fn piece(&self, keys: &Keys, content: Elements) -> Piece {
-        Piece { key: keys.in_family(self.family), content, expires_at_ms: self.expires_at_ms }
+        Piece { key: self.family.key_in(keys), content, expires_at_ms: self.expires_at_ms }
     }
 
     /// `:<subject>:<metric>:<percent>:<period>:<units>`, of which the subject alone may hold colons.
@@ -313,9 +312,9 @@ mod tests {
         let (subject, metric) = ("a:b:".parse().expect("legal"), Metric::default());
         let (percent, period) = (Percent::new(80).expect("legal"), Period::parse("2026-11-21T14Z").expect("legal"));
         let key = keys.flag(&AlertKey { subject: &subject, metric: &metric, percent, period, units: 480 });
-        let family = keys.family_of(&key).expect("a key of the partition");
+        let family = KeyFamily::of(&keys, &key).expect("a key of the partition");
         let stored = StoredKey { key: &key, family, division: Division::Flag, expires_at_ms: None };
         assert_eq!(stored.subject_of_flag(), b"a:b:");
-        assert_eq!(Keys::new("other").family_of(&key), None);
+        assert_eq!(KeyFamily::of(&Keys::new("other"), &key), None);
     }
 }

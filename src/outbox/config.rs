@@ -29,6 +29,8 @@ pub enum JumpPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryConfig {
+    /// Whether this process sends. Where it does not, it leases nothing; it reads, counts and fans out all the same.
+    pub send: bool,
     /// The most attempts that run at once in this process.
     pub concurrency: u32,
     /// The most attempts that run at once at one destination, over all daemons. A destination begins with one.

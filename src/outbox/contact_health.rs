@@ -55,7 +55,7 @@ pub(super) async fn failing_since(
     (now, kept): (UnixMs, Duration),
 ) -> RedisResult<Option<UnixMs>> {
     let mut command = redis::cmd("HGET");
-    command.arg(keys.failing(subject)).arg(contact.as_str());
+    command.arg(format!("{}{subject}", keys.failing_prefix())).arg(contact.as_str());
     let noted: Option<String> = client.query(&command).await?;
     let times = noted.as_deref().and_then(|noted| {
         let (first, newest) = noted.split_once(' ')?;

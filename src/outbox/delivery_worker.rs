@@ -69,13 +69,22 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, clock: LeaseClock) {
-        let Some(contacts) = self.contacts_of(leased, &alert.subject, clock).await else { return };
+        let (contacts, mutes) = match self.contacts.recipients_of(&self.client, alert, clock.now()).await {
+            Ok(recipients) => recipients,
+            Err(error) => {
+                tracing::warn!(subject = %alert.subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
+                return self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
+            }
+        };
         match choose_contact(leased, &contacts) {
             // Still nobody to tell: a delivery that was only woken goes on waiting.
             ContactChoice::FanOut if leased.channel == Channel::None && is_over(alert, &contacts, clock.now()) => {
                 self.end(leased, clock, Settlement::Expired).await;
             }
-            ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), clock).await,
+            ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
+                Some(muted) => self.end(leased, clock, Settlement::Muted(muted.to_string())).await,
+                None => self.attempt(leased, &contact, Some(&contacts), clock).await,
+            },
             ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts, clock).await,
             ContactChoice::Disabled(contact, state) => {
                 let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, clock.now());
@@ -370,7 +379,7 @@ fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settleme
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
             tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
         }
-        Settlement::Muted | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
+        Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
             tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
         }
     }

@@ -121,6 +121,7 @@ impl<N: Notifier> Dispatcher<N> {
             nonce: self.nonce,
             calls: 0,
             attempts: RunningAttempts::default(),
+            is_paused: false,
         };
         tokio::select! {
             ended = dispatch.run(&stop, &notify) => ended,
@@ -139,6 +140,8 @@ struct DispatchLoop<N> {
     nonce: String,
     calls: u64,
     attempts: RunningAttempts,
+    /// Whether the last call found sending paused.
+    is_paused: bool,
 }
 
 /// When there may be something to lease.
@@ -210,6 +213,7 @@ impl<N: Notifier> DispatchLoop<N> {
         let answered = Instant::now();
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
+        self.note_pause(lease.is_paused);
         for leased in lease.leased {
             let length = self.times.get(leased.channel);
             let clock = LeaseClock { called, length, answered, server_now: lease.now };
@@ -225,6 +229,20 @@ impl<N: Notifier> DispatchLoop<N> {
             0 => NextLease { wait: healthy, unhealthy_waits: unhealthy.is_zero() },
             _ => NextLease { wait: healthy.min(unhealthy), unhealthy_waits: false },
         })
+    }
+
+    /// Says once that a pause has begun or ended.
+    fn note_pause(&mut self, is_paused: bool) {
+        if is_paused == self.is_paused {
+            return;
+        }
+        self.is_paused = is_paused;
+        let stream = self.worker.keys.stream();
+        if is_paused {
+            tracing::warn!(stream, "sending is paused: nothing leaves until `quotabell deliveries resume`");
+        } else {
+            tracing::info!(stream, "sending is resumed");
+        }
     }
 }
 

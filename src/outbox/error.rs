@@ -19,8 +19,8 @@ pub enum Operation {
     Lease,
     /// Recording how an attempt ended.
     Settle,
-    /// Making dead deliveries due again.
-    Replay,
+    /// Doing with deliveries what an operator asks for.
+    Act,
     /// Making deliveries without contact due.
     Wake,
     /// Marking a contact as disabled.
@@ -39,7 +39,7 @@ impl Operation {
             Self::Enqueue => "enqueue",
             Self::Lease => "lease",
             Self::Settle => "settle",
-            Self::Replay => "replay",
+            Self::Act => "change_deliveries",
             Self::Wake => "wake",
             Self::DisableContact => "disable_contact",
             Self::Query => "query_deliveries",
@@ -55,7 +55,7 @@ impl fmt::Display for Operation {
             Self::Enqueue => "enqueue",
             Self::Lease => "lease deliveries of",
             Self::Settle => "settle",
-            Self::Replay => "replay deliveries of",
+            Self::Act => "change deliveries of",
             Self::Wake => "wake deliveries without contact of",
             Self::DisableContact => "disable a contact of",
             Self::Query => "read",

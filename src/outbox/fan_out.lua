@@ -14,7 +14,8 @@
 -- What happens to a delivery wanted:
 --   it does not exist            it is made: pending, due now ('none': when the alert expires, and in the waiting index)
 --   it is the source             its contact is there after all, or there still is none: rescheduled, its lease given back
---   it was cancelled             its contact came back: pending again, due now, under the same id
+--   an operator cancelled it     left alone
+--   it was cancelled else        its contact came back: pending again, due now, under the same id
 --   it is pending or ended       left alone: a contact gets one delivery of an alert
 -- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'. One that is 'kept' is left
 -- alone: whoever has leased it settles it.
@@ -45,10 +46,10 @@ local function judge_wanted(d)
   if type(exists) == 'table' then return exists end
   d.queue, failed = destination_of(d.destination)
   if failed or exists == 0 then return failed end
-  local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination')
+  local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination', 'cancelled_by')
   if stored.err then return was_refused(stored) and stored or 'wrong_type' end
   if not stored[1] then return 'wrong_type' end
-  d.state, d.created, d.attempts = stored[1], stored[2], stored[3]
+  d.state, d.created, d.attempts, d.cancelled_by = stored[1], stored[2], stored[3], stored[5]
   d.queue_before, failed = destination_of(stored[4] or d.destination)
   return failed
 end
@@ -134,7 +135,7 @@ local function fan_out(alert)
       give_back(alert)
       enqueue_due(d.queue, d.id, due_of(alert, d))
       if d.channel == 'none' then redis.call('ZADD', KEYS[4], 0, waiting_member(alert, d.id)) end
-    elseif d.state == 'cancelled' then
+    elseif d.state == 'cancelled' and not d.cancelled_by then
       local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
       redis.call('PERSIST', d.key)
       redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')

@@ -78,5 +78,5 @@ pub async fn forget_deliveries(
 ///
 /// What Redis or the connection said.
 pub async fn forget_failures(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<()> {
-    client.query(redis::cmd("UNLINK").arg(keys.failing(subject))).await
+    client.query(redis::cmd("UNLINK").arg(format!("{}{subject}", keys.failing_prefix()))).await
 }

@@ -2,13 +2,14 @@
 -- lease: take deliveries that are due, of many destinations, so that nobody else attempts them until the lease runs out.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[9] the pause of all sending, a hash: while it is there, nothing is leased and nothing is given up
 --
 -- ARGV[6] most deliveries to take, 1..1000          ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
 -- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
 -- ARGV[10] how long a delivery is tried, ms         ARGV[11 ..] per channel: channel, length of its lease in ms
 --
 -- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for an unhealthy one,
---          {leased}, {dropped}, {given up}}
+--          {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
 --           leased   thirteen strings each: id, type of the notification, its JSON, subject, channel, contact id, attempts (this one
 --                    included), attempts before the last replay, first attempt ms, token, end of the lease ms, destination, '1' where
 --                    that is healthy, else '0'
@@ -28,6 +29,7 @@
 -- JUDGE
 
 local now = now_ms()
+if redis.call('EXISTS', KEYS[9]) == 1 then return {whole(now), false, false, {}, {}, {}, '1'} end
 local refusal = schedule_refusal() or wrong_total(KEYS[7], 'cancelled') or wrong_total(KEYS[7], 'dead') or denied(KEYS[3], 'ZREM')
   or denied(KEYS[7], 'HINCRBY') or denied(ARGV[1] .. 'x', 'ZADD', 'ZREM') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 if refusal then return refusal end
@@ -167,4 +169,4 @@ local function next_of(index)
   local first = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
   return first and whole(tonumber(first)) or false
 end
-return {whole(now), next_of(KEYS[1]), next_of(KEYS[2]), leased, dropped, ended}
+return {whole(now), next_of(KEYS[1]), next_of(KEYS[2]), leased, dropped, ended, '0'}

@@ -20,7 +20,7 @@ const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 const FIELDS: usize = 13;
 
 /// The script's answer, in its order.
-type Reply = (i64, Option<i64>, Option<i64>, Vec<Vec<u8>>, Vec<String>, Vec<String>);
+type Reply = (i64, Option<i64>, Option<i64>, Vec<Vec<u8>>, Vec<String>, Vec<String>, u8);
 
 /// How long a lease lasts, by channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,8 @@ pub struct LeaseAnswer {
     pub dropped: Vec<DroppedDelivery>,
     /// Deliveries that ended dead, because the circuit of their destination was open until their time was over.
     pub given_up: Vec<GivenUpDelivery>,
+    /// Whether sending is paused: then nothing is leased, whatever is due.
+    pub is_paused: bool,
 }
 
 /// A delivery that ended dead without an attempt.
@@ -147,13 +149,13 @@ pub struct DroppedDelivery {
 /// [`OutboxError`]; what an answer that was lost had leased becomes due again when those leases end.
 pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<LeaseAnswer, OutboxError> {
     let deliveries_max = request.deliveries_max.min(LEASE_MAX);
-    let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max);
+    let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max).key(keys.paused());
     call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
     call = call.arg(request.token).arg(KEPT.as_secs()).arg(millis(request.give_up_after));
     for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
-    let (now, next_healthy, next_unhealthy, leased, dropped, given_up): Reply =
+    let (now, next_healthy, next_unhealthy, leased, dropped, given_up, paused): Reply =
         call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
     let malformed = |answer: &[Vec<u8>]| OutboxError::Answer {
         operation: Operation::Lease,
@@ -179,6 +181,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
                 channel: Channel::from_stored(&pair[1]).unwrap_or(Channel::None),
             })
             .collect(),
+        is_paused: paused == 1,
     })
 }
 

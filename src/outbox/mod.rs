@@ -9,13 +9,14 @@
 //! outbox --fan_out--> due --lease--> leased --settle--> delivered | dead | muted | expired | cancelled
 //!                      ^  ^            |                             |
 //!                      |  +--- retry --+                             |
-//!                      +------------------- replay ------------------+
+//!                      +---------------- replay, retry --------------+
 //! ```
 //!
 //! A notification for one contact only, as a request for consent, is made by [`enqueue()`] and takes the same way from `due` on.
 //!
 //! Read next: [`fan_out_loop`], then [`dispatcher`].
 
+pub mod action;
 pub mod config;
 pub mod consent;
 mod contact_health;
@@ -34,10 +35,10 @@ mod lease_clock;
 mod new_deliveries;
 mod no_contact_log;
 pub mod notifier;
+pub mod pause;
 mod pending_outcomes;
 pub mod recipients;
 mod redis_outage;
-pub mod replay;
 pub mod retry_policy;
 mod schedule;
 pub mod settle;
@@ -51,6 +52,7 @@ use std::time::Duration;
 
 use crate::types::{Alert, UnixMs};
 
+pub use action::{ActionAnswer, ActionResult, DeliveryAction, act};
 pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use digest::DigestLoop;
@@ -62,8 +64,8 @@ pub use fan_out_loop::{FanOutLoop, FanOutParts};
 pub use lease::{GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
+pub use pause::{Pause, pause, read_pause, resume};
 pub use recipients::Recipients;
-pub use replay::{ReplayAnswer, Replayed, ReplayedAll, replay, replay_all};
 pub use settle::{LeaseEnd, SettleAnswer, SettledLeases, Settlement, settle};
 pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};

@@ -142,12 +142,11 @@ impl Notifier for ChannelNotifier {
 
 /// Why nothing is sent at all, if so.
 fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
+    let is_asked = matches!(request.notification, Notification::Verification(_));
+    if let Some(mute) = request.contact.muted_at(request.now).filter(|_| !is_asked) {
+        return Some(Settlement::Muted(format!("the contact is {mute}")));
+    }
     match request.notification {
-        Notification::Alert(_) | Notification::ContactDisabled(_) | Notification::Digest(_)
-            if request.contact.muted =>
-        {
-            Some(Settlement::Muted)
-        }
         // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
             let expired = request.first_attempt > super::expires_at(alert);

@@ -33,8 +33,8 @@ pub enum Settlement {
     Unsendable(String),
     /// The next attempt is due after this long.
     Retry(Outcome, Duration),
-    /// The contact is muted; nothing was sent.
-    Muted,
+    /// The contact, the subject or the metric is muted, in these words; nothing was sent.
+    Muted(String),
     /// Its day ended too long ago; nothing was sent.
     Expired,
     /// Its contact is gone; nothing was sent.
@@ -55,7 +55,7 @@ impl Settlement {
             Self::Delivered(_) => DeliveryState::Delivered,
             Self::Dead(_) | Self::Unsendable(_) => DeliveryState::Dead,
             Self::Retry(..) | Self::Throttled(_) | Self::Released(_) => DeliveryState::Pending,
-            Self::Muted => DeliveryState::Muted,
+            Self::Muted(_) => DeliveryState::Muted,
             Self::Expired => DeliveryState::Expired,
             Self::Cancelled | Self::ContactDisabled(_) => DeliveryState::Cancelled,
         }
@@ -99,7 +99,7 @@ impl Settlement {
 
     fn error(&self) -> &str {
         match self {
-            Self::Unsendable(why) => why,
+            Self::Unsendable(why) | Self::Muted(why) => why,
             _ => self.outcome().and_then(|outcome| outcome.error.as_deref()).unwrap_or_default(),
         }
     }

@@ -57,6 +57,8 @@ pub struct Totals {
     pub oldest_pending: Option<UnixMs>,
     /// Destinations with pending deliveries.
     pub destinations: DestinationCounts,
+    /// Whether sending is paused.
+    pub is_paused: bool,
 }
 
 impl Totals {
@@ -80,6 +82,7 @@ impl Totals {
         self.destinations.healthy += other.destinations.healthy;
         self.destinations.unhealthy += other.destinations.unhealthy;
         self.destinations.open += other.destinations.open;
+        self.is_paused |= other.is_paused;
         self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
     }
 }
@@ -104,7 +107,7 @@ impl Totals {
 }
 
 /// The script's answer, in its order.
-type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>, u64, u64, u64);
+type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>, u64, u64, u64, u8);
 
 /// Reads the totals of a partition, all of one moment. Works on a full server too.
 ///
@@ -114,8 +117,8 @@ type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>, u64, u
 pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxError> {
     let call = SCRIPT.call().key(keys.totals()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
     let call = call.key(keys.outbox()).key(keys.destinations()).key(keys.destinations_unhealthy());
-    let reply = call.key(keys.circuits()).run::<Reply>(client).await;
-    let (now, pending, waiting, dead_kept, outbox, oldest, counts, healthy, unhealthy, open) =
+    let reply = call.key(keys.circuits()).key(keys.paused()).run::<Reply>(client).await;
+    let (now, pending, waiting, dead_kept, outbox, oldest, counts, healthy, unhealthy, open, paused) =
         reply.map_err(OutboxError::redis(Operation::Query, format!("totals of {}", keys.stream())))?;
     let count = |name| counts.get(name).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
     Ok(Totals {
@@ -136,5 +139,6 @@ pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxE
         outbox,
         oldest_pending: oldest.map(UnixMs),
         destinations: DestinationCounts { healthy, unhealthy, open },
+        is_paused: paused == 1,
     })
 }

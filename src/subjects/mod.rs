@@ -6,6 +6,7 @@
 pub mod cache;
 pub mod config;
 pub mod lookup;
+pub mod mutes;
 pub mod plans;
 pub mod profile;
 pub mod rates;
@@ -14,6 +15,7 @@ pub mod watch;
 
 pub use cache::SettingsCache;
 pub use lookup::SettingsLookup;
+pub use mutes::SubjectMutes;
 pub use plans::Plans;
 pub use profile::Profile;
 pub use record::{FieldError, SubjectRecord};

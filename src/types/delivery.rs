@@ -1,6 +1,7 @@
 //! Deliveries: one notification on its way to one contact.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ pub enum DeliveryState {
     Delivered,
     /// Given up: a permanent outcome, or `give_up_after` is over.
     Dead,
-    /// The contact is muted.
+    /// The contact, the subject or the metric is muted.
     Muted,
     /// The day ended more than 48 h before the first attempt.
     Expired,
@@ -67,6 +68,19 @@ impl DeliveryState {
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+/// The text names no state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a state must be one of pending, delivered, dead, muted, expired, cancelled")]
+pub struct NotAState;
+
+impl FromStr for DeliveryState {
+    type Err = NotAState;
+
+    fn from_str(text: &str) -> Result<Self, NotAState> {
+        Self::from_stored(text).ok_or(NotAState)
     }
 }
 

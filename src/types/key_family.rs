@@ -1,7 +1,7 @@
-//! Keys without their partition: what the same key is called in another one. For what copies a deployment.
+//! Families of keys: what a key is called without its partition, for whoever copies a partition to another.
 
-use super::keys::{FAMILY_PREFIX, Keys};
-use super::text::glob_literal;
+use super::Keys;
+use super::keys::FAMILY_PREFIX;
 
 /// A key without its partition: `usage` and `:requests:2026-11-21:0a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,24 +12,18 @@ pub struct KeyFamily<'a> {
     pub rest: &'a str,
 }
 
-impl Keys {
-    /// A pattern of SCAN that every key of the partition but its stream matches.
+impl<'a> KeyFamily<'a> {
+    /// Which family a key belongs to; `None` for a key of another partition than that of `keys`.
     #[must_use]
-    pub fn pattern(&self) -> String {
-        format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
-    }
-
-    /// Which family a key of this partition belongs to, and what stands behind the tag; `None` for a key of another partition.
-    #[must_use]
-    pub fn family_of<'a>(&self, key: &'a str) -> Option<KeyFamily<'a>> {
+    pub fn of(keys: &Keys, key: &'a str) -> Option<Self> {
         let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
-        let rest = rest.strip_prefix(&self.tag)?;
-        (rest.is_empty() || rest.starts_with(':')).then_some(KeyFamily { name, rest })
+        let rest = rest.strip_prefix(keys.tag())?;
+        (rest.is_empty() || rest.starts_with(':')).then_some(Self { name, rest })
     }
 
-    /// The key of this family in this partition.
+    /// The key of this family in the partition of `keys`.
     #[must_use]
-    pub fn in_family(&self, KeyFamily { name, rest }: KeyFamily<'_>) -> String {
-        format!("{FAMILY_PREFIX}{name}:{}{rest}", self.tag)
+    pub fn key_in(self, keys: &Keys) -> String {
+        format!("{FAMILY_PREFIX}{}:{}{}", self.name, keys.tag(), self.rest)
     }
 }

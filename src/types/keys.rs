@@ -24,6 +24,7 @@
 //! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row; while its circuit is open `probe_at_ms`, `probes` | 14 d after the last attempt |
 //! | `quota_failing:{tag}:<subject>` | hash | contact id -> when attempts began to fail and when the newest one did, ms | `delivery.disable_after` |
 //! | `quota_circuits:{tag}` | zset | destinations whose circuit is open, by when the next attempt may be made, ms | while pending |
+//! | `quota_paused:{tag}` | hash | while sending is paused: `since_ms`, `reason` | until it is resumed |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
 //! | `quota_waiting:{tag}` | zset | `<subject>` NUL `<delivery id>` of deliveries without a contact, score 0 | |
 //! | `quota_delivery:{tag}:<delivery id>` | hash | the delivery and its attempts | 14 d after its end |
@@ -40,7 +41,7 @@
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, by its last heartbeat, ms | 3 s after the last heartbeat |
-//! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `contacts` | none |
+//! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `muted`, `muted:<metric>`, `contacts` | none |
 //!
 //! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.
 
@@ -73,7 +74,7 @@ pub fn reader_channel(nonce: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     stream: String,
-    pub(super) tag: String,
+    tag: String,
     subject_prefix: Arc<str>,
     /// What the stream is called without the number of the partition.
     name: Arc<str>,
@@ -250,12 +251,6 @@ impl Keys {
         format!("quota_destination:{}:", self.tag)
     }
 
-    /// `quota_failing:{tag}:<subject>`.
-    #[must_use]
-    pub fn failing(&self, subject: &Subject) -> String {
-        format!("{}{subject}", self.failing_prefix())
-    }
-
     /// `quota_failing:{tag}:`, to which a subject is appended; scripts that learn it from Redis need the prefix.
     #[must_use]
     pub fn failing_prefix(&self) -> String {
@@ -278,6 +273,12 @@ impl Keys {
     #[must_use]
     pub fn destinations_unhealthy(&self) -> String {
         format!("quota_destinations_unhealthy:{}", self.tag)
+    }
+
+    /// `quota_paused:{tag}`.
+    #[must_use]
+    pub fn paused(&self) -> String {
+        format!("quota_paused:{}", self.tag)
     }
 
     /// `quota_pending:{tag}`.
@@ -379,6 +380,18 @@ impl Keys {
     #[must_use]
     pub fn subject_pattern(&self) -> String {
         format!("{}*", glob_literal(&self.subject_prefix))
+    }
+
+    /// A pattern of SCAN that every key of the partition but its stream matches.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
+    }
+
+    /// The stream in braces, which the keys of a partition have in common.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.tag
     }
 }
 

@@ -77,6 +77,8 @@ meters! {
     ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
     /// Attempts; labels `channel` and `outcome`.
     ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
+    /// Messages whose template failed; label `channel`.
+    TEMPLATE_FAILURES = Counter "quotabell_template_failures_total" "Messages that were sent in the built-in form because their template failed, by channel";
     /// Deliveries put off by a cap; label `channel`.
     THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap had no room, by channel";
     /// From crossing to delivered; label `channel`.
@@ -92,11 +94,13 @@ meters! {
     /// Pending deliveries.
     PENDING = Gauge "quotabell_deliveries_pending" "Deliveries that are pending";
     /// Dead deliveries kept.
-    DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed";
+    DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed and that nobody has discarded";
     /// Destinations with pending deliveries; label `state`.
     DESTINATIONS = Gauge "quotabell_destinations" "Destinations with pending deliveries, by state: healthy, unhealthy (failed last time or never tried), open (circuit open)";
     /// Whether the circuit of a channel's server is open; label `channel`.
     SERVER_CIRCUIT = Gauge "quotabell_server_circuit_open" "1 while messages of a channel wait because the server that all of them go through fails, by channel";
+    /// Sending is paused.
+    PAUSED = Gauge "quotabell_deliveries_paused" "1 while sending is paused by `quotabell deliveries pause`";
     /// Alerts not fanned out.
     OUTBOX = Gauge "quotabell_outbox_entries" "Alerts that are not fanned out yet";
     /// Deliveries waiting for a contact.

@@ -1,6 +1,7 @@
 //! Points in time as Redis counts them: Unix milliseconds, always the server's clock.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -24,10 +25,29 @@ impl UnixMs {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
+    /// Reads RFC 3339 with an offset; `None` for any other text.
+    #[must_use]
+    pub fn of_rfc3339(text: &str) -> Option<Self> {
+        DateTime::parse_from_rfc3339(text).ok().map(|time| Self(time.timestamp_millis()))
+    }
+
     /// The instant as a date and time, or `None` outside the years that chrono knows (about 262,000 either way).
     #[must_use]
     pub fn to_utc(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0)
+    }
+}
+
+/// The text is no time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
+pub struct NotATime;
+
+impl FromStr for UnixMs {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        Self::of_rfc3339(text).ok_or(NotATime)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can be asked for: list, add and remove contacts, request a verification, submit a code, open a confirm link.
+//! What can be asked for: list, add, mute and remove contacts, request a verification, submit a code, open a confirm link.
 //!
 //! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several callers at once one verifies,
 //! and what was sent for a contact that has been removed or changed verifies nothing. Read next: [`crate::contacts::edit`], what an
@@ -13,13 +13,12 @@ use url::Url;
 use super::{VerificationConfig, VerificationEvent, code, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
-use crate::contacts::state::FilterChange;
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDeliveries, NewDelivery, OutboxError, enqueue};
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::alert::digest_of;
-use crate::types::{ConsentId, ContactId, Notification, Subject, VerificationRequest, nonce};
+use crate::types::{ConsentId, ContactId, Mute, Notification, Subject, UnixMs, VerificationRequest, nonce};
 use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
@@ -93,13 +92,35 @@ pub enum ConfirmOutcome {
 }
 
 impl VerificationService {
-    /// The contacts of a subject that can be read.
+    /// The contacts of a subject that can be read, and the server's time.
     ///
     /// # Errors
     ///
     /// [`VerificationError`]
-    pub async fn list(&self, subject: &Subject) -> Result<Vec<StoredContact>, VerificationError> {
-        within_timeout(async { Ok(self.contacts(subject).await?.contacts()) }).await
+    pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
+        within_timeout(async {
+            let contacts = self.contacts(subject).await?.contacts();
+            Ok((contacts, self.home().client.server_time().await?))
+        })
+        .await
+    }
+
+    /// Mutes a contact, or ends its mute.
+    ///
+    /// # Errors
+    ///
+    /// [`VerificationError`]
+    pub async fn mute(
+        &self,
+        subject: &Subject,
+        contact: &ContactId,
+        mute: Option<&Mute>,
+    ) -> Result<(), VerificationError> {
+        let set = |array: &mut ContactArray| match array.set_mute(contact, mute) {
+            0 => Err(VerificationError::NotFound),
+            _ => Ok(()),
+        };
+        within_timeout(self.edit(subject, set)).await
     }
 
     /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored under.
@@ -137,37 +158,26 @@ impl VerificationService {
         Ok(())
     }
 
-    /// Enables a contact that is disabled, whoever added it, and returns it as it is then. Repeatable.
+    /// Changes a contact, whoever added it, and returns it as it is then, with the time. Repeatable where `change` is.
     ///
     /// # Errors
     ///
     /// [`VerificationError`]
-    pub async fn enable(&self, subject: &Subject, contact: &ContactId) -> Result<Contact, VerificationError> {
-        let enable = |array: &mut ContactArray| {
-            array.enable(contact);
-            array.find(contact).ok_or(VerificationError::NotFound)
-        };
-        let enabled = within_timeout(self.edit(subject, enable)).await?;
-        tracing::info!(%subject, %contact, "contact is enabled");
-        Ok(enabled.contact)
-    }
-
-    /// Changes which alerts a contact hears, whoever added it, and returns it as it is then. Repeatable.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]
-    pub async fn set_filter(
+    pub async fn change(
         &self,
         subject: &Subject,
         contact: &ContactId,
-        change: &FilterChange,
-    ) -> Result<Contact, VerificationError> {
-        let set = |array: &mut ContactArray| {
-            array.set_filter(contact, change);
+        change: impl Fn(&mut ContactArray),
+    ) -> Result<(Contact, UnixMs), VerificationError> {
+        let change = |array: &mut ContactArray| {
+            change(array);
             array.find(contact).ok_or(VerificationError::NotFound)
         };
-        Ok(within_timeout(self.edit(subject, set)).await?.contact)
+        within_timeout(async {
+            let changed = self.edit(subject, change).await?.contact;
+            Ok((changed, self.home().client.server_time().await?))
+        })
+        .await
     }
 
     /// Requests the verification of an unverified contact once more.

@@ -14,12 +14,14 @@ pub mod top;
 pub mod usage;
 
 mod id_prefix;
+mod mute;
 mod rfc3339;
 
 pub use alerts::{AlertCursor, AlertFilter, AlertView};
 pub use deliveries::{DeliveryDetailView, DeliveryFilter, DeliveryView};
 pub use history::HistoryView;
 pub use id_prefix::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix, IdPrefixError, short_id};
+pub use mute::MuteView;
 pub use refused::RefusedEventView;
 pub use rfc3339::Rfc3339;
 pub use subject::{SubjectSettings, SubjectView};

@@ -10,10 +10,12 @@ use crate::channels::check_contact;
 use crate::contacts::array::{CONTACTS, UnreadableContact};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::subjects::record::{PLAN, ParsedRecord, limit_field};
-use crate::subjects::{FieldError, Plans, Profile, SubjectRecord};
+use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::lossless;
-use crate::types::{BillingDay, Keys, Limits, Metric, Percent, Subject};
+use crate::types::{BillingDay, Keys, Limits, Metric, Percent, Subject, UnixMs};
 use crate::wire::RedisClient;
+
+use super::MuteView;
 
 /// A field and its value, as HGETALL gives them.
 pub type SubjectField = (Vec<u8>, Vec<u8>);
@@ -44,20 +46,28 @@ pub struct SubjectView {
     pub thresholds: Option<Vec<Percent>>,
     /// The contacts, without their secrets ([`masked_contact`]).
     pub contacts: Vec<Contact>,
+    /// The mute of the subject. Not there where it is not muted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mute: Option<MuteView>,
+    /// Mutes of its metrics. Not there where there is none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metric_mutes: BTreeMap<Metric, MuteView>,
     /// What can't be read, and contacts that no alert can use. Not there where there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<FieldError>,
 }
 
 impl SubjectView {
-    /// Reads the hash of a subject.
+    /// Reads the hash of a subject as it is `now`: mutes that have ended are none.
     #[must_use]
-    pub fn read(subject: &[u8], fields: &[SubjectField], plans: &Plans) -> Self {
+    pub fn read(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
         let ParsedRecord { record, errors: mut unreadable } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
         if let Some(plan) = record.plan.as_deref().filter(|plan| plans.get(plan).is_none()) {
             unreadable.push(FieldError::no_such_plan(plan));
         }
+        let (mutes, unreadable_mutes) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
+        unreadable.extend(unreadable_mutes);
         let of_contacts = |why: String| FieldError { field: CONTACTS.to_owned(), why };
         let stored = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
         let array = ContactArray::parse(stored.map_or(&[], |(_, value)| value)).unwrap_or_else(|error| {
@@ -70,16 +80,30 @@ impl SubjectView {
         let contacts: Vec<Contact> = array.contacts().into_iter().map(|stored| stored.contact).collect();
         let faults = contacts.iter().filter_map(|contact| Some((contact, check_contact(contact).err()?)));
         unreadable.extend(faults.map(|(contact, fault)| of_contacts(format!("{}: {fault}", contact.id))));
-        let contacts = contacts.iter().map(masked_contact).collect();
+        let contacts = contacts.iter().map(|contact| masked_contact(contact).shown_at(now)).collect();
+        let SubjectMutes { subject: mute, metrics } = mutes;
+        let mute = mute.map(MuteView::from);
+        let metric_mutes = metrics.into_iter().map(|(metric, mute)| (metric, mute.into())).collect();
         let SubjectRecord { plan, timezone, billing_day, limits, thresholds } = record;
-        Self { subject: lossless(subject), plan, timezone, billing_day, limits, thresholds, contacts, unreadable }
+        Self {
+            subject: lossless(subject),
+            plan,
+            timezone,
+            billing_day,
+            limits,
+            thresholds,
+            contacts,
+            mute,
+            metric_mutes,
+            unreadable,
+        }
     }
 
     /// A subject whose key is no hash.
     #[must_use]
     pub fn no_hash(subject: &[u8], plans: &Plans) -> Self {
         let error = FieldError { field: "*".to_owned(), why: "the key holds something that is no hash".to_owned() };
-        Self { unreadable: vec![error], ..Self::read(subject, &[], plans) }
+        Self { unreadable: vec![error], ..Self::read(subject, &[], plans, UnixMs::default()) }
     }
 }
 

@@ -118,6 +118,7 @@ async fn views(
         pipeline.cmd("HGETALL").arg(keys.subject(subject));
     }
     let hashes: Vec<RedisResult<Vec<SubjectField>>> = client.pipe(&pipeline).await?;
+    let now = client.server_time().await?;
     let mut views = Vec::with_capacity(subjects.len());
     for (subject, fields) in subjects.iter().zip(hashes) {
         let name = subject.as_str().as_bytes();
@@ -126,7 +127,7 @@ async fn views(
             fields => {
                 let fields = fields?;
                 if !fields.is_empty() {
-                    views.push(SubjectView::read(name, &fields, plans));
+                    views.push(SubjectView::read(name, &fields, plans, now));
                 }
             }
         }

@@ -4,7 +4,7 @@ use crate::support::contacts_api::{ContactsApi, VerificationMail};
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::eventually::eventually;
 use crate::support::outbox::subject;
-use crate::support::webhook_receiver::{Verified, secret, verify};
+use crate::support::webhook_receiver::{Verified, secret, verify, verify_as};
 use quotabell::types::Channel;
 use serde_json::json;
 
@@ -152,4 +152,49 @@ async fn an_echo_for_a_webhook_that_was_removed_verifies_nothing() {
     daemon.says("no contact is known").await;
     assert!(receiver.try_next().is_none());
     daemon.drain().await;
+}
+
+/// A chat can't send a challenge back, so nobody could tell whether its owner wants the alerts: only the operator adds one.
+#[tokio::test]
+async fn a_subjects_own_side_adds_formats_that_can_answer() {
+    let api = ContactsApi::start().await;
+    let mut receiver = EchoReceiver::start(Echo::Right).await;
+    for format in ["slack", "discord", "teams", "pagerduty", "template:ops"] {
+        let new = json!({"channel": "webhook", "url": receiver.url("/chat"), "format": format});
+        let answer = api.caller.post("/v1/subjects/alice/contacts", &new).await;
+        answer.expect_problem(400, "can't send the challenge back that confirms a contact, allowed are \"standard\"");
+    }
+    for (field, value) in [("format", json!("slakc")), ("headers", json!({"Host": "x"})), ("headers", json!(["x"]))] {
+        let mut new = json!({"channel": "webhook", "url": receiver.url("/chat")});
+        new[field] = value;
+        let answer = api.caller.post("/v1/subjects/alice/contacts", &new).await;
+        answer.expect_problem(400, &format!("{field}: "));
+    }
+    let mail = json!({"channel": "email", "address": "a@b.test", "format": "standard"});
+    let answer = api.caller.post("/v1/subjects/alice/contacts", &mail).await;
+    answer.expect_problem(400, "format: does not belong to channel \"email\"");
+    assert!(receiver.try_next().is_none());
+
+    let headers = json!({"Authorization": "Bearer topsecret"});
+    let new = json!({"channel": "webhook", "url": receiver.url("/events"), "secret": secret(9), "format": "cloudevents",
+                     "headers": headers});
+    let id = api.add("alice", &new).await;
+    let asked = verify_as(&receiver.next().await, &secret(9), "application/cloudevents+json");
+    assert_eq!((&asked.body["type"], &asked.body["id"]), (&json!("contact.verification"), &json!(asked.id)));
+    eventually("verified", || async { api.is_verified("alice", &id).await.then_some(()) }).await;
+    let listed = api.caller.get("/v1/subjects/alice/contacts").await.json();
+    assert_eq!(listed["contacts"][0]["headers"], json!({"Authorization": "***"}), "{listed}");
+    api.use_units("alice", 80).await;
+    let alert = receiver.next().await;
+    assert_eq!(alert.headers["authorization"], "Bearer topsecret");
+    assert_eq!(verify_as(&alert, &secret(9), "application/cloudevents+json").body["specversion"], "1.0");
+
+    // The same receiver in another format stays one contact, once it has agreed.
+    let again = json!({"channel": "webhook", "url": receiver.url("/events"), "secret": secret(9)});
+    api.add("alice", &again).await;
+    verify(&receiver.next().await, &secret(9));
+    eventually("one contact", || async { (api.contacts("alice").await.len() == 1).then_some(()) }).await;
+    api.use_units("alice", 20).await;
+    verify(&receiver.next().await, &secret(9));
+    api.daemon.drain().await;
 }

@@ -13,7 +13,7 @@ use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{AttemptRequest, Notifier, Settlement};
-use quotabell::types::{Channel, Class, DeliveryId, Keys, Notification, Percent, Secret, UnixMs};
+use quotabell::types::{Channel, Class, DeliveryId, Keys, Mute, Notification, Percent, Secret, UnixMs};
 use quotabell::wire::RedisClient;
 use tokio::time::Instant;
 
@@ -161,8 +161,8 @@ async fn what_does_not_leave_takes_no_room() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
-    let muted = Contact { muted: true, ..contact.clone() };
-    assert!(matches!(capped.send(&muted).await, Settlement::Muted));
+    let muted = Contact { mute: Some(Mute::default()), ..contact.clone() };
+    assert!(matches!(capped.send(&muted).await, Settlement::Muted(_)));
     let late = Attempt { late_ms: 4 * DAY_MS, ..Attempt::default() };
     assert!(matches!(send(&capped.sender, &contact, late).await, Settlement::Expired));
     for malformed in ["b.test/hook", "mailto:a@b.test", "https://"] {

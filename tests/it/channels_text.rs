@@ -9,6 +9,7 @@ use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
 use quotabell::channels::{AlertPurpose, ChannelSettings, DnsConfig, Sample, preview, sample_alert};
 use quotabell::config::Config;
+use quotabell::contacts::MessageFormat;
 use quotabell::types::{Alert, BillingDay, Metric, Percent, Subject, UnixMs, WindowLimit};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
@@ -129,9 +130,12 @@ fn preview_shows_mail_and_webhook() {
     };
     let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let webhook = Config::defaults().expect("valid").webhook;
-    let previews =
-        preview(&ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &DnsConfig::default()]), &sample)
-            .expect("renders");
+    let previews = preview(
+        &ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &DnsConfig::default()]),
+        &sample,
+        &MessageFormat::Standard,
+    )
+    .expect("renders");
     let shown = |part: &str| {
         let preview = previews.iter().find(|preview| preview.part.name == part);
         preview.expect("it can be previewed").text.clone()

@@ -6,7 +6,8 @@ use crate::support::certificates::Certificates;
 use crate::support::redis_server::free_port;
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use quotabell::channels::DnsConfig;
-use quotabell::channels::webhook::{WebhookClient, WebhookConfig, WebhookRequest};
+use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookConfig, WebhookRequest};
+use quotabell::contacts::ExtraHeaders;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{Class, DisableReason, Outcome, Secret};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ pub(super) fn inside() -> WebhookConfig {
         allow_http: true,
         allow_private_networks: true,
         allowed_networks: Vec::new(),
+        templates: None,
         ca_file: None,
         per_destination: None,
     }
@@ -40,8 +42,17 @@ async fn send_signed(config: &WebhookConfig, url: &str, secret: &str) -> Outcome
 
 async fn send_signed_through(client: &WebhookClient, url: &str, secret: &str) -> Outcome {
     let secret = Secret::new(secret.to_owned());
-    let body = r#"{"type":"quota.threshold_reached","data":{"subject":"ålice"}}"#;
-    let request = WebhookRequest { id: "alert_0123", now_s: now_s(), url, secret: &secret, body, challenge: None };
+    let body = WebhookBody::json(r#"{"type":"quota.threshold_reached","data":{"subject":"ålice"}}"#.to_owned());
+    let (secret, headers) = (Some(&secret), ExtraHeaders::default());
+    let request = WebhookRequest {
+        id: "alert_0123",
+        now_s: now_s(),
+        url,
+        secret,
+        body: &body,
+        headers: &headers,
+        challenge: None,
+    };
     client.send(request).await
 }
 

@@ -85,7 +85,8 @@ fn contacts_are_muted_and_removed_by_id_by_its_beginning_and_by_address() {
     let server = RedisServer::start();
     store(&server, &format!("[{MAIN},{ODD},{OWN},{WAITING}]"));
     let muted = contact(&server, &["mute", "alice", "ma", "--json"]).expect_json().remove(0);
-    assert_eq!(muted, json!({"subject": "alice", "muted": true, "contacts": ["main"]}));
+    let mute = json!({"until": null, "until_ms": null, "reason": null});
+    assert_eq!(muted, json!({"subject": "alice", "muted": true, "mute": mute, "contacts": ["main"]}));
     let muted_main = MAIN.replace("1e999", r#"1e999,"muted":true"#);
     assert_eq!(stored(&server), Some(format!("[{muted_main},{ODD},{OWN},{WAITING}]")));
     let unmuted = contact(&server, &["unmute", "alice", "a@b.test"]);
@@ -213,4 +214,67 @@ fn what_can_not_be_edited_is_told_and_left_alone() {
     let () = redis::cmd("SET").arg("quota_subject:bob").arg("x").query(&mut connection).expect("set");
     let wrong = contact(&server, &["mute", "bob", "x"]);
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: "), "{}", wrong.stderr);
+}
+
+/// Three words of configuration bring an alert into a chat; what is stored is what an attempt reads, and what is shown is no secret.
+#[test]
+fn a_contact_has_a_format_and_headers() {
+    let server = RedisServer::start();
+    let url = "https://hooks.slack.test/services/T0/B0/topsecret";
+    let added = contact(&server, &["add", "alice", "--webhook", url, "--format", "slack", "--id", "chat"]);
+    assert_eq!((added.stdout.as_str(), added.stderr.as_str()), ("", "added chat https://hooks.slack.test/***\n"));
+    let chat = format!(r#"{{"id":"chat","channel":"webhook","url":"{url}","format":"slack"}}"#);
+    assert_eq!(stored(&server), Some(format!("[{chat}]")));
+
+    let header = ["--header", "Authorization: Bearer topsecret", "--header", "X-Team: ops"];
+    let changed = contact(&server, &[&["add", "alice", "--webhook", url], header.as_slice()].concat());
+    assert_eq!(changed.stderr, "changed chat https://hooks.slack.test/***\n");
+    let headers = r#","headers":{"Authorization":"Bearer topsecret","X-Team":"ops"}}"#;
+    let chat = chat.replace('}', headers);
+    assert_eq!(stored(&server), Some(format!("[{chat}]")), "the format stays");
+    let shown = [contact(&server, &["list", "alice", "--json"]), contact(&server, &["list", "alice"])];
+    for shown in shown.map(|run| run.told()) {
+        assert!(shown.contains("https://hooks.slack.test/***") && !shown.contains("topsecret"), "{shown}");
+    }
+
+    // Another format may need another secret, and the one that is there may not do.
+    let standard = contact(&server, &["add", "alice", "--webhook", url, "--format", "standard", "--json"]);
+    let secrets = standard.expect_json()[0]["webhook_secrets"].clone();
+    assert_eq!(secrets.as_array().map(Vec::len), Some(1), "{secrets}");
+    let now: serde_json::Value = serde_json::from_str(&stored(&server).expect("contacts")).expect("JSON");
+    assert_eq!((&now[0]["secret"], now[0].get("format")), (&secrets[0]["secret"], None));
+    contact(&server, &["remove", "alice", "chat"]).expect_done();
+    assert_eq!(stored(&server), None);
+}
+
+/// What could never be sent is refused where somebody can still mend it.
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let server = RedisServer::start();
+    let url = ["add", "alice", "--webhook", "https://x.test/"];
+    let refused = |more: &[&str], said: &str| {
+        let run = contact(&server, &[url.as_slice(), more].concat());
+        assert!(run.code == 2 && run.stderr.contains(said), "{}", run.told());
+    };
+    refused(&["--format", "slakc"], "format is \"slakc\", allowed are standard, cloudevents, slack");
+    refused(&["--format", "pagerduty"], "the secret of a pagerduty contact must be its routing key");
+    refused(&["--format", "pagerduty", "--webhook-secret", SECRET], "must be its routing key");
+    refused(&["--format", "slack", "--webhook-secret", "short"], "webhook secret must be whsec_");
+    refused(&["--header", "Host: x"], "header \"Host\" is set by quotabell or by the connection");
+    refused(&["--header", "no colon"], "a header is written as");
+    refused(&["--format", "template:ops"], "there is no template \"ops\": webhook.templates names no folder");
+    refused(&["--format", "slack", "--format", "teams"], "webhook format 2 has no webhook 2");
+    let twice = ["--webhook", "https://y.test/", "--header", "X-A: 1"];
+    refused(&twice, "--header belongs to one webhook, 2 are named");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("ops.json"), r#"{"text": {{ subject }}}"#).expect("written");
+    let add = |template: &str| {
+        let run = quotabell(["contact", "add", "alice", "--webhook", "https://x.test/", "--format", template]);
+        run.redis(&server.url()).env("QUOTABELL__WEBHOOK__TEMPLATES", folder.path()).run()
+    };
+    assert!(add("template:pos").stderr.contains("only ops"));
+    add("template:ops").expect_done();
+    std::fs::write(folder.path().join("ops.json"), r#"{"text": {{ subject }}"#).expect("written");
+    let broken = add("template:ops");
+    assert!(broken.code == 78 && broken.stderr.contains("ops.json, gives no JSON"), "{}", broken.told());
 }

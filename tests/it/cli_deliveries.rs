@@ -8,7 +8,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
 use quotabell::contacts::{Contact, Endpoint};
 use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, Class, DeliveryId, Outcome};
+use quotabell::types::{Alert, Class, DeliveryId, Mute, Outcome};
 use serde_json::{Value, json};
 
 /// A list that ends at a page's end would hide the rest; --limit takes the newest.
@@ -78,6 +78,79 @@ async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
     no delivery is dead; `quotabell deliveries list` shows where they stand
     exit 0
     ");
+}
+
+/// A mistake in a filter must be seen before it is done, and each of many must be done once.
+#[tokio::test]
+async fn many_are_changed_by_a_filter_after_a_look_at_their_number() {
+    let (outbox, dead) = with_dead(&["alice", "bob", "carol"]).await;
+    let pending = alert(&subject("dave"), 80);
+    outbox.fan_out_new(&pending, &[email("d")]).await;
+    let told = |line: &str| run(&outbox.server, &format!("deliveries {line}")).told();
+    let mut table = Table::default();
+    for line in [
+        "discard --error 503 --dry-run",
+        "discard --error refused --dry-run",
+        "retry --destination email --dry-run",
+        "retry --all --dry-run --json",
+        "discard",
+        "discard --all 6f1ed002",
+        "cancel --state dead",
+        "retry --state muted",
+        "discard --subject nobody",
+    ] {
+        table.add(line, told(line));
+    }
+    insta::assert_snapshot!("filters", table);
+    assert_eq!(outbox.totals().await.dead_kept, 3, "nothing was done");
+    let done = run(&outbox.server, "deliveries discard --subject alice --json").expect_json();
+    assert_eq!(done, [json!({"id": dead[0], "result": "discarded", "state": "dead"})]);
+    let done = run(&outbox.server, "deliveries retry --state dead --destination https://a.test --json").expect_json();
+    assert_eq!(ids(&done), [dead[1].as_str(), dead[2].as_str()], "what was discarded is not dealt with again");
+    let done = run(&outbox.server, "deliveries cancel --channel email").expect_done();
+    assert!(done.contains("cancelled"), "{done}");
+    assert_eq!(outbox.state(&delivery(&pending, &email("d"))).await, "cancelled");
+    outbox.assert_balanced().await;
+    let listed = run(&outbox.server, "deliveries list --subject alice").expect_done();
+    assert!(listed.contains("dead, discarded"), "{listed}");
+}
+
+/// Whoever wonders why nothing leaves must see it where deliveries are listed.
+#[tokio::test]
+async fn a_pause_is_shown_with_its_reason_until_it_is_resumed() {
+    let outbox = Outbox::start();
+    outbox.fan_out_new(&alert(&subject("alice"), 80), &[webhook("a"), email("b")]).await;
+    outbox.fan_out_new(&alert(&subject("bob"), 80), &[webhook("a")]).await;
+    let paused = run(&outbox.server, "deliveries pause --reason moving --json").expect_json().remove(0);
+    assert_eq!(
+        (&paused["paused"], &paused["reason"], &paused["in_flight"]),
+        (&json!(true), &json!("moving"), &json!(0))
+    );
+    for line in ["deliveries list", "deliveries destinations"] {
+        let told = run(&outbox.server, line);
+        assert!(
+            told.stderr.starts_with("sending is paused since ") && told.stderr.contains(": moving; "),
+            "{}",
+            told.told()
+        );
+    }
+    assert_eq!(run(&outbox.server, "deliveries resume").told(), "sending goes on\nexit 0");
+    let leased = outbox.lease("t", LONG).await.leased;
+    let failed = Outcome { status: None, ..outcome(Class::Transient) };
+    for leased in leased.iter().filter(|leased| leased.destination.as_str() == "email") {
+        let retry = Settlement::Retry(failed.clone(), std::time::Duration::from_secs(3600));
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
+    }
+    let state = format!("{}email", outbox.keys.destination_prefix());
+    let () = outbox.run("HSET", &[state.as_str(), "probe_at_ms", "1000", "failures", "7"]).await;
+    insta::assert_snapshot!(run(&outbox.server, "deliveries destinations").told(), @"
+    DESTINATION     PARTITION  WAITING  IN FLIGHT  BOUND  FAILURES  CIRCUIT  NEXT PROBE
+    email           0          1        0          8      7         open     now
+    https://a.test  0          0        2          16     0         closed   -
+    exit 0
+    ");
+    let listed = run(&outbox.server, "deliveries destinations --json").expect_json();
+    assert_eq!((&listed[0]["circuit"], &listed[0]["next_probe_ms"]), (&json!("open"), &json!(1000)));
 }
 
 /// Where they went and about what is what an operator looks for; a list is cut down by the same.
@@ -161,9 +234,11 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     let expected = |address: Value, status: &str| json!({"id": contact.id, "address": address, "status": status});
     assert_eq!(shown(), expected(Value::Null, "removed"));
     for (muted, status) in [(false, "current"), (true, "muted")] {
-        let stored = json!([Contact { muted, ..contact.clone() }]).to_string();
+        let stored = json!([Contact { mute: muted.then(Mute::default), ..contact.clone() }]).to_string();
         outbox.set_contacts(&alice, &stored).await;
-        assert_eq!(shown(), expected(json!("https://user:***@a.test/hook"), status));
+        let shown = shown();
+        assert_eq!((&shown["address"], &shown["status"]), (&json!("https://user:***@a.test/hook"), &json!(status)));
+        assert_eq!(shown.get("mute").is_some(), muted);
     }
     outbox.set_contacts(&alice, &json!([Contact { verified: false, ..contact.clone() }]).to_string()).await;
     assert_eq!(shown()["status"], "unverified");

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 32] = [
+const VERBS: [&str; 40] = [
     "",
     "run",
     "demo",
@@ -18,6 +18,8 @@ const VERBS: [&str; 32] = [
     "subject show",
     "subject list",
     "subject remove",
+    "subject mute",
+    "subject unmute",
     "subject import",
     "contact",
     "contact list",
@@ -32,6 +34,12 @@ const VERBS: [&str; 32] = [
     "deliveries list",
     "deliveries show",
     "deliveries replay",
+    "deliveries retry",
+    "deliveries cancel",
+    "deliveries discard",
+    "deliveries destinations",
+    "deliveries pause",
+    "deliveries resume",
     "refused list",
     "migrate",
     "send-test",

@@ -276,3 +276,37 @@ fn a_template_of_ones_own_is_previewed_or_explained() {
     assert!(broken.stderr.contains("subject.txt, line 2: \"useed\" is not known"), "{}", broken.stderr);
     assert!(broken.stderr.contains("\nhint: mend the template"), "{}", broken.stderr);
 }
+
+/// Each format is looked at and tried out before a customer's alert depends on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_format_is_previewed_and_sent() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("ops.json"), r#"{"who": {{ subject }}}"#).expect("written");
+    let url = receiver.url("/hook");
+    for (format, of_format) in [
+        ("standard", "data"),
+        ("cloudevents", "specversion"),
+        ("slack", "blocks"),
+        ("discord", "embeds"),
+        ("teams", "attachments"),
+        ("pagerduty", "routing_key"),
+        ("template:ops", "who"),
+    ] {
+        let preview = quotabell(["preview", "--format", format]).env("QUOTABELL__WEBHOOK__TEMPLATES", folder.path());
+        let shown: Value = serde_json::from_str(&preview.run().expect_done()).expect("JSON");
+        assert!(shown.get(of_format).is_some(), "{format}: {shown}");
+        let mut line = vec!["--webhook", &url, "--format", format];
+        if format == "pagerduty" {
+            line.extend(["--webhook-secret", "R0123456789abcdefghijklmnopqrstu"]);
+        }
+        send(&line).env("QUOTABELL__WEBHOOK__TEMPLATES", folder.path()).run().expect_done();
+        let sent: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+        assert!(sent.get(of_format).is_some(), "{format}: {sent}");
+    }
+    let wrong = quotabell(["preview", "text", "--format", "slack"]).run();
+    assert!(wrong.code == 2 && wrong.stderr.contains("text has no formats, only webhook has"), "{}", wrong.told());
+    let unknown = send(&["--webhook", &url, "--format", "template:gone"]).run();
+    assert!(unknown.code == 1 && unknown.stderr.contains("there is no template \"gone\""), "{}", unknown.told());
+    assert!(receiver.try_next().is_none());
+}

@@ -206,3 +206,29 @@ fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     assert_eq!(field(&server, "alice", "contacts"), Some(format!("[{main}]")));
     assert!(field(&server, "bob", "contacts").is_some_and(|contacts| contacts.contains("b@b.test")));
 }
+
+/// A team's chats come with its customers: in one file, and checked before anything is written.
+#[test]
+fn formats_and_headers_are_imported() {
+    let server = RedisServer::start();
+    let lines = r#"{"subject":"a","webhook":"https://x.test/a","webhook_format":"slack","webhook_headers":{"X-Team":"ops"}}
+{"subject":"b","webhook":["https://x.test/b","https://y.test/b"],"webhook_format":[null,"teams"],"webhook_headers":[null,{"X-Team":"b"}]}
+{"subject":"c","webhook":"https://x.test/c","webhook_format":"template:gone"}
+{"subject":"d","webhook":"https://x.test/d","webhook_headers":"[1]"}
+"#;
+    let run = quotabell(["subject", "import", "-"]).redis(&server.url()).stdin(lines).run();
+    assert_eq!(run.code, 1, "{}", run.told());
+    assert!(run.stderr.contains("line 3: there is no template \"gone\""), "{}", run.stderr);
+    assert!(run.stderr.contains("line 4: webhook headers must be a JSON object of strings"), "{}", run.stderr);
+    assert_eq!(run.stdout.lines().count(), 1, "only the standard one needs a secret: {}", run.stdout);
+    let csv =
+        "subject,webhook,webhook_format,webhook_headers\ne,https://x.test/e,discord,\"{\"\"X-Team\"\":\"\"e\"\"}\"\n";
+    quotabell(["subject", "import", "-"]).redis(&server.url()).stdin(csv).run().expect_done();
+    let contacts = |subject: &str| {
+        let shown = quotabell(["subject", "show", subject, "--json"]).redis(&server.url()).run().expect_json();
+        shown[0]["contacts"].as_array().expect("contacts").iter().map(|one| one["format"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(contacts("a"), ["slack"]);
+    assert_eq!(contacts("b"), [serde_json::Value::Null, "teams".into()]);
+    assert_eq!(contacts("e"), ["discord"]);
+}

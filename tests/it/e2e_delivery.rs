@@ -10,7 +10,7 @@ use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
 use quotabell::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::outbox::{ReplayAnswer, replay};
+use quotabell::outbox::{ActionAnswer, DeliveryAction, act};
 use quotabell::types::{AlertId, AlertKey, DeliveryId, Instance, Percent};
 use quotabell::views::DeliveryDetailView;
 use quotabell::views::deliveries::show;
@@ -188,9 +188,10 @@ async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id()
     assert_eq!(log_of(&dead), [(Some(422), "permanent")]);
     assert_eq!(town.outbox.assert_balanced().await.dead, 1);
 
+    let ids = std::slice::from_ref(&id);
     let answers =
-        replay(&town.outbox.client, &town.outbox.keys, std::slice::from_ref(&id)).await.expect("redis answers");
-    assert_eq!(answers[0].answer, ReplayAnswer::Replayed);
+        act(&town.outbox.client, &town.outbox.keys, DeliveryAction::Replay, ids).await.expect("redis answers");
+    assert_eq!(answers[0].answer, ActionAnswer::Done);
     let second = town.request().await;
     assert_eq!((&second.id, &second.body), (&first.id, &first.body));
     let detail = town.ended(&id, "delivered").await;

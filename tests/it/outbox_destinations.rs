@@ -195,13 +195,17 @@ async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failure
     end(&in_flight[0], Class::Transient).await;
     assert_eq!(lease_all().await.len(), 0, "eight are allowed, fifteen are in flight");
     for leased in &in_flight[1..9] {
-        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted).await.expect("settles");
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted(String::new()))
+            .await
+            .expect("settles");
     }
     let more = lease_all().await;
     assert_eq!((more.len(), more[0].is_healthy), (1, false), "seven were left, and its last attempt failed");
     end(&more[0], Class::Transient).await;
     for leased in &in_flight[9..12] {
-        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted).await.expect("settles");
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted(String::new()))
+            .await
+            .expect("settles");
     }
     assert_eq!(lease_all().await.len(), 0, "four are in flight, and four are allowed");
 }

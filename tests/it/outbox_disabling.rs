@@ -282,7 +282,7 @@ async fn days_of_failures_without_a_success_disable_a_contact() {
     const DAY_MS: i64 = 86_400_000;
     let town = Town::found([503, 503, 204, 503].map(Answer::status)).await;
     town.set(&[town.hook(), mail()]).await;
-    let key = town.outbox.keys.failing(&town.alice);
+    let key = format!("{}alice", town.outbox.keys.failing_prefix());
     let id = town.hook().id.to_string();
     let noted = || async { town.outbox.run::<Option<String>>("HGET", &[key.as_str(), &id]).await };
     let now = town.outbox.client.server_time().await.expect("redis answers").0;
@@ -314,7 +314,7 @@ async fn the_first_failure_is_noted_and_expires() {
     let gate = CancellationToken::new();
     town.hook.then(Answer::status(204).held_by(&gate));
     town.set(&[town.hook()]).await;
-    let key = town.outbox.keys.failing(&town.alice);
+    let key = format!("{}alice", town.outbox.keys.failing_prefix());
     let _running = town.start(Configured::default());
     town.raise(80).await;
     let id = town.hook().id.to_string();

@@ -97,7 +97,7 @@ impl Notifier for Double {
             Act::Deliver | Act::Gate => Settlement::Delivered(outcome(Class::Delivered)),
             Act::Retry => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
             Act::Die => Settlement::Dead(outcome(Class::Permanent)),
-            Act::Mute => Settlement::Muted,
+            Act::Mute => Settlement::Muted(String::new()),
             Act::Throttle => Settlement::Throttled(Duration::ZERO),
             Act::Postpone => Settlement::Released(Duration::ZERO),
             Act::Panic => panic!("the double panics as told"),

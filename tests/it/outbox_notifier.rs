@@ -10,7 +10,7 @@ use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample, samp
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
-use quotabell::types::{Alert, Channel, Class, DeliveryId, Notification, Percent, Secret, UnixMs};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Mute, Notification, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -24,6 +24,7 @@ fn webhook_config() -> WebhookConfig {
         allow_http: true,
         allow_private_networks: true,
         allowed_networks: Vec::new(),
+        templates: None,
         ca_file: None,
         per_destination: None,
     }
@@ -194,8 +195,8 @@ async fn a_delivery_is_given_up_only_after_one_more_failure() {
 #[tokio::test]
 async fn a_muted_contact_gets_nothing() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
-    let contact = Contact { muted: true, ..webhook(&receiver.url("/")) };
-    assert!(matches!(first_attempt(&sender("smtp://localhost"), &contact, 0).await, Settlement::Muted));
+    let contact = Contact { mute: Some(Mute::default()), ..webhook(&receiver.url("/")) };
+    assert!(matches!(first_attempt(&sender("smtp://localhost"), &contact, 0).await, Settlement::Muted(_)));
     assert!(receiver.try_next().is_none());
 }
 
@@ -237,7 +238,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let sender = sender(&server.url());
-    let contact = Contact { muted: true, ..webhook(&receiver.url("/")) };
+    let contact = Contact { mute: Some(Mute::default()), ..webhook(&receiver.url("/")) };
     for now in [RAISED, RAISED.plus(1)] {
         assert_eq!(sender.channels.send_test(&contact, &Sample::made_up(), now).await.class, Class::Delivered);
     }

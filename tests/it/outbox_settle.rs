@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::outbox::{LONG, Outbox, SHORT, alert, all_due, delivery, email, outcome, settle, subject, until};
-use quotabell::outbox::{LeasedDelivery, ReplayAnswer, SettleAnswer, Settlement, lease, replay, replay_all};
+use quotabell::outbox::{ActionAnswer, DeliveryAction, LeasedDelivery, SettleAnswer, Settlement, act, lease};
 use quotabell::types::{Alert, Class, DeliveryId, DeliveryState, Destination, Notification};
 use quotabell::views::deliveries::show;
 use quotabell::wire::ErrorKind;
@@ -78,7 +78,7 @@ async fn every_end_is_recorded_once() {
         Settlement::Delivered(outcome(Class::Delivered)),
         Settlement::Dead(outcome(Class::Permanent)),
         Settlement::Unsendable("the stored alert is unreadable".into()),
-        Settlement::Muted,
+        Settlement::Muted(String::new()),
         Settlement::Expired,
         Settlement::Cancelled,
     ];
@@ -179,7 +179,11 @@ async fn what_is_due_without_a_delivery_is_dropped_and_reported() {
     let () = outbox.run("HDEL", &[keys.delivery(&id("cut")).as_str(), "alert"]).await;
     let ended = outbox.lease("t0", LONG).await;
     for leased in ended.leased {
-        let end = if leased.id == id("ended") { Settlement::Muted } else { Settlement::Released(Duration::ZERO) };
+        let end = if leased.id == id("ended") {
+            Settlement::Muted(String::new())
+        } else {
+            Settlement::Released(Duration::ZERO)
+        };
         settled(&outbox, &leased, &end).await;
     }
     assert_eq!(
@@ -248,8 +252,8 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
             with_wrong_type(&outbox, name, settle(&outbox.client, keys, &leased.id, &leased.token, &dead)).await;
         assert_eq!(error, Some(ErrorKind::WrongType), "settle, {name}");
         let ids = [leased.id.clone()];
-        let error = with_wrong_type(&outbox, name, replay(&outbox.client, keys, &ids)).await;
-        assert_eq!(error, Some(ErrorKind::WrongType), "replay, {name}");
+        let error = with_wrong_type(&outbox, name, act(&outbox.client, keys, DeliveryAction::Retry, &ids)).await;
+        assert_eq!(error, Some(ErrorKind::WrongType), "retry, {name}");
     }
     for name in [keys.due(&Destination::none()), keys.waiting()] {
         let alice = subject("alice");
@@ -258,7 +262,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(error, Some(ErrorKind::WrongType), "wake, {name}");
     }
     assert!(
-        matches!(settled(&outbox, &leased, &Settlement::Muted).await, SettleAnswer::Done(_)),
+        matches!(settled(&outbox, &leased, &Settlement::Muted(String::new())).await, SettleAnswer::Done(_)),
         "nothing was lost on the way"
     );
 }
@@ -282,7 +286,8 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     assert!(matches!(settled(&outbox, &leased, &dead).await, SettleAnswer::Done(_)));
     let () = outbox.run("HSET", &[totals.as_str(), "dead", "007"]).await;
     let before = outbox.dump().await;
-    let call = replay(&outbox.client, &outbox.keys, std::slice::from_ref(&leased.id)).await;
+    let ids = std::slice::from_ref(&leased.id);
+    let call = act(&outbox.client, &outbox.keys, DeliveryAction::Replay, ids).await;
     assert_eq!(call.expect_err("refused").error_kind(), ErrorKind::WrongType);
     assert_eq!(outbox.dump().await, before);
 }
@@ -326,14 +331,14 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     assert_eq!(outbox.assert_balanced().await.dead, 1);
 
     let ids = [id.clone(), delivery(&live, &email("a")), DeliveryId::from_stored("delivery_x"), id.clone()];
-    let answers: Vec<ReplayAnswer> = replay(&outbox.client, &outbox.keys, &ids)
+    let answers: Vec<ActionAnswer> = act(&outbox.client, &outbox.keys, DeliveryAction::Replay, &ids)
         .await
         .expect("replay works")
         .into_iter()
         .map(|replayed| replayed.answer)
         .collect();
-    let pending = ReplayAnswer::NotDead(DeliveryState::Pending);
-    assert_eq!(answers, [ReplayAnswer::Replayed, pending, ReplayAnswer::Missing, pending]);
+    let pending = ActionAnswer::InState(DeliveryState::Pending);
+    assert_eq!(answers, [ActionAnswer::Done, pending, ActionAnswer::Missing, pending]);
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.dead, totals.dead_kept, totals.pending, totals.made), (0, 0, 2, 2));
     assert_eq!(outbox.run::<i64>("TTL", outbox.keys.delivery(&id)).await, -1, "it is durable again");
@@ -352,32 +357,6 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     let detail = show(&outbox.client, &outbox.keys, &[], &id).await.expect("readable").expect("there");
     assert_eq!((detail.delivery.attempts, detail.attempt_log.len()), (4, 4), "the attempts before are still there");
     outbox.assert_balanced().await;
-}
-
-/// `deliveries replay --all` must end, whatever is in the list, and replay each once.
-#[tokio::test]
-async fn replaying_all_goes_through_everything_that_is_dead() {
-    let outbox = Outbox::start();
-    for n in 0..620 {
-        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[email("a")]).await;
-    }
-    let mut call = 0;
-    loop {
-        call += 1;
-        let leased = outbox.lease(&format!("t{call}"), LONG).await.leased;
-        for leased in &leased {
-            settled(&outbox, leased, &Settlement::Dead(outcome(Class::Permanent))).await;
-        }
-        if leased.is_empty() {
-            break;
-        }
-    }
-    let () = outbox.run("ZADD", &[outbox.keys.dead().as_str(), "1", "delivery_gone"]).await;
-    let all = replay_all(&outbox.client, &outbox.keys).await.expect("replay works");
-    assert_eq!((all.replayed, all.missing), (620, 1));
-    let totals = outbox.assert_balanced().await;
-    assert_eq!((totals.dead, totals.pending, totals.dead_kept), (0, 620, 0));
-    assert_eq!(replay_all(&outbox.client, &outbox.keys).await.expect("replay works").replayed, 0);
 }
 
 /// The lists of ids must shrink with the hashes they name, also behind old ones that are still pending.

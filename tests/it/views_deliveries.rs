@@ -18,7 +18,7 @@ async fn listed(outbox: &Outbox, filter: &DeliveryFilter) -> Vec<DeliveryView> {
     let mut all = Vec::new();
     let mut from = None;
     loop {
-        let slice = list(&outbox.client, &outbox.keys, filter, from).await.expect("readable");
+        let slice = list(&outbox.client, &outbox.keys, filter, from, 300).await.expect("readable");
         all.extend(slice.deliveries);
         from = slice.next;
         if from.is_none() {

@@ -10,7 +10,7 @@ use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
-    FanOutAnswer, FanOutSource, ReplayAnswer, SettleAnswer, Settlement, SourceEnd, replay, wake_subject,
+    ActionAnswer, DeliveryAction, FanOutAnswer, FanOutSource, SettleAnswer, Settlement, SourceEnd, act, wake_subject,
 };
 use quotabell::types::{Alert, Channel, Class, DeliveryId, Keys};
 
@@ -27,8 +27,8 @@ enum Step {
     FanOutAgain { token: u8, contacts: u8 },
     /// A lease or a wait runs out.
     TimePasses { delivery: u8 },
-    /// A delivery in any state is replayed.
-    Replay { delivery: u8 },
+    /// An operator does something with a delivery in any state; twice, as after a lost answer.
+    Act { delivery: u8, action: u8 },
     /// The subject changed.
     Wake,
 }
@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (any::<u8>(), 0..8_u8).prop_map(|(token, end)| Step::Settle { token, end }),
         3 => (any::<u8>(), 0..8_u8).prop_map(|(token, contacts)| Step::FanOutAgain { token, contacts }),
         3 => any::<u8>().prop_map(|delivery| Step::TimePasses { delivery }),
-        1 => any::<u8>().prop_map(|delivery| Step::Replay { delivery }),
+        3 => (any::<u8>(), 0..4_u8).prop_map(|(delivery, action)| Step::Act { delivery, action }),
         1 => Just(Step::Wake),
     ]
 }
@@ -56,6 +56,11 @@ struct Modelled {
     is_due: bool,
     attempts: u32,
     records: usize,
+    /// Somebody cancelled it: no fan-out brings it back.
+    by_operator: bool,
+    is_discarded: bool,
+    /// Its lease has not run out.
+    is_leased: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -94,17 +99,18 @@ impl History<'_> {
                     && self.deliveries[&id].state == "pending"
                 {
                     self.outbox.let_time_pass(&id).await;
-                    self.deliveries.get_mut(&id).expect("picked").is_due = true;
+                    let one = self.deliveries.get_mut(&id).expect("picked");
+                    (one.is_due, one.is_leased) = (true, false);
                 }
             }
-            Step::Replay { delivery } => self.replay(delivery).await,
+            Step::Act { delivery, action } => self.act(delivery, action).await,
             Step::Wake => {
                 let woken =
                     wake_subject(&self.outbox.client, &self.outbox.keys, &subject("alice")).await.expect("works");
                 let waits = |one: &&mut Modelled| one.channel == Channel::None && one.state == "pending";
                 let mut expected = 0;
                 for waiting in self.deliveries.values_mut().filter(waits) {
-                    (waiting.is_due, waiting.token) = (true, None);
+                    (waiting.is_due, waiting.token, waiting.is_leased) = (true, None, false);
                     expected += 1;
                 }
                 assert_eq!(woken, expected);
@@ -146,10 +152,10 @@ impl History<'_> {
             let is_due = *channel != Channel::None;
             if source == Some(id) {
                 let one = self.deliveries.get_mut(id).expect("the source exists");
-                (one.is_due, one.token) = (is_due, None);
+                (one.is_due, one.token, one.is_leased) = (is_due, None, false);
                 one.attempts -= u32::from(is_due);
             } else if let Some(one) = self.deliveries.get_mut(id) {
-                if one.state == "cancelled" {
+                if one.state == "cancelled" && !one.by_operator {
                     (one.state, one.is_due, one.token) = ("pending", is_due, None);
                 }
             } else {
@@ -162,6 +168,9 @@ impl History<'_> {
                     is_due,
                     attempts: 0,
                     records: 0,
+                    by_operator: false,
+                    is_discarded: false,
+                    is_leased: false,
                 };
                 self.deliveries.insert(id.clone(), made);
             }
@@ -178,7 +187,7 @@ impl History<'_> {
         assert_eq!(lease.leased.iter().map(|leased| &leased.id).collect::<BTreeSet<_>>(), expected);
         for leased in lease.leased {
             let one = self.deliveries.get_mut(&leased.id).expect("known");
-            (one.is_due, one.token) = (false, Some(leased.token.clone()));
+            (one.is_due, one.token, one.is_leased) = (false, Some(leased.token.clone()), true);
             one.attempts += u32::from(one.channel != Channel::None);
             assert_eq!(leased.attempts, one.attempts);
             self.tokens.push(Token { id: leased.id, token: leased.token });
@@ -193,7 +202,7 @@ impl History<'_> {
             1 => Settlement::Dead(outcome(Class::Permanent)),
             2 => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
             3 => Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600)),
-            4 => Settlement::Muted,
+            4 => Settlement::Muted(String::new()),
             5 => Settlement::Expired,
             6 => Settlement::Cancelled,
             _ => Settlement::Released(Duration::ZERO),
@@ -209,6 +218,7 @@ impl History<'_> {
             assert!(matches!(answer, SettleAnswer::Done(_)), "{answer:?}");
             one.state = settlement.state().as_str();
             (one.token, one.settled, one.is_due) = (None, Some(token), matches!(end, 2 | 7));
+            one.is_leased = false;
             if settlement.outcome().is_some() {
                 one.records += 1;
             } else {
@@ -235,20 +245,38 @@ impl History<'_> {
         } else {
             assert_eq!(fanned.source, SourceEnd::Cancelled);
             let one = self.deliveries.get_mut(&id).expect("known");
-            (one.state, one.token, one.is_due) = ("cancelled", None, false);
+            (one.state, one.token, one.is_due, one.is_leased) = ("cancelled", None, false, false);
             one.attempts -= u32::from(one.channel != Channel::None);
         }
     }
 
-    async fn replay(&mut self, number: u8) {
+    async fn act(&mut self, number: u8, action: u8) {
         let Some(id) = self.pick(number) else { return };
-        let replayed = replay(&self.outbox.client, &self.outbox.keys, std::slice::from_ref(&id)).await.expect("works");
-        let one = self.deliveries.get_mut(&id).expect("known");
-        if one.state == "dead" {
-            assert_eq!(replayed[0].answer, ReplayAnswer::Replayed);
-            (one.state, one.is_due) = ("pending", true);
-        } else {
-            assert!(matches!(replayed[0].answer, ReplayAnswer::NotDead(state) if state.as_str() == one.state));
+        let actions = [DeliveryAction::Replay, DeliveryAction::Retry, DeliveryAction::Cancel, DeliveryAction::Discard];
+        let action = actions[usize::from(action)];
+        for _ in 0..2 {
+            let acted = act(&self.outbox.client, &self.outbox.keys, action, std::slice::from_ref(&id)).await;
+            let answer = acted.expect("works")[0].answer;
+            let one = self.deliveries.get_mut(&id).expect("known");
+            let is_taken = action.takes().iter().any(|state| state.as_str() == one.state);
+            if !is_taken {
+                assert!(matches!(answer, ActionAnswer::InState(state) if state.as_str() == one.state), "{answer:?}");
+            } else if one.state == "pending" && one.is_leased {
+                assert_eq!(answer, ActionAnswer::Leased);
+            } else {
+                assert_eq!(answer, ActionAnswer::Done);
+                match action {
+                    DeliveryAction::Replay | DeliveryAction::Retry => {
+                        one.token = one.token.take().filter(|_| one.state == "pending");
+                        (one.state, one.is_due, one.is_discarded) = ("pending", true, false);
+                    }
+                    DeliveryAction::Cancel => {
+                        (one.state, one.is_due, one.token) = ("cancelled", false, None);
+                        one.by_operator = true;
+                    }
+                    DeliveryAction::Discard => one.is_discarded = true,
+                }
+            }
         }
     }
 
@@ -256,10 +284,11 @@ impl History<'_> {
     async fn check(&self) {
         let (outbox, keys) = (self.outbox, &self.outbox.keys);
         let totals = outbox.assert_balanced().await;
+        let kept = self.deliveries.values().filter(|one| one.state == "dead" && !one.is_discarded).count() as u64;
         let of = |state: &str| self.deliveries.values().filter(|one| one.state == state).count() as u64;
         assert_eq!(totals.made, self.deliveries.len() as u64);
         assert_eq!((totals.delivered, totals.dead, totals.muted), (of("delivered"), of("dead"), of("muted")));
-        assert_eq!((totals.expired, totals.cancelled, totals.dead_kept), (of("expired"), of("cancelled"), of("dead")));
+        assert_eq!((totals.expired, totals.cancelled, totals.dead_kept), (of("expired"), of("cancelled"), kept));
         let pending: BTreeSet<String> = self.ids(|one| one.state == "pending");
         let listed: BTreeSet<String> = outbox.run("ZRANGE", &[keys.pending().as_str(), "0", "-1"]).await;
         assert_eq!((&listed, &outbox.queued().await), (&pending, &pending));

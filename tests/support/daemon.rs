@@ -24,6 +24,8 @@ const LAST_LINES: usize = 60;
 #[derive(Debug, Clone)]
 pub struct DaemonSetup {
     variables: Vec<Variable>,
+    /// Options behind `run`.
+    arguments: Vec<String>,
     /// How many file descriptors it may have; `None`: as many as the tests.
     descriptors: Option<u32>,
 }
@@ -52,7 +54,7 @@ impl DaemonSetup {
     /// On this Redis, with an HTTP port that the system chooses, receivers on this machine allowed, and retries that a test can
     /// wait for. Nothing of the tests' own environment reaches it but PATH.
     pub fn on(redis_url: &str) -> Self {
-        let setup = Self { variables: Vec::new(), descriptors: None };
+        let setup = Self { variables: Vec::new(), arguments: Vec::new(), descriptors: None };
         setup
             .env("PATH", std::env::var("PATH").as_deref().unwrap_or_default())
             .env("QUOTABELL__REDIS__URL", redis_url)
@@ -68,6 +70,12 @@ impl DaemonSetup {
     /// Sets a variable; the last value counts.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.variables.push(Variable { name: name.to_owned(), value: value.to_owned() });
+        self
+    }
+
+    /// Adds an option behind `run`.
+    pub fn argument(mut self, option: &str) -> Self {
+        self.arguments.push(option.to_owned());
         self
     }
 
@@ -87,7 +95,13 @@ impl DaemonSetup {
                 shell
             }
         };
-        command.arg("run").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .arg("run")
+            .args(&self.arguments)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         command.kill_on_drop(true);
         for Variable { name, value } in &self.variables {
             command.env(name, value);

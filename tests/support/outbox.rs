@@ -34,6 +34,7 @@ pub const GIVE_UP_AFTER: Duration = Duration::from_secs(3 * 86_400);
 /// How deliveries are worked off in tests.
 pub const fn delivery_config(concurrency: u32) -> DeliveryConfig {
     DeliveryConfig {
+        send: true,
         concurrency,
         per_destination_max: PER_DESTINATION_MAX,
         probe_first: Duration::from_secs(30),

@@ -5,15 +5,18 @@
 
 use std::time::Duration;
 
+use metrics::counter;
+
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
     SettingText, SharedServer, check_timeout,
 };
 use super::error::ChannelError;
+use super::notice_text;
 use super::resolver::DnsConfig;
-use crate::contacts::Contact;
-use crate::types::{Alert, Channel, Class, Outcome, Rate, Secret};
+use crate::contacts::{Contact, MessageFormat};
+use crate::types::{Alert, Channel, Class, Outcome, Rate, Secret, meters};
 
 pub mod address;
 pub mod config;
@@ -46,9 +49,11 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     flag_help: "E-mail to this address",
     example: r#"{ channel = "email", address = "a@b.test" }"#,
     secret: None,
+    formats: None,
     consent: ConsentMethod::CodeAndLink,
     check_address: address::check,
     check_public_address: address::check_public,
+    check_options: |_| Ok(()),
     warning: |address, _| address::warning(address),
     check_settings,
     settings: &[
@@ -128,6 +133,7 @@ impl EmailChannel {
         let rendered = render_with(&self.templates, content)?;
         Some(rendered.unwrap_or_else(|error| {
             let id = content.id();
+            counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Email.as_str()).increment(1);
             tracing::error!(notification = id, error = %error, "template failed, the embedded one is used instead");
             let embedded = render_with(&self.embedded, content).and_then(Result::ok);
             embedded.expect("the embedded templates render every notification")
@@ -147,8 +153,8 @@ fn render_with(templates: &Templates, content: Content<'_>) -> Option<Result<Ren
             Some(templates.render_verification(variables))
         }
         Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) => None,
-        Content::ContactDisabled(notice) => Some(Ok(notices::contact_disabled(notice))),
-        Content::Digest(digest) => Some(Ok(notices::digest(digest))),
+        Content::ContactDisabled(notice) => Some(Ok(notices::rendered(notice_text::contact_disabled(notice)))),
+        Content::Digest(digest) => Some(Ok(notices::rendered(notice_text::digest(digest)))),
     }
 }
 
@@ -213,7 +219,7 @@ fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> 
     Author::parse(from).map(drop).ok_or_else(no_mailbox)
 }
 
-fn preview(settings: &ChannelSettings<'_>, alert: &Alert) -> Result<Vec<String>, ChannelError> {
+fn preview(settings: &ChannelSettings<'_>, alert: &Alert, _: &MessageFormat) -> Result<Vec<String>, ChannelError> {
     let templates = Templates::load(settings.section::<EmailConfig>().templates.as_deref())?;
     let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
     let mails = [templates.render(alert, AlertPurpose::Alert)?, templates.render_verification(question)?];

@@ -7,16 +7,15 @@
 
 use std::path::{Path, PathBuf};
 
-use chrono::{DateTime, SecondsFormat};
-use chrono_tz::Tz;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
+use minijinja::{Environment, Error, Value};
 use serde::Serialize;
 
 use crate::channels::channel::AlertPurpose;
 use crate::channels::error::ChannelError;
 use crate::channels::sample::{SAMPLE_AT, Sample};
-use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
+use crate::channels::templating::{self, environment, variables};
+use crate::types::{Alert, Percent};
 
 /// The setting that names the operator's folder.
 const SETTING: &str = "email.templates";
@@ -33,8 +32,6 @@ const ALERT: [&str; 3] = ["subject.txt", "alert.txt", "alert.html"];
 const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 /// All of them, for error texts.
 const NAMES: &str = "subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt and verify.html";
-/// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other delivery.
-const FUEL: u64 = 200_000;
 /// What the templates of the mail that asks to confirm an address are checked with, and what `preview` shows.
 pub const SAMPLE_VERIFICATION: VerifyVariables<'static> = VerifyVariables {
     subject: "example-customer",
@@ -42,8 +39,6 @@ pub const SAMPLE_VERIFICATION: VerifyVariables<'static> = VerifyVariables {
     link: Some("https://quota.example.com/confirm/c2FtcGxlLXRva2VuLXdoaWNoLWNvbmZpcm1zLW5vdGhpbmc"),
     minutes: 10,
 };
-/// What a reader of an error is told, beside minijinja's own filters.
-const FILTERS: &str = "thousands, clock";
 
 struct Embedded {
     name: &'static str,
@@ -106,15 +101,8 @@ impl Templates {
             let added = templates.environment.add_template_owned(name, source);
             added.map_err(|error| templates.explain(name, &error))?;
         }
-        let sample = Sample::made_up();
-        for window in Window::ALL {
-            let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
-            for percent in [80, 100, 120].into_iter().filter_map(Percent::new) {
-                let alert = sample.alert(percent, SAMPLE_AT);
-                templates.render(&alert, AlertPurpose::Alert)?;
-                templates.render(&alert, AlertPurpose::Copy)?;
-                templates.render(&alert, AlertPurpose::Test)?;
-            }
+        for (alert, purpose) in templating::samples() {
+            templates.render(&alert, purpose)?;
         }
         templates.render_verification(SAMPLE_VERIFICATION)?;
         templates.render_verification(VerifyVariables { link: None, ..SAMPLE_VERIFICATION })?;
@@ -159,20 +147,8 @@ impl Templates {
         let name = error.name().unwrap_or(name);
         let path = self.directory.as_ref().map(|directory| directory.join(name)).filter(|path| path.exists());
         let file = path.map_or_else(|| name.to_owned(), |path| path.display().to_string());
-        let line = error.line().unwrap_or(1);
-        let shown = error.template_source().zip(error.range()).and_then(|(source, range)| source.get(range));
-        let what = match (error.kind(), error.detail(), shown) {
-            (ErrorKind::UndefinedError, _, Some(shown)) => format!("{shown:?} is not known"),
-            (kind, Some(detail), _) => format!("{kind}: {detail}"),
-            (kind, None, Some(shown)) => format!("{kind} in {shown:?}"),
-            (kind, None, None) => kind.to_string(),
-        };
-        let known = match error.kind() {
-            ErrorKind::UnknownFilter => format!("the filters {FILTERS} and those of minijinja"),
-            ErrorKind::TemplateNotFound => format!("the templates {NAMES}"),
-            _ => format!("the variables {} and the filters {FILTERS}", names_of(&sample_of(name))),
-        };
-        ChannelError::of_setting(SETTING, format_args!("template {file}, line {line}: {what}; known are {known}"))
+        let what = templating::explain(error, NAMES, &sample_of(name));
+        ChannelError::of_setting(SETTING, format_args!("template {file}, {what}"))
             .with_hint("mend the template (`quotabell preview text` renders it), or leave email.templates out for the embedded ones")
     }
 }
@@ -203,59 +179,6 @@ fn read_own(directory: &Path) -> Result<Vec<(&'static str, String)>, ChannelErro
     }
 }
 
-fn environment() -> Environment<'static> {
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_fuel(Some(FUEL));
-    // For the names and lines in errors.
-    environment.set_debug(true);
-    environment.set_auto_escape_callback(|name| match name.ends_with(".html") {
-        true => AutoEscape::Html,
-        false => AutoEscape::None,
-    });
-    environment.add_filter("thousands", thousands);
-    environment.add_filter("clock", clock);
-    environment
-}
-
-/// 1234567 as `1,234,567`.
-fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    grouped.collect::<Vec<_>>().join(",")
-}
-
-/// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`: the time of day that a clock on the wall there shows.
-fn clock(time: &str) -> Result<String, Error> {
-    let parsed = DateTime::parse_from_rfc3339(time);
-    parsed
-        .map(|at| at.format("%Y-%m-%d %H:%M").to_string())
-        .map_err(|_| Error::new(ErrorKind::InvalidOperation, "clock takes a time, as resets_at or raised_at"))
-}
-
-/// What a template sees. The doc of each is in `templates/alert.txt`.
-fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
-    context! {
-        subject => alert.subject.as_str(),
-        metric => alert.metric.as_str(),
-        threshold_percent => alert.threshold_percent.get(),
-        used => alert.used,
-        limit => alert.limit,
-        used_percent => alert.used_percent(),
-        remaining => alert.limit.saturating_sub(alert.used),
-        plan => &alert.plan,
-        window => alert.window.as_str(),
-        period => alert.period.to_string(),
-        starts_at => starts_at(alert),
-        timezone => &alert.timezone,
-        resets_at => local(alert.resets_at_ms, &alert.timezone),
-        raised_at => local(alert.raised_at_ms, &alert.timezone),
-        severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
-        test => purpose == AlertPurpose::Test,
-        copy => purpose == AlertPurpose::Copy,
-    }
-}
-
 /// What this template sees, made up.
 fn sample_of(name: &str) -> Value {
     let percent = Percent::new(100).expect("a legal percentage");
@@ -263,25 +186,6 @@ fn sample_of(name: &str) -> Value {
         true => Value::from(Serde(SAMPLE_VERIFICATION)),
         false => variables(&Sample::made_up().alert(percent, SAMPLE_AT), AlertPurpose::Alert),
     }
-}
-
-/// The names of variables, for error texts.
-fn names_of(variables: &Value) -> String {
-    let names = variables.try_iter().into_iter().flatten();
-    names.map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// When the period began, in the zone of the subject.
-fn starts_at(alert: &Alert) -> String {
-    let zone = alert.timezone.parse().unwrap_or(Tz::UTC);
-    local(alert.period.starts_in(zone).unwrap_or_default(), &alert.timezone)
-}
-
-/// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.
-fn local(at: UnixMs, zone: &str) -> String {
-    let zone = zone.parse().unwrap_or(Tz::UTC);
-    let local = at.to_utc().unwrap_or_default().with_timezone(&zone);
-    local.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 #[cfg(test)]
@@ -364,16 +268,9 @@ mod tests {
             let list = source.lines().skip_while(|line| !line.starts_with("Variables")).skip(1);
             let list = list.take_while(|line| !line.starts_with("Filters"));
             let documented: BTreeSet<&str> = list.filter_map(|line| line.split_whitespace().next()).collect();
-            let exist = names_of(&sample_of(name));
+            let exist = templating::names_of(&sample_of(name));
             assert_eq!(documented, exist.split(", ").collect(), "{name}");
         }
-    }
-
-    /// Separators stand between groups of three, nowhere else.
-    #[test]
-    fn thousands_are_separated() {
-        let shown: Vec<String> = [0, 12, 999, 1000, 12_345, 9_007_199_254_740_991].into_iter().map(thousands).collect();
-        assert_eq!(shown, ["0", "12", "999", "1,000", "12,345", "9,007,199,254,740,991"]);
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! One attempt over HTTP: a signed POST (Standard Webhooks 1.0) to a URL that a subject chose.
+//! One attempt over HTTP: a POST to a URL that a subject chose, signed (Standard Webhooks 1.0) where there is a secret.
 //!
 //! Owns the client, the resolver that refuses blocked addresses, and the deadline. Never follows a redirect, never uses a proxy, and
 //! hands on what the receiver answered only as the short reply of an outcome. Read next: [`super::blocked_networks`] for what may be
@@ -17,12 +17,15 @@ use tokio::time::timeout_at;
 
 use super::blocked_networks::{Blocked, CallRules};
 use super::config::WebhookConfig;
+use super::extra_headers;
+use super::formats::WebhookBody;
 use super::outcomes::outcome_of;
 use super::secret::SigningSecrets;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::ChannelError;
 use crate::channels::resolver::{DnsConfig, Resolver};
 use crate::channels::{authorities, connection_error};
+use crate::contacts::ExtraHeaders;
 use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
 use crate::types::{Class, Outcome, Secret};
@@ -46,10 +49,12 @@ pub struct WebhookRequest<'a> {
     pub now_s: i64,
     /// Where to, as the subject wrote it; judged here.
     pub url: &'a str,
-    /// What signs it; judged here.
-    pub secret: &'a Secret,
+    /// What signs it, if anything does; judged here.
+    pub secret: Option<&'a Secret>,
     /// The JSON.
-    pub body: &'a str,
+    pub body: &'a WebhookBody,
+    /// What the contact adds; judged here.
+    pub headers: &'a ExtraHeaders,
     /// What the receiver has to send back, as `{"challenge": ...}`, if it is asked something.
     pub challenge: Option<&'a str>,
 }
@@ -129,13 +134,14 @@ impl WebhookClient {
 
     async fn attempt(&self, request: WebhookRequest<'_>) -> Result<Outcome, Outcome> {
         let url = self.rules.judge_url(request.url).map_err(permanent)?;
-        // The contact is read anew at each attempt, so a secret that cannot sign may be mended.
+        // The contact is read anew at each attempt, so a secret that cannot sign, or a header that may not be set, may be mended.
         let unsigned = |error: String| Outcome::failed(Class::Transient, error);
-        let secrets = SigningSecrets::parse(request.secret).map_err(unsigned)?;
+        let secrets = request.secret.map(SigningSecrets::parse).transpose().map_err(unsigned)?;
+        let added = extra_headers::parse(request.headers).map_err(unsigned)?;
         let unfit = || permanent("id does not fit into a header".to_owned());
-        let headers = headers(&request, &secrets).ok_or_else(unfit)?;
+        let headers = headers(&request, added, secrets.as_ref()).ok_or_else(unfit)?;
         let deadline = tokio::time::Instant::now() + self.timeout;
-        let sending = self.client.post(url).headers(headers).body(request.body.to_owned()).send();
+        let sending = self.client.post(url).headers(headers).body(request.body.json.clone()).send();
         let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(self.timeout))?;
         let response = sent.map_err(|error| failure(&error))?;
         let outcome = outcome_of(response.status(), response.headers(), request.now_s);
@@ -192,14 +198,18 @@ async fn read(mut response: Response, body: &mut Vec<u8>) {
     }
 }
 
-/// The headers of the standard. `None` where the id does not fit into one.
-fn headers(request: &WebhookRequest<'_>, secrets: &SigningSecrets) -> Option<HeaderMap> {
-    let signature = secrets.sign(request.id, request.now_s, request.body);
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+/// The headers of the standard beside those of the contact; what is not signed has no signature. `None` where the id does not fit
+/// into one.
+fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&SigningSecrets>) -> Option<HeaderMap> {
+    let WebhookBody { content_type, json } = request.body;
+    let mut headers = added;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert("webhook-id", HeaderValue::from_str(request.id).ok()?);
     headers.insert("webhook-timestamp", HeaderValue::from(request.now_s));
-    headers.insert("webhook-signature", HeaderValue::from_str(&signature).ok()?);
+    if let Some(secrets) = secrets {
+        let signature = secrets.sign(request.id, request.now_s, json);
+        headers.insert("webhook-signature", HeaderValue::from_str(&signature).ok()?);
+    }
     Some(headers)
 }
 

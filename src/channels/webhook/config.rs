@@ -21,6 +21,8 @@ pub struct WebhookConfig {
     pub allow_private_networks: bool,
     /// Those of them that may be called even so, as `10.1.0.0/16`.
     pub allowed_networks: Vec<IpNet>,
+    /// A directory with templates of bodies, `<name>.json` each.
+    pub templates: Option<PathBuf>,
     /// A PEM file of certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
     /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's origin.

@@ -1,22 +1,28 @@
-//! Webhooks: a signed POST (Standard Webhooks 1.0) to a URL that a subject chose.
+//! Webhooks: a POST to a URL that a subject chose, signed (Standard Webhooks 1.0) or in the form of a chat.
 //!
-//! Owns the rules for URLs and secrets, the networks that may not be called, the payload, the request, and the class of its outcome.
-//! Read next: [`payload`], then [`client`].
+//! Owns the rules for URLs, secrets and headers, the networks that may not be called, the formats, the request, and the class of its
+//! outcome. Read next: [`payload`] and [`formats`], then [`client`].
 
 use std::time::{Duration, Instant};
 
+use metrics::counter;
+
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
-    InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition, ServerProbe, SettingText,
-    check_timeout,
+    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition,
+    ServerProbe, SettingText, check_timeout,
 };
-use crate::contacts::Contact;
+use super::error::ChannelError;
+use super::invalid_contact::InvalidContact;
+use crate::contacts::{Contact, ContactOptions, MessageFormat, SecretUse};
 use crate::throttle::MEMBERS_MAX;
-use crate::types::{Channel, Class, LOG_INTERVAL, LogLimiter, Outcome, Rate, UnixMs};
+use crate::types::{Alert, Channel, Class, LOG_INTERVAL, LogLimiter, Outcome, Rate, Secret, UnixMs, meters};
 
 pub mod blocked_networks;
 pub mod client;
 pub mod config;
+mod extra_headers;
+pub mod formats;
 mod outcomes;
 pub mod payload;
 mod retry_after;
@@ -25,9 +31,13 @@ pub mod url;
 
 pub use client::{WebhookClient, WebhookRequest};
 pub use config::WebhookConfig;
+pub use formats::{WebhookBody, WebhookTemplates};
 
 /// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// The length of a routing key of PagerDuty.
+const ROUTING_KEY_BYTES: usize = 32;
 
 /// How far the clock of Redis may be from this machine's before somebody is told. Receivers take five minutes at most.
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(30);
@@ -41,14 +51,22 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
     secret: Some(SecretDefinition {
         flag: "webhook-secret",
-        flag_help: "The webhook's secret: whsec_ and base64 of 24 to 64 bytes",
+        flag_help: "The webhook's secret: whsec_ and base64 of 24 to 64 bytes; for pagerduty its routing key",
         text: "whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)",
-        check: secret::check,
-        generate: secret::generate,
+        generate: |format| (format.secret_use() == SecretUse::Signs).then(secret::generate),
+    }),
+    formats: Some(FormatDefinition {
+        flag: "format",
+        flag_help: "How the webhook is written: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME",
+        column: "webhook_format",
+        header_flag: "header",
+        header_help: "A header that the webhook's requests bear; several where it is given several times",
+        header_column: "webhook_headers",
     }),
     consent: ConsentMethod::Challenge,
     check_address: url::check,
     check_public_address: url::check_public,
+    check_options,
     warning: |url, settings| {
         let refused = url.starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;
         refused.then(|| format!("{url} is plain http, which webhook.allow_http = false refuses"))
@@ -62,6 +80,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             key: "allowed_networks",
             allowed: r#"parts of loopback, private and link-local networks, as ["10.1.0.0/16", "fd00:1::/32"]"#,
         },
+        SettingText { key: "templates", allowed: "the path of a directory with files NAME.json" },
         SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
         SettingText {
             key: "per_destination",
@@ -73,12 +92,17 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     cap: CapKind::SlidingByDestination(url::origin),
     origin: url::origin,
     build: |settings| {
-        let WebhookConfig { timeout, per_destination, .. } = *settings.section::<WebhookConfig>();
-        let client = WebhookClient::new(settings.section(), settings.section())?;
-        Ok(Box::new(WebhookChannel { client, timeout, per_destination, log_limiter: LogLimiter::new(LOG_INTERVAL) }))
+        let config = settings.section::<WebhookConfig>();
+        Ok(Box::new(WebhookChannel {
+            client: WebhookClient::new(config, settings.section())?,
+            templates: WebhookTemplates::load(config.templates.as_deref())?,
+            timeout: config.timeout,
+            per_destination: config.per_destination,
+            log_limiter: LogLimiter::new(LOG_INTERVAL),
+        }))
     },
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
-    preview: |_, alert| Ok(vec![payload::alert(alert, AlertPurpose::Alert)]),
+    preview,
     permanent_hint: "trying again can't help: check the URL, and webhook.allow_http and webhook.allowed_networks; an alert would \
                     be dead at once",
     transient_hint: "check the receiver, its certificate and its secret; an alert would be tried again",
@@ -88,12 +112,22 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
 #[derive(Debug)]
 struct WebhookChannel {
     client: WebhookClient,
+    templates: WebhookTemplates,
     timeout: Duration,
     per_destination: Option<Rate>,
     log_limiter: LogLimiter<()>,
 }
 
 impl WebhookChannel {
+    /// The body about an alert. Where the operator's template fails, the standard one: an alert in another form beats none.
+    fn alert_body(&self, options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> WebhookBody {
+        alert_body(&self.templates, options, alert, purpose).unwrap_or_else(|error| {
+            counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Webhook.as_str()).increment(1);
+            tracing::error!(alert = %alert.id, %error, "template failed, the standard body is sent instead");
+            WebhookBody::json(payload::alert(alert, purpose))
+        })
+    }
+
     /// Says when this machine's clock and that of Redis are so far apart that somebody has to set one. Alerts and signatures bear
     /// different times then.
     fn compare_clocks(&self, redis: UnixMs, own: UnixMs) {
@@ -122,25 +156,37 @@ impl NotificationChannel for WebhookChannel {
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let Message { contact, content, now, .. } = message;
-            let Some(secret) = contact.secret() else {
-                return Outcome::failed(Class::Permanent, "the contact has no secret");
+            let Some(options) = contact.options() else {
+                return Outcome::failed(Class::Permanent, "the contact is no webhook");
             };
             let (body, challenge) = match content {
-                Content::Alert(alert, purpose) => (payload::alert(alert, purpose), None),
-                Content::Verification(Question { subject, proof: ConsentProof::Challenge(challenge), .. }) => {
-                    (payload::challenge(subject, challenge.reveal(), now), Some(challenge.reveal()))
+                Content::Alert(alert, purpose) => (self.alert_body(options, alert, purpose), None),
+                Content::Verification(Question { id, subject, proof: ConsentProof::Challenge(challenge), .. }) => {
+                    let challenge = challenge.reveal();
+                    let Some(body) = formats::challenge(&options.format, id, subject, challenge, now) else {
+                        return Outcome::failed(Class::Permanent, "a receiver of this format can't answer a challenge");
+                    };
+                    (body, Some(challenge))
                 }
                 Content::Verification(Question { proof: ConsentProof::CodeAndLink(_), .. }) => {
                     return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
                 }
-                Content::ContactDisabled(notice) => (payload::contact_disabled(notice), None),
-                Content::Digest(digest) => (payload::digest(digest), None),
+                Content::ContactDisabled(notice) => (formats::contact_disabled(options, notice), None),
+                Content::Digest(digest) => (formats::digest(options, digest), None),
             };
             let own = own_time();
             self.compare_clocks(now, own);
             let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
-            self.client.send(WebhookRequest { id, now_s, url, secret, body: &body, challenge }).await
+            let signs = options.format.secret_use() != SecretUse::RoutingKey;
+            let (secret, headers) = (options.secret.as_ref().filter(|_| signs), &options.headers);
+            self.client.send(WebhookRequest { id, now_s, url, secret, body: &body, headers, challenge }).await
         })
+    }
+
+    fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
+        let template = contact.options().and_then(|options| options.format.template());
+        let known = template.map_or(Ok(()), |name| self.templates.expect(name));
+        known.map_err(|problem| InvalidContact { field: "format", problem })
     }
 
     fn cap(&self) -> Option<Rate> {
@@ -159,6 +205,50 @@ impl NotificationChannel for WebhookChannel {
             })
         })
     }
+}
+
+/// The body about an alert in any format.
+///
+/// # Errors
+///
+/// A template that is not there, or that fails.
+fn alert_body(
+    templates: &WebhookTemplates,
+    options: &ContactOptions,
+    alert: &Alert,
+    purpose: AlertPurpose,
+) -> Result<WebhookBody, ChannelError> {
+    let built_in = formats::alert(options, alert, purpose);
+    built_in.map_or_else(|| templates.render(options.format.template().unwrap_or_default(), alert, purpose), Ok)
+}
+
+fn preview(settings: &ChannelSettings<'_>, alert: &Alert, format: &MessageFormat) -> Result<Vec<String>, ChannelError> {
+    let templates = WebhookTemplates::load(settings.section::<WebhookConfig>().templates.as_deref())?;
+    let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
+    let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
+    Ok(vec![alert_body(&templates, &options, alert, AlertPurpose::Alert)?.json])
+}
+
+/// Judges secret and headers of a contact by its format.
+fn check_options(options: &ContactOptions) -> Result<(), InvalidContact> {
+    let invalid = |field, problem| Err(InvalidContact { field, problem });
+    match (options.format.secret_use(), options.secret.as_ref().map(Secret::reveal)) {
+        (SecretUse::Signs, None) => return invalid("secret", "webhook contact has no secret".to_owned()),
+        (SecretUse::Signs | SecretUse::MaySign, Some(secret)) => secret::check(secret)?,
+        (SecretUse::MaySign, None) => {}
+        (SecretUse::RoutingKey, secret) => {
+            let is_key =
+                |key: &str| key.len() == ROUTING_KEY_BYTES && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            if !secret.is_some_and(is_key) {
+                let problem = format!(
+                    "the secret of a {} contact must be its routing key: {ROUTING_KEY_BYTES} letters and digits",
+                    options.format
+                );
+                return invalid("secret", problem);
+            }
+        }
+    }
+    extra_headers::parse(&options.headers).map(drop).or_else(|problem| invalid("headers", problem))
 }
 
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {

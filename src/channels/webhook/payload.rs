@@ -13,14 +13,16 @@ struct Payload<D> {
     data: D,
 }
 
-#[derive(Serialize)]
-struct ChallengeData<'a> {
+/// What a receiver is to send back, and about whom it is asked.
+#[derive(Debug, Serialize)]
+pub(super) struct ChallengeData<'a> {
     subject: &'a str,
     challenge: &'a str,
 }
 
-#[derive(Serialize)]
-struct AlertData<'a> {
+/// The facts of an alert.
+#[derive(Debug, Serialize)]
+pub(super) struct AlertData<'a> {
     subject: &'a str,
     metric: &'a str,
     window: &'a str,
@@ -66,19 +68,26 @@ struct DeadData<'a> {
     at: String,
 }
 
-/// Writes the body of a webhook about an alert.
-///
-/// `type` is `quota.threshold_reached`, or `quota.test` for a test message, so that no receiver takes one for the other.
-/// `timestamp` is when the alert was raised, the same on every attempt.
-#[must_use]
-pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
-    let payload = Payload {
-        r#type: match purpose {
-            AlertPurpose::Alert | AlertPurpose::Copy => "quota.threshold_reached",
-            AlertPurpose::Test => "quota.test",
-        },
-        timestamp: alert.raised_at_ms.to_string(),
-        data: AlertData {
+/// The type of a question for consent.
+pub(super) const VERIFICATION: &str = "contact.verification";
+
+/// The type of a message about an alert: `quota.test` for one that is made up, so that no receiver takes it for the other.
+pub(super) const fn type_of(purpose: AlertPurpose) -> &'static str {
+    match purpose {
+        AlertPurpose::Alert | AlertPurpose::Copy => "quota.threshold_reached",
+        AlertPurpose::Test => "quota.test",
+    }
+}
+
+impl<'a> ChallengeData<'a> {
+    pub(super) fn of(subject: &'a Subject, challenge: &'a str) -> Self {
+        Self { subject: subject.as_str(), challenge }
+    }
+}
+
+impl<'a> AlertData<'a> {
+    pub(super) fn of(alert: &'a Alert, purpose: AlertPurpose) -> Self {
+        Self {
             subject: alert.subject.as_str(),
             metric: alert.metric.as_str(),
             window: alert.window.as_str(),
@@ -91,16 +100,25 @@ pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
             timezone: &alert.timezone,
             resets_at: shortest(alert.resets_at_ms),
             copy: purpose == AlertPurpose::Copy,
-        },
-    };
+        }
+    }
+}
+
+/// Writes the body of a webhook about an alert.
+///
+/// `timestamp` is when the alert was raised, the same on every attempt.
+#[must_use]
+pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
+    let data = AlertData::of(alert, purpose);
+    let payload = Payload { r#type: type_of(purpose), timestamp: alert.raised_at_ms.to_string(), data };
     serde_json::to_string(&payload).expect("strings and finite numbers serialise")
 }
 
 /// Writes the body of the question whether a receiver wants alerts about a subject: it has to send `challenge` back.
 #[must_use]
 pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
-    let data = ChallengeData { subject: subject.as_str(), challenge };
-    let payload = Payload { r#type: "contact.verification", timestamp: now.to_string(), data };
+    let data = ChallengeData::of(subject, challenge);
+    let payload = Payload { r#type: VERIFICATION, timestamp: now.to_string(), data };
     serde_json::to_string(&payload).expect("strings serialise")
 }
 

@@ -230,7 +230,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.due(&destination), &SCHEDULE),
         (format!("{}{destination}", keys.leased_prefix()), &SCHEDULE),
         (format!("{}{destination}", keys.destination_prefix()), &DESTINATION),
-        (keys.failing(&subject), &FAILING),
+        (format!("{}{subject}", keys.failing_prefix()), &FAILING),
         (keys.pending(), &SCHEDULE),
         (keys.waiting(), &SCHEDULE),
         (keys.deliveries(), &SCHEDULE),

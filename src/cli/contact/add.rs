@@ -8,9 +8,11 @@ use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::cli::hears::HearsArgs;
-use crate::cli::named_contacts::{self, GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
+use crate::cli::named_contacts::{
+    self, GeneratedSecret, NamedAddresses, NamedContacts, TemplateCheck, serialize_lists,
+};
 use crate::contacts::edit::{NamedContact, UnnamedContacts};
-use crate::contacts::{Contact, ContactArray};
+use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 use crate::types::{ContactId, Subject};
@@ -20,14 +22,17 @@ use crate::types::{ContactId, Subject};
 #[command(
     group = ArgGroup::new("named").required(true).args(NamedAddresses::flags()),
     after_help = "Adds one contact and leaves the others alone. Where the address is there already, the contact keeps its id and whether \
-    it is muted; --webhook-secret replaces its secret, and it counts as verified and is enabled. Without --webhook-secret, one is generated for a \
-    new webhook and printed once.
+    it is muted; --webhook-secret, --format, --header, --threshold and --metric replace what it has of each. It counts as verified, and \
+    is enabled. Without --webhook-secret, one is generated for a new webhook whose format needs one, and printed once.
 
 Examples:
   quotabell contact add alice --email a@b.test
   quotabell contact add alice --email cto@b.test --threshold 100 --metric requests
   quotabell contact add alice --email cto@b.test --threshold all
-  quotabell contact add alice --webhook https://example.com/hook --id main"
+  quotabell contact add alice --webhook https://example.com/hook --id main
+  quotabell contact add alice --webhook https://hooks.slack.com/services/T0/B0/abc --format slack
+  quotabell contact add alice --webhook https://events.pagerduty.com/v2/enqueue --format pagerduty --webhook-secret KEY
+  quotabell contact add alice --webhook https://example.com/hook --header 'Authorization: Bearer TOKEN'"
 )]
 pub struct ContactAddArgs {
     /// Whose contact
@@ -65,7 +70,7 @@ fn contact_id(text: &str) -> Result<ContactId, String> {
 enum AddOutcome {
     /// It is new.
     Added,
-    /// It was there, and has another secret, hears other alerts, is verified or enabled now.
+    /// It was there, and has another secret, format or headers, hears other alerts, or is verified or enabled now.
     Changed,
     /// It was there.
     Unchanged,
@@ -74,6 +79,8 @@ enum AddOutcome {
 /// The contact as it stands in the array after the edit.
 struct AddedTo {
     id: ContactId,
+    /// Its address, as far as it may be shown.
+    address: String,
     outcome: AddOutcome,
     secret: SecretUse,
 }
@@ -112,9 +119,12 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     if let Some(id) = &args.id {
         contact.contact.id = id.clone();
     }
+    if let Some(fault) = TemplateCheck::new(&config).fault(std::slice::from_ref(&contact))? {
+        return Err(bad(fault.to_string()));
+    }
     let redis = connect::redis(&config).await?;
     let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
-    let AddedTo { id, outcome, secret } = added;
+    let AddedTo { id, address, outcome, secret } = added;
     let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| secret == SecretUse::Given).collect();
     for warning in named_contacts::warnings(std::slice::from_ref(&contact), &config) {
         say(format_args!("warning: {warning}"));
@@ -126,7 +136,6 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
             for GeneratedSecret { address, secret, .. } in &secrets {
                 output.line(format_args!("{secret}  {address}"))?;
             }
-            let address = printable(contact.contact.address());
             let id = printable(id.as_str());
             say(match outcome {
                 AddOutcome::Added => format!("added {id} {address}"),
@@ -138,6 +147,17 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     output.finish()
 }
 
+/// The address, as far as it may be shown.
+fn shown(contact: &Contact) -> String {
+    printable(masked_contact(contact).address())
+}
+
+/// An address as it was named, as far as it may be shown of the contact that it is stored as.
+fn shown_as_named(named: &Contact, stored: &Contact) -> String {
+    let options = stored.options().cloned().unwrap_or_default();
+    shown(&named.clone().with_options(options))
+}
+
 /// Adds the contact to the stored ones. Repeatable: a secret that was stored by a try whose answer was lost counts as given now.
 fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -> anyhow::Result<AddedTo> {
     let contact = &named.contact;
@@ -147,12 +167,12 @@ fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -
         if let Some(other) =
             stored.iter().find(|other| other.contact.id == *id && !other.contact.has_same_address(contact))
         {
-            return Err(refused(format!("id {id} is the one of {}", printable(other.contact.address()))));
+            return Err(refused(format!("id {id} is the one of {}", shown(&other.contact))));
         }
         if let Some(known) =
             stored.iter().find(|known| known.contact.has_same_address(contact) && known.contact.id != *id)
         {
-            let (address, id) = (printable(contact.address()), printable(known.contact.id.as_str()));
+            let (address, id) = (shown_as_named(contact, &known.contact), printable(known.contact.id.as_str()));
             return Err(refused(format!("{address} is there already, as {id}")));
         }
     }
@@ -168,5 +188,5 @@ fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -
     let known = array.contacts().into_iter().filter(|other| other.contact.has_same_address(contact));
     let known = known.min_by_key(|other| !other.contact.verified).expect("it was merged");
     let secret = if is_kept { SecretUse::Stored } else { SecretUse::Given };
-    Ok(AddedTo { id: known.contact.id, outcome, secret })
+    Ok(AddedTo { address: shown_as_named(contact, &known.contact), id: known.contact.id, outcome, secret })
 }

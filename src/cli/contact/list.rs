@@ -11,13 +11,13 @@ use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
-use crate::types::Subject;
+use crate::types::{Subject, UnixMs};
 
 /// Arguments of `contact list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "STATE is muted, unverified or disabled where a contact gets no alerts. HEARS is the percentages and metrics whose alerts \
-    it gets. ADDED BY is subject for a contact that was added through \
+    after_help = "STATE is muted, until when and why, unverified, or disabled and why where a contact gets no alerts. HEARS is the \
+    percentages and metrics whose alerts it gets. ADDED BY is subject for a contact that was added through \
     the API. Secrets are shown as ***.
 
 Examples:
@@ -41,18 +41,18 @@ struct ListedContact {
 }
 
 impl ListedContact {
-    fn of(StoredContact { contact, origin, .. }: &StoredContact) -> Self {
-        Self { contact: masked_contact(contact), added_by: name_of(*origin) }
+    fn of(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
+        Self { contact: masked_contact(contact).shown_at(now), added_by: name_of(*origin) }
     }
 
     fn row(&self) -> Vec<String> {
-        let Contact { id, muted, verified, disabled, hears: filter, .. } = &self.contact;
+        let Contact { id, mute, verified, disabled, hears: filter, .. } = &self.contact;
+        let unverified = (!verified).then(|| "unverified".to_owned());
         let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
-        let states = [muted.then(|| "muted".to_owned()), (!verified).then(|| "unverified".to_owned()), disabled];
-        let states: Vec<String> = states.into_iter().flatten().collect();
-        let state = if states.is_empty() { "-".to_owned() } else { states.join(", ") };
+        let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
+        let state = if states.is_empty() { "-" } else { &states.join(", ") };
         let (channel, hears) = (self.contact.channel().as_str(), hears::shown(filter));
-        [id.as_str(), channel, self.contact.address(), &state, &hears, self.added_by].map(str::to_owned).to_vec()
+        [id.as_str(), channel, self.contact.address(), state, &hears, self.added_by].map(str::to_owned).to_vec()
     }
 }
 
@@ -75,8 +75,8 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
     let redis = connect::redis(&context.config()?).await?;
     let array = read_contacts(redis.client(), redis.keys(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
-    let contacts = array.contacts();
-    let listed: Vec<ListedContact> = contacts.iter().map(ListedContact::of).collect();
+    let (contacts, now) = (array.contacts(), redis.server_time().await?);
+    let listed: Vec<ListedContact> = contacts.iter().map(|contact| ListedContact::of(contact, now)).collect();
     for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
         let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
         say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));

@@ -31,7 +31,7 @@ pub enum ContactAction {
     Add(add::ContactAddArgs),
     /// Remove one contact: its pending deliveries are cancelled
     Remove(remove::ContactRemoveArgs),
-    /// Send no alerts to a contact until it is unmuted
+    /// Send no alerts to a contact, for a time or until it is unmuted
     Mute(mute::ContactMuteArgs),
     /// Send alerts to a muted contact again
     Unmute(mute::ContactUnmuteArgs),

@@ -4,12 +4,13 @@ use clap::Args;
 use serde::Serialize;
 
 use super::edit::{edit, not_selected};
-use crate::cli::connect;
+use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
-use crate::contacts::edit::MuteState;
+use crate::cli::mute_args::MuteArgs;
 use crate::contacts::select::select;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::{ContactId, Subject};
+use crate::types::{ContactId, Mute, Subject};
+use crate::views::MuteView;
 
 /// Arguments of `contact mute`.
 #[derive(Debug, Args)]
@@ -17,11 +18,15 @@ use crate::types::{ContactId, Subject};
 
 Examples:
   quotabell contact mute alice c_ab39b01901a28f91
-  quotabell contact mute alice a@b.test")]
+  quotabell contact mute alice a@b.test --for 2h --reason \"new office\"
+  quotabell contact mute alice a@b.test --until 2026-12-01T00:00:00Z")]
 pub struct ContactMuteArgs {
     /// Which contact.
     #[command(flatten)]
     pub selected: SelectedContactArgs,
+    /// How long, and why.
+    #[command(flatten)]
+    pub mute: MuteArgs,
 }
 
 /// Arguments of `contact unmute`.
@@ -54,6 +59,8 @@ pub struct SelectedContactArgs {
 struct MutedContacts<'a> {
     subject: &'a Subject,
     muted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mute: Option<MuteView>,
     contacts: &'a [ContactId],
 }
 
@@ -63,7 +70,9 @@ struct MutedContacts<'a> {
 ///
 /// When there is no such contact; a bad configuration, Redis, or stdout.
 pub async fn run(args: ContactMuteArgs, context: &CliContext) -> anyhow::Result<()> {
-    set(args.selected, MuteState::Muted, context).await
+    let redis = connect::redis(&context.config()?).await?;
+    let mute = args.mute.into_mute(&redis).await?;
+    set(&redis, args.selected, Some(&mute)).await
 }
 
 /// Unmutes the contact.
@@ -72,16 +81,16 @@ pub async fn run(args: ContactMuteArgs, context: &CliContext) -> anyhow::Result<
 ///
 /// As [`run`].
 pub async fn run_unmute(args: ContactUnmuteArgs, context: &CliContext) -> anyhow::Result<()> {
-    set(args.selected, MuteState::Unmuted, context).await
+    let redis = connect::redis(&context.config()?).await?;
+    set(&redis, args.selected, None).await
 }
 
-async fn set(args: SelectedContactArgs, state: MuteState, context: &CliContext) -> anyhow::Result<()> {
+async fn set(redis: &Redis, args: SelectedContactArgs, mute: Option<&Mute>) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
-    let redis = connect::redis(&context.config()?).await?;
-    let ids = edit(&redis, &subject, |array| {
+    let ids = edit(redis, &subject, |array| {
         let ids = select(&array.contacts(), &contact).map_err(|error| not_selected(&subject, &error))?;
         for id in &ids {
-            array.set_muted(id, state);
+            array.set_mute(id, mute);
         }
         Ok(ids)
     })
@@ -89,13 +98,16 @@ async fn set(args: SelectedContactArgs, state: MuteState, context: &CliContext) 
     let mut output = Output::stdout();
     match format.format() {
         Format::Json => {
-            let muted = state == MuteState::Muted;
-            output.json(&MutedContacts { subject: &subject, muted, contacts: &ids })?;
+            let (muted, shown) = (mute.is_some(), mute.cloned().map(MuteView::from));
+            output.json(&MutedContacts { subject: &subject, muted, mute: shown, contacts: &ids })?;
         }
         Format::Table => {
-            let done = if state == MuteState::Muted { "muted" } else { "unmuted" };
             for id in &ids {
-                say(format_args!("{done} {}", printable(id.as_str())));
+                let id = printable(id.as_str());
+                say(mute.map_or_else(
+                    || format!("unmuted {id}"),
+                    |mute| format!("contact {id} is {}", printable(&mute.to_string())),
+                ));
             }
         }
     }

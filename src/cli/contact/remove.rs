@@ -8,7 +8,7 @@ use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::contacts::edit::RemoveOutcome;
 use crate::contacts::select::select;
-use crate::contacts::{Contact, ContactOrigin};
+use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
 use crate::types::{ContactId, Subject};
 
@@ -65,7 +65,7 @@ pub async fn run(args: ContactRemoveArgs, context: &CliContext) -> anyhow::Resul
         }
         Format::Table => {
             for contact in &removed {
-                say(format_args!("removed {} {}", contact.id, printable(contact.address())));
+                say(format_args!("removed {} {}", contact.id, printable(masked_contact(contact).address())));
             }
         }
     }

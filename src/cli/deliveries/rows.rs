@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::outbox::{ReplayAnswer, Replayed};
+use crate::outbox::{ActionResult, DeliveryAction};
 use crate::terminal::output::{Output, Table, or_dash, rounded};
 use crate::terminal::table::Color;
 use crate::types::{DeliveryId, DeliveryState, UnixMs};
-use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DeliveryContactView, DeliveryDetailView};
+use crate::views::deliveries::{
+    AttemptView, DeliveryContactStatus, DeliveryContactView, DeliveryDetailView, DestinationView,
+};
 use crate::views::{DeliveryView, short_id};
 
 /// The columns of [`list_row`].
@@ -16,8 +18,11 @@ const LIST_HEADING: [&str; 8] = ["ID", "AGE", "SUBJECT", "CHANNEL", "STATE", "AT
 const SUBJECT_COLUMN: usize = 2;
 const STATE_COLUMN: usize = 4;
 const ERROR_COLUMN: usize = 7;
-/// The columns of [`ReplayView::row`].
-pub(super) const REPLAY_HEADING: [&str; 2] = ["ID", "RESULT"];
+/// The columns of [`destination_row`].
+pub(super) const DESTINATION_HEADING: [&str; 8] =
+    ["DESTINATION", "PARTITION", "WAITING", "IN FLIGHT", "BOUND", "FAILURES", "CIRCUIT", "NEXT PROBE"];
+/// The columns of [`ActionView::row`].
+pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
 /// The columns of the attempt log.
 const LOG_HEADING: [&str; 5] = ["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"];
 const OUTCOME_COLUMN: usize = 1;
@@ -29,16 +34,14 @@ pub(super) fn list_table() -> Table {
 
 /// A delivery in a list, when it is `now`.
 pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
-    let due = delivery.next_due_ms.map(|due| match due.since(now) {
-        Duration::ZERO => "now".to_owned(),
-        wait => format!("in {}", rounded(wait)),
-    });
+    let due = delivery.next_due_ms.map(|due| until(due, now));
+    let discarded = if delivery.discarded_at.is_some() { ", discarded" } else { "" };
     vec![
         short_id(delivery.id.as_str()).to_owned(),
         rounded(now.since(delivery.created_at_ms)),
         delivery.subject.clone(),
         delivery.channel.as_str().to_owned(),
-        delivery.state.to_string(),
+        format!("{}{discarded}", delivery.state),
         delivery.attempts.to_string(),
         or_dash(due),
         or_dash(delivery.last_error.as_deref()),
@@ -46,7 +49,7 @@ pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
 }
 
 fn state_color(state: &str) -> Option<Color> {
-    Some(match DeliveryState::from_stored(state)? {
+    Some(match DeliveryState::from_stored(state.split(',').next()?)? {
         DeliveryState::Pending => Color::Yellow,
         DeliveryState::Delivered => Color::Green,
         DeliveryState::Dead => Color::Red,
@@ -62,6 +65,7 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
         ("state", delivery.state.to_string()),
         ("subject", delivery.subject.clone()),
         ("channel", delivery.channel.as_str().to_owned()),
+        ("destination", delivery.destination.to_string()),
         ("contact", or_dash(detail.contact.as_ref().map(contact))),
     ];
     if let Some(id) = &delivery.alert_id {
@@ -114,7 +118,10 @@ fn contact(contact: &DeliveryContactView) -> String {
     let address = contact.address.as_deref().unwrap_or("address not known");
     match contact.status {
         DeliveryContactStatus::Current => format!("{} {address}", contact.id),
-        status => format!("{} {address} ({})", contact.id, status.as_str()),
+        status => {
+            let mute = contact.mute.as_ref().map(|mute| mute.mute().to_string());
+            format!("{} {address} ({})", contact.id, mute.as_deref().unwrap_or_else(|| status.as_str()))
+        }
     }
 }
 
@@ -137,31 +144,50 @@ fn outcome_color(outcome: &str) -> Option<Color> {
     }
 }
 
-/// What a replay did with one id.
+/// What an action did with one id.
 #[derive(Debug, Serialize)]
-pub(super) struct ReplayView<'a> {
+pub(super) struct ActionView<'a> {
     id: &'a DeliveryId,
-    /// `replayed`, `not_dead` or `unknown`.
+    /// `replayed`, `retried`, `cancelled` or `discarded`; `not_dead` or `ended` in another state; `leased` while it is being attempted;
+    /// `unknown`.
     result: &'static str,
     /// Where the delivery stands now; `null` when there is none.
     state: Option<DeliveryState>,
 }
 
-impl<'a> ReplayView<'a> {
-    pub(super) fn of(replayed: &'a Replayed) -> Self {
-        let id = &replayed.id;
-        match replayed.answer {
-            ReplayAnswer::Replayed => Self { id, result: "replayed", state: Some(DeliveryState::Pending) },
-            ReplayAnswer::NotDead(state) => Self { id, result: "not_dead", state: Some(state) },
-            ReplayAnswer::Missing => Self { id, result: "unknown", state: None },
-        }
+impl<'a> ActionView<'a> {
+    pub(super) fn of(action: DeliveryAction, result: &'a ActionResult) -> Self {
+        Self { id: &result.id, result: result.word(action), state: result.state(action) }
     }
 
     pub(super) fn row(self) -> Vec<String> {
         let result = match (self.result, self.state) {
             ("not_dead", Some(state)) => format!("not dead but {state}"),
+            ("ended", Some(state)) => format!("ended {state}"),
+            ("leased", _) => "is being attempted right now".to_owned(),
             (result, _) => result.to_owned(),
         };
         vec![self.id.to_string(), result]
+    }
+}
+
+/// A destination in a list, when it is `now`.
+pub(super) fn destination_row(destination: &DestinationView, now: UnixMs) -> Vec<String> {
+    vec![
+        destination.destination.to_string(),
+        destination.partition.to_string(),
+        destination.waiting.to_string(),
+        destination.in_flight.to_string(),
+        or_dash(destination.bound),
+        or_dash(destination.failures),
+        destination.circuit.as_str().to_owned(),
+        or_dash(destination.next_probe_ms.map(|probe| until(probe, now))),
+    ]
+}
+
+fn until(due: UnixMs, now: UnixMs) -> String {
+    match due.since(now) {
+        Duration::ZERO => "now".to_owned(),
+        wait => format!("in {}", rounded(wait)),
     }
 }

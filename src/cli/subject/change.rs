@@ -13,7 +13,7 @@ use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;
 use crate::types::limits::LimitsError;
-use crate::types::{BillingDay, Limits, Metric, Percent, Subject};
+use crate::types::{BillingDay, Limits, Metric, Percent, Secret, Subject};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -152,7 +152,7 @@ impl SubjectChange {
         // One that is stored already is our own, from a try whose answer was lost: nobody has seen it yet.
         let is_replaced = |generated: &GeneratedSecret| {
             let kept = merged.report.kept_secrets.iter().filter(|kept| kept.address() == generated.address);
-            kept.filter_map(Contact::secret).any(|kept| kept.reveal() != generated.secret)
+            kept.map(Contact::secret).any(|kept| kept.map(Secret::reveal) != Some(generated.secret.as_str()))
         };
         merged.generated = named.generated.iter().filter(|generated| !is_replaced(generated)).cloned().collect();
         Ok(merged)

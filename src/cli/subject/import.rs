@@ -15,7 +15,7 @@ use super::set;
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
-use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, serialize_lists};
+use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, TemplateCheck, serialize_lists};
 use crate::config::Config;
 use crate::contacts::edit::UnnamedContacts;
 use crate::subjects::record;
@@ -57,8 +57,8 @@ fn help() -> String {
 Each line changes what it names, as `subject set` does: an empty cell \
     leaves its setting alone, `none` removes the limits of a metric.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
-    webhook_secret belongs to the nth webhook. Where it is absent, the stored one is kept, and for a new webhook one is \
-    generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
+    webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. Where one is absent, the \
+    stored one is kept, and for a new webhook that needs a secret one is generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
 Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
 
 Examples:
@@ -118,6 +118,7 @@ pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Resul
     let (input, bar) = open(&args.file)?;
     let mut import = Import {
         config: &config,
+        templates: TemplateCheck::new(&config),
         redis,
         format: args.format.format(),
         output: Output::stdout(),
@@ -144,6 +145,7 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn BufRead>, ProgressBar)> {
 
 struct Import<'a> {
     config: &'a Config,
+    templates: TemplateCheck<'a>,
     /// None in a dry run.
     redis: Option<Redis>,
     format: Format,
@@ -159,7 +161,12 @@ impl Import<'_> {
         let format_hint = "`quotabell subject import --help` shows both formats";
         let mut rows = with_hint(ImportReader::new(input, format), format_hint)?;
         while let Some(ImportLine { number, row }) = with_hint(rows.next_line(), format_hint)? {
-            match row.and_then(|row| check(row, self.config, self.unnamed)) {
+            let checked = row.and_then(|row| check(row, self.config, self.unnamed));
+            let fault = match &checked {
+                Ok(change) => self.templates.fault(change.named_contacts())?,
+                Err(_) => None,
+            };
+            match fault.map_or(checked, |fault| Err(fault.to_string())) {
                 Ok(change) => {
                     // One that another client delays is written after its neighbours: never after a later line of its own subject.
                     if self.waiting.iter().any(|checked| checked.change.subject == change.subject) {

@@ -290,6 +290,7 @@ fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String>
         serde_json::Value::Null => Ok(None),
         serde_json::Value::String(text) => Ok(Some(text)),
         serde_json::Value::Number(number) => Ok(Some(number.to_string())),
+        object @ serde_json::Value::Object(_) if NamedAddresses::takes_objects(name) => Ok(Some(object.to_string())),
         _ => Err(format!("{name} must be text, a number, or (limits, thresholds and contacts) a list of those")),
     }
 }

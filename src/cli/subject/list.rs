@@ -101,6 +101,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<
         pipeline.cmd("HGETALL").arg(key);
     }
     let hashes: Vec<RedisResult<Vec<SubjectField>>> = redis.pipe("read subjects", &pipeline).await?;
+    let now = redis.server_time().await?;
     let mut shown = Vec::with_capacity(keys.len());
     for (key, fields) in keys.iter().zip(hashes) {
         match fields {
@@ -111,7 +112,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<
             fields => {
                 let fields = redis.judged("read subjects", fields)?;
                 if !fields.is_empty() {
-                    shown.push(SubjectView::of(&key[redis.keys().subject_prefix().len()..], &fields, plans));
+                    shown.push(SubjectView::of(&key[redis.keys().subject_prefix().len()..], &fields, plans, now));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! `subject set / show / list / remove / import`: who has which plan, limits, zone and contacts.
+//! `subject set / show / list / remove / mute / unmute / import`: who has which plan, limits, zone and contacts.
 
 use clap::{Args, Subcommand};
 
@@ -8,6 +8,7 @@ pub mod change;
 pub mod import;
 pub mod import_reader;
 pub mod list;
+pub mod mute;
 pub mod remove;
 pub mod set;
 pub mod show;
@@ -32,6 +33,10 @@ pub enum SubjectAction {
     List(list::SubjectListArgs),
     /// Remove what is set for subjects, or everything that is stored of them
     Remove(remove::SubjectRemoveArgs),
+    /// Send no alerts of a subject, or of one metric of it
+    Mute(mute::SubjectMuteArgs),
+    /// Send alerts of a muted subject again
+    Unmute(mute::SubjectUnmuteArgs),
     /// Set many subjects from a CSV or JSON Lines file
     Import(import::SubjectImportArgs),
 }
@@ -47,6 +52,8 @@ pub async fn run(args: SubjectArgs, context: &CliContext) -> anyhow::Result<()> 
         SubjectAction::Show(args) => show::run(args, context).await,
         SubjectAction::List(args) => list::run(args, context).await,
         SubjectAction::Remove(args) => remove::run(args, context).await,
+        SubjectAction::Mute(args) => mute::run(args, context).await,
+        SubjectAction::Unmute(args) => mute::run_unmute(args, context).await,
         SubjectAction::Import(args) => import::run(args, context).await,
     }
 }

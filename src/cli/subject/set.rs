@@ -10,9 +10,10 @@ use super::change::{self, ContactsChange, MergedChange, ReplacedContactsArgs, Se
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
-use crate::cli::named_contacts::{self, GeneratedSecret, NamedAddresses, serialize_lists};
+use crate::cli::named_contacts::{self, GeneratedSecret, NamedAddresses, TemplateCheck, serialize_lists};
 use crate::config::Config;
 use crate::contacts::edit::MergeReport;
+use crate::contacts::{Contact, masked_contact};
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
@@ -25,8 +26,8 @@ The limits of a metric replace those that the subject had of it, and take preced
 Naming any contact replaces the contacts that the operator wrote. One that is there already keeps its id, its secret and whether \
     it is muted. Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
     changes one contact.
-The nth --webhook-secret belongs to the nth --webhook; where there is none, the stored one is kept, and for a new webhook \
-    one is generated and printed.
+The nth --webhook-secret belongs to the nth --webhook, and so does the nth --format; where there is none, the stored one is kept. \
+    For a new webhook whose format needs a secret, one is generated and printed.
 
 Examples:
   quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh
@@ -123,6 +124,9 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     let clear = args.clear.clone();
     let config = context.config()?;
     let mut change = change_of(args, &config)?;
+    if let Some(fault) = TemplateCheck::new(&config).fault(change.named_contacts())? {
+        return Err(hint::usage(fault, OPTIONS));
+    }
     let redis = connect::redis(&config).await?;
     if clear.contains(&Clearable::Limits) {
         clear_limits(&mut change, &redis).await?;
@@ -172,11 +176,15 @@ pub(super) fn written(what: &str, write: SubjectWrite) -> anyhow::Result<MergedC
 fn report_lines(report: &MergeReport) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.kept_of_subject.is_empty() {
-        let kept: Vec<String> = report.kept_of_subject.iter().map(|contact| printable(contact.address())).collect();
+        let kept: Vec<String> = report.kept_of_subject.iter().map(shown).collect();
         lines.push(format!("kept what the subject's side added: {}", kept.join(", ")));
     }
     lines.extend(unreadable_line(report));
     lines
+}
+
+fn shown(contact: &Contact) -> String {
+    printable(masked_contact(contact).address())
 }
 
 /// A warning about stored elements that no alert can use and that were kept.
@@ -187,9 +195,11 @@ pub(super) fn unreadable_line(report: &MergeReport) -> Option<String> {
     })
 }
 
+/// What to do about a wrong option.
+const OPTIONS: &str = "`quotabell subject set --help` lists the options, with examples";
+
 fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectChange> {
-    let options = "`quotabell subject set --help` lists the options, with examples";
-    let bad = |message: String| hint::usage(message, options);
+    let bad = |message: String| hint::usage(message, OPTIONS);
     let cleared = |what| args.clear.contains(&what);
     let mut change = SubjectChange::of(args.subject);
     if cleared(Clearable::Plan) {

@@ -7,12 +7,13 @@ use crate::cli::context::CliContext;
 use crate::cli::hears;
 use crate::contacts::Contact;
 use crate::subjects::Plans;
+use crate::subjects::mutes::MutedPart;
 use crate::subjects::record::write_thresholds;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::{ContactFilter, Subject};
-use crate::views::SubjectView;
+use crate::types::{ContactFilter, Metric, Subject, UnixMs};
 use crate::views::subject::{self, SubjectField};
+use crate::views::{MuteView, SubjectView};
 
 /// Arguments of `subject show`.
 #[derive(Debug, Args)]
@@ -35,8 +36,8 @@ pub struct SubjectShowArgs {
 
 impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
-    pub(super) fn of(subject: &[u8], fields: &[SubjectField], plans: &Plans) -> Self {
-        let shown = Self::read(subject, fields, plans);
+    pub(super) fn of(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
+        let shown = Self::read(subject, fields, plans, now);
         for error in &shown.unreadable {
             say(format_args!("warning: subject {:?}: {}", shown.subject, printable(&error.to_string())));
         }
@@ -75,21 +76,29 @@ impl SubjectView {
     }
 
     fn contacts(&self) -> String {
-        let shown = |contact: &Contact| {
-            let unverified = if contact.verified { "" } else { UNVERIFIED };
-            let disabled = if contact.disabled.is_some() { DISABLED } else { "" };
-            format!("{}{unverified}{disabled}", contact.address())
-        };
+        let shown = |contact: &Contact| format!("{}{}", contact.address(), reservations(contact));
         let contacts: Vec<String> = self.contacts.iter().map(shown).collect();
-        if contacts.is_empty() { NOT_SET.to_owned() } else { contacts.join(" ") }
+        let contacts = if contacts.is_empty() { NOT_SET.to_owned() } else { contacts.join(" ") };
+        [contacts].into_iter().chain(self.mutes()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What of it is muted, until when and why, a sentence each.
+    fn mutes(&self) -> impl Iterator<Item = String> {
+        let told = |metric: Option<&Metric>, view: &MuteView| MutedPart { metric, mute: &view.mute() }.to_string();
+        let of_metrics = self.metric_mutes.iter().map(move |(metric, mute)| told(Some(metric), mute));
+        self.mute.iter().map(move |mute| told(None, mute)).chain(of_metrics)
     }
 }
 
 const NOT_SET: &str = "-";
-/// Beside a contact that gets no alerts because nobody has confirmed it.
-const UNVERIFIED: &str = " (unverified)";
-/// Beside one that gets none because its receiver or mailbox has gone.
-const DISABLED: &str = " (disabled)";
+
+/// Why a contact gets no alerts, to stand beside it; empty for one that gets them.
+fn reservations(contact: &Contact) -> String {
+    let muted = contact.mute.as_ref().map(|mute| format!(" ({mute})"));
+    let unverified = (!contact.verified).then(|| " (unverified)".to_owned());
+    let disabled = contact.disabled.as_ref().map(|state| format!(" (disabled since {}: {state})", state.at));
+    muted.into_iter().chain(unverified).chain(disabled).collect()
+}
 
 /// The columns of [`SubjectView::row`].
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
@@ -114,7 +123,8 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
             ),
         ));
     }
-    let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &plans);
+    let now = redis.server_time().await?;
+    let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &plans, now);
     let mut output = Output::stdout();
     match args.format.format() {
         Format::Json => output.json(&shown)?,
@@ -136,16 +146,13 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         pairs.push(("contact", NOT_SET.to_owned()));
     }
     for contact in &shown.contacts {
-        let muted = if contact.muted { " (muted)" } else { "" };
-        let unverified = if contact.verified { "" } else { UNVERIFIED };
-        let disabled = contact.disabled.as_ref();
-        let disabled = disabled.map_or_else(String::new, |state| format!(" (disabled since {}: {state})", state.at));
         let hears = match &contact.hears {
             filter if *filter == ContactFilter::default() => String::new(),
             filter => format!(" (hears {})", hears::shown(filter)),
         };
         let (channel, address) = (contact.channel().as_str(), contact.address());
-        pairs.push(("contact", format!("{} {channel} {address}{muted}{unverified}{disabled}{hears}", contact.id)));
+        pairs.push(("contact", format!("{} {channel} {address}{}{hears}", contact.id, reservations(contact))));
     }
+    pairs.extend(shown.mutes().map(|mute| ("mute", mute)));
     pairs
 }

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolveContactsError};
 use crate::contacts::{Contact, masked_contact};
-use crate::types::{ContactId, Keys, Subject};
+use crate::types::{ContactId, Keys, Subject, UnixMs};
+use crate::views::MuteView;
 use crate::wire::RedisClient;
 
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
@@ -16,6 +17,9 @@ pub struct DeliveryContactView {
     pub address: Option<String>,
     /// Where the contact stands.
     pub status: DeliveryContactStatus,
+    /// Its mute. Not there where it is not muted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mute: Option<MuteView>,
 }
 
 /// Where the contact of a delivery stands.
@@ -52,14 +56,15 @@ impl DeliveryContactStatus {
 }
 
 /// A contact of the operator, which is the same for every subject; `configured` are the contacts of the configuration.
-pub(super) fn of_operator(configured: &[Contact], id: &ContactId) -> Option<DeliveryContactView> {
+pub(super) fn of_operator(configured: &[Contact], id: &ContactId, now: UnixMs) -> Option<DeliveryContactView> {
     let (id, known) = (id.is_of_operator().then(|| id.clone())?, configured.iter().find(|contact| contact.id == *id));
+    let mute = known.and_then(|contact| contact.muted_at(now)).cloned().map(MuteView::from);
     let status = match known {
-        Some(contact) if contact.muted => DeliveryContactStatus::Muted,
+        Some(_) if mute.is_some() => DeliveryContactStatus::Muted,
         Some(_) => DeliveryContactStatus::Current,
         None => DeliveryContactStatus::Removed,
     };
-    Some(DeliveryContactView { id, address: known.map(address_of), status })
+    Some(DeliveryContactView { id, address: known.map(address_of), status, mute })
 }
 
 /// Looks for the contact among the subject's own and in `fallback`.
@@ -73,11 +78,16 @@ pub(super) async fn find(
     fallback: &[Contact],
     subject: &Subject,
     id: &ContactId,
+    now: UnixMs,
 ) -> Result<DeliveryContactView, ResolveContactsError> {
     let contacts = ContactResolver::new(keys.clone(), fallback.to_vec()).contacts_of(client, subject).await?;
+    let mut mute = None;
     let (address, status) = match contacts.find(id) {
-        ContactLookup::Found(contact) if contact.muted => (Some(address_of(&contact)), DeliveryContactStatus::Muted),
-        ContactLookup::Found(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Current),
+        ContactLookup::Found(contact) => {
+            mute = contact.muted_at(now).cloned().map(MuteView::from);
+            let status = if mute.is_some() { DeliveryContactStatus::Muted } else { DeliveryContactStatus::Current };
+            (Some(address_of(&contact)), status)
+        }
         ContactLookup::Disabled(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Disabled),
         ContactLookup::Removed if contacts.unverified.contains(id) => (None, DeliveryContactStatus::Unverified),
         // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the same.
@@ -87,7 +97,7 @@ pub(super) async fn find(
         }
         ContactLookup::Unreadable => (None, DeliveryContactStatus::Unreadable),
     };
-    Ok(DeliveryContactView { id: id.clone(), address, status })
+    Ok(DeliveryContactView { id: id.clone(), address, status, mute })
 }
 
 fn address_of(contact: &Contact) -> String {

@@ -1,8 +1,11 @@
 //! Deliveries of every partition: the lists merged in the order of time, and the partition of one by its id.
 
+use std::fmt;
+use std::str::FromStr;
+
 use redis::RedisResult;
 
-use super::read::{find_ids, list_all};
+use super::read::{DeliveryCursor, DeliverySlice, find_ids, list, list_all};
 use super::{DeliveryFilter, DeliveryView};
 use crate::types::{DeliveryId, DeliveryState};
 use crate::views::{DeliveryIdMatches, DeliveryIdPrefix};
@@ -32,6 +35,81 @@ pub async fn list_partitions(
     listed.sort_by_key(time);
     listed.drain(..listed.len().saturating_sub(limit));
     Ok(listed)
+}
+
+/// How many slices one call of [`list_from`] reads at most, so that a filter that nothing passes does not make it read for ever.
+const SLICES_MAX: usize = 10;
+
+/// Where a list over all partitions goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeliveriesCursor {
+    /// By its position.
+    partition: usize,
+    /// Where in it; `None` for its beginning.
+    slice: Option<DeliveryCursor>,
+}
+
+/// The text is not one that a listing gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not the `next` of a list of deliveries")]
+pub struct DeliveriesCursorError;
+
+/// Reads at most `limit` deliveries that pass the filter: partition by partition, the newest of each first. There may be fewer, or none,
+/// although more follow.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn list_from(
+    partitions: &Partitions,
+    filter: &DeliveryFilter,
+    after: Option<DeliveriesCursor>,
+    limit: usize,
+) -> RedisResult<(Vec<DeliveryView>, Option<DeliveriesCursor>)> {
+    let of_subject = filter.subject.as_ref().map(|subject| partitions.of(subject).number());
+    let is_meant = |partition: &Partition| of_subject.is_none_or(|number| number == partition.number());
+    let searched: Vec<&Partition> = partitions.iter().filter(|partition| is_meant(partition)).collect();
+    let mut cursor = after.unwrap_or(DeliveriesCursor { partition: 0, slice: None });
+    let mut listed = Vec::new();
+    for _ in 0..SLICES_MAX {
+        let Some(Partition { client, keys }) = searched.get(cursor.partition) else { return Ok((listed, None)) };
+        if listed.len() >= limit {
+            break;
+        }
+        let DeliverySlice { deliveries, next } = list(client, keys, filter, cursor.slice, limit - listed.len()).await?;
+        listed.extend(deliveries);
+        cursor = match next {
+            Some(next) => DeliveriesCursor { slice: Some(next), ..cursor },
+            None => DeliveriesCursor { partition: cursor.partition + 1, slice: None },
+        };
+    }
+    let is_over = cursor.partition >= searched.len();
+    Ok((listed, (!is_over).then_some(cursor)))
+}
+
+/// `<partition>` or `<partition>.<ms>.<seen>`.
+impl fmt::Display for DeliveriesCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.partition)?;
+        self.slice.map_or(Ok(()), |DeliveryCursor { at, seen }| write!(f, ".{at}.{seen}"))
+    }
+}
+
+impl FromStr for DeliveriesCursor {
+    type Err = DeliveriesCursorError;
+
+    fn from_str(text: &str) -> Result<Self, DeliveriesCursorError> {
+        let number = |text: &str| text.parse::<usize>().map_err(|_| DeliveriesCursorError);
+        match text.split('.').collect::<Vec<_>>().as_slice() {
+            [partition] => Ok(Self { partition: number(partition)?, slice: None }),
+            [partition, at, seen] => {
+                let at = at.parse().map_err(|_| DeliveriesCursorError)?;
+                let slice = Some(DeliveryCursor { at, seen: number(seen)? });
+                Ok(Self { partition: number(partition)?, slice })
+            }
+            _ => Err(DeliveriesCursorError),
+        }
+    }
 }
 
 /// As [`find_ids`], in every partition.

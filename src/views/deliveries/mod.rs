@@ -1,19 +1,23 @@
 //! Deliveries: lists by creation, and one with its attempts. Read next: `read`, how they are found.
 
 mod contact;
+mod destinations;
 mod merged;
 mod read;
 
 use serde::Serialize;
 
 pub use contact::{DeliveryContactStatus, DeliveryContactView};
-pub use merged::{find_ids_in_partitions, list_partitions, partition_of};
+pub use destinations::{CircuitState, DestinationView, list_destinations, read_destinations};
+pub use merged::{
+    DeliveriesCursor, DeliveriesCursorError, find_ids_in_partitions, list_from, list_partitions, partition_of,
+};
 pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliverySlice, find_ids, list, list_all, show};
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{
-    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Metric, NotificationKind, Percent, Period,
-    Subject, UnixMs, VerificationRequest,
+    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Metric, NotificationKind, Percent,
+    Period, Subject, UnixMs, VerificationRequest,
 };
 
 /// A delivery.
@@ -39,6 +43,8 @@ pub struct DeliveryView {
     pub r#type: NotificationKind,
     /// The contact, `none` where it waits for one.
     pub contact_id: ContactId,
+    /// In whose queue it waits, or waited.
+    pub destination: Destination,
     /// The metric of the alert.
     pub metric: Option<Metric>,
     /// The threshold that was reached.
@@ -55,6 +61,9 @@ pub struct DeliveryView {
     pub ended_at_ms: Option<UnixMs>,
     /// `next_due` in milliseconds.
     pub next_due_ms: Option<UnixMs>,
+    /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discarded_at: Option<Rfc3339>,
 }
 
 /// A delivery with its alert, its contact and its attempts. Shows what the other side said: for the operator alone.
@@ -100,6 +109,17 @@ impl From<VerificationRequest> for VerificationView {
     }
 }
 
+impl DeliveryDetailView {
+    /// The same without what the other side said, and without who it was: that is for the operator alone.
+    #[must_use]
+    pub fn without_other_side(mut self) -> Self {
+        for attempt in &mut self.attempt_log {
+            (attempt.peer, attempt.reply) = (None, None);
+        }
+        self
+    }
+}
+
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AttemptView {
@@ -133,12 +153,16 @@ impl From<Attempt> for AttemptView {
 /// Which deliveries to list.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryFilter {
-    /// Only those in this state.
+    /// Only those in this state. Dead ones that were discarded are listed only without this.
     pub state: Option<DeliveryState>,
     /// Only those about this subject.
     pub subject: Option<Subject>,
     /// Only those that travel so.
     pub channel: Option<Channel>,
+    /// Only those in this queue.
+    pub destination: Option<Destination>,
+    /// Only those whose last error holds this text.
+    pub error: Option<String>,
     /// Only those that carry an alert whose id begins so.
     pub alert: Option<AlertIdPrefix>,
     /// Only those made at this time or later.
@@ -150,6 +174,8 @@ impl DeliveryFilter {
         self.state.is_none_or(|state| state == view.state)
             && self.subject.as_ref().is_none_or(|subject| subject.as_str() == view.subject)
             && self.channel.is_none_or(|channel| channel == view.channel)
+            && self.destination.as_ref().is_none_or(|destination| *destination == view.destination)
+            && self.error.as_ref().is_none_or(|error| view.last_error.as_ref().is_some_and(|last| last.contains(error)))
             && self.alert.as_ref().is_none_or(|alert| view.alert_id.as_ref().is_some_and(|id| alert.is_of(id)))
             && self.since.is_none_or(|since| since <= view.created_at_ms)
     }

@@ -19,7 +19,7 @@ pub const DELIVERIES_READ_MAX: usize = 500;
 const IDS_READ_MAX: usize = 5000;
 
 /// The fields of a delivery that a list shows, in the order in which [`StoredDelivery::of`] takes them.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
     "type",
     "alert_id",
     "subject",
@@ -32,6 +32,7 @@ const FIELDS: [&str; 13] = [
     "ended_at_ms",
     "alert",
     "verification",
+    "discarded_at_ms",
     "destination",
 ];
 
@@ -39,9 +40,9 @@ const FIELDS: [&str; 13] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryCursor {
     /// The time of the last id that was looked at.
-    at: i64,
+    pub(super) at: i64,
     /// Ids of that very time that were looked at.
-    seen: usize,
+    pub(super) seen: usize,
 }
 
 /// A part of a list.
@@ -53,7 +54,8 @@ pub struct DeliverySlice {
     pub next: Option<DeliveryCursor>,
 }
 
-/// Reads a slice of the list, the newest first (dead ones by the time of death). Begin with no cursor, go on with the slice's own.
+/// Reads a slice of the list, the newest first (dead ones by the time of death), with at most `limit` deliveries. Begin with no cursor,
+/// go on with the slice's own.
 ///
 /// # Errors
 ///
@@ -63,6 +65,7 @@ pub async fn list(
     keys: &Keys,
     filter: &DeliveryFilter,
     from: Option<DeliveryCursor>,
+    limit: usize,
 ) -> RedisResult<DeliverySlice> {
     let index = match filter.state {
         Some(DeliveryState::Pending) => keys.pending(),
@@ -70,7 +73,8 @@ pub async fn list(
         _ => keys.deliveries(),
     };
     // Nothing dies before it was made, so this bounds the list of dead ones too.
-    let IdSlice { ids, next } = read_ids(client, &index, filter.since, from, DELIVERIES_READ_MAX).await?;
+    let slice = read_ids(client, &index, filter.since, from, DELIVERIES_READ_MAX).await?;
+    let IdSlice { ids, scores, mut next } = slice;
     if ids.is_empty() {
         return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
     }
@@ -85,9 +89,13 @@ pub async fn list(
     }
     let dues: Vec<Option<i64>> = client.pipe(&pipeline).await?;
     let mut deliveries = Vec::new();
-    for ((id, fields), due) in ids.iter().zip(hashes).zip(dues) {
+    for (at, ((id, fields), due)) in ids.iter().zip(hashes).zip(dues).enumerate() {
         let view = StoredDelivery::of(id, fields, due).map(|stored| stored.view);
         deliveries.extend(view.filter(|view| filter.takes(view)));
+        if deliveries.len() == limit && at + 1 < ids.len() {
+            next = Some(cursor_after(&scores[..=at], from));
+            break;
+        }
     }
     Ok(DeliverySlice { deliveries, next })
 }
@@ -108,7 +116,7 @@ pub async fn list_all(
     let mut seen = BTreeSet::new();
     let mut from = None;
     loop {
-        let slice = list(client, keys, filter, from).await?;
+        let slice = list(client, keys, filter, from, usize::MAX).await?;
         deliveries.extend(slice.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
         from = slice.next;
         if from.is_none() || deliveries.len() >= limit {
@@ -138,12 +146,13 @@ pub async fn show(
     let due = client.query(redis::cmd("ZSCORE").arg(keys.due(&destination_in(&fields))).arg(id.as_str())).await?;
     let stored = StoredDelivery::of(id, fields, due);
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
-    let contact = match (contact::of_operator(configured, &view.contact_id), view.subject.parse()) {
+    let now = client.server_time().await?;
+    let contact = match (contact::of_operator(configured, &view.contact_id, now), view.subject.parse()) {
         (Some(contact), _) => Some(contact),
         (None, Ok(subject)) if view.channel != Channel::None => {
             let fallback: Vec<Contact> =
                 configured.iter().filter(|contact| !contact.id.is_of_operator()).cloned().collect();
-            let found = contact::find(client, keys, &fallback, &subject, &view.contact_id).await;
+            let found = contact::find(client, keys, &fallback, &subject, &view.contact_id, now).await;
             Some(found.map_err(|error| error.source)?)
         }
         _ => None,
@@ -168,7 +177,7 @@ pub async fn find_ids(
         prefixes.iter().map(|prefix| prefix.whole().into_iter().collect()).collect();
     let mut from = None;
     while prefixes.iter().any(|prefix| prefix.whole().is_none()) {
-        let IdSlice { ids, next } = read_ids(client, &keys.deliveries(), None, from, IDS_READ_MAX).await?;
+        let IdSlice { ids, next, .. } = read_ids(client, &keys.deliveries(), None, from, IDS_READ_MAX).await?;
         for (prefix, found) in prefixes.iter().zip(&mut found).filter(|(prefix, _)| prefix.whole().is_none()) {
             found.extend(ids.iter().filter(|id| prefix.is_of(id.as_str())).cloned());
         }
@@ -183,6 +192,8 @@ pub async fn find_ids(
 /// Ids of one slice, the newest first.
 struct IdSlice {
     ids: Vec<DeliveryId>,
+    /// The time of each.
+    scores: Vec<i64>,
     next: Option<DeliveryCursor>,
 }
 
@@ -198,15 +209,16 @@ async fn read_ids(
     command.arg(since.map_or_else(|| "-inf".to_owned(), |since| since.0.to_string()));
     command.arg("WITHSCORES").arg("LIMIT").arg(from.map_or(0, |cursor| cursor.seen)).arg(count);
     let scored: Vec<(String, i64)> = client.query(&command).await?;
-    let next = (scored.len() == count).then(|| cursor_after(&scored, from));
-    let ids = scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect();
-    Ok(IdSlice { ids, next })
+    let (ids, scores): (Vec<DeliveryId>, Vec<i64>) =
+        scored.into_iter().map(|(id, score)| (DeliveryId::from_stored(&id), score)).unzip();
+    let next = (scores.len() == count).then(|| cursor_after(&scores, from));
+    Ok(IdSlice { ids, scores, next })
 }
 
 /// Many deliveries may be made in one millisecond, so the cursor also counts how many of its millisecond were seen.
-fn cursor_after(scored: &[(String, i64)], from: Option<DeliveryCursor>) -> DeliveryCursor {
-    let at = scored.last().map_or(0, |(_, at)| *at);
-    let seen = scored.iter().filter(|(_, score)| *score == at).count();
+fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> DeliveryCursor {
+    let at = scores.last().copied().unwrap_or_default();
+    let seen = scores.iter().filter(|score| **score == at).count();
     let before = from.filter(|cursor| cursor.at == at).map_or(0, |cursor| cursor.seen);
     DeliveryCursor { at, seen: seen + before }
 }
@@ -235,7 +247,8 @@ impl StoredDelivery {
             ended,
             alert,
             verification,
-            _,
+            discarded,
+            destination,
         ] = fields;
         let kind = NotificationKind::from_stored(kind.as_deref().unwrap_or(NotificationKind::Alert.as_str()))?;
         let state = DeliveryState::from_stored(state.as_deref()?)?;
@@ -256,6 +269,7 @@ impl StoredDelivery {
             last_error,
             r#type: kind,
             contact_id: ContactId::from_stored(&contact.unwrap_or_default()),
+            destination: destination.map_or_else(Destination::none, |name| Destination::from_stored(&name)),
             metric: alert.as_ref().map(|alert| alert.metric.clone()),
             threshold_percent: alert.as_ref().map(|alert| alert.threshold_percent),
             period: alert.as_ref().map(|alert| alert.period),
@@ -264,6 +278,7 @@ impl StoredDelivery {
             ended_at: ended_at_ms.map(Rfc3339),
             ended_at_ms,
             next_due_ms,
+            discarded_at: discarded.and_then(ms).map(Rfc3339),
         };
         Some(Self { view, alert, verification })
     }

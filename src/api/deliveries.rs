@@ -1,0 +1,136 @@
+//! `/v1/deliveries`: lists by filter, one delivery, and what an operator does with it.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::list_query::ListLimit;
+use super::path;
+use super::problem::Problem;
+use super::state::ApiState;
+use super::subjects::answer;
+use crate::outbox::{ActionAnswer, DeliveryAction};
+use crate::types::{Channel, DeliveryId, Destination};
+use crate::views::deliveries::DeliveriesCursor;
+use crate::views::{DeliveryFilter, DeliveryIdPrefix};
+
+/// The query of a list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeliveriesQuery {
+    state: Option<String>,
+    subject: Option<String>,
+    channel: Option<String>,
+    destination: Option<String>,
+    error: Option<String>,
+    alert: Option<String>,
+    since: Option<String>,
+    after: Option<String>,
+    limit: Option<String>,
+}
+
+/// `GET /v1/deliveries`
+pub(super) async fn list(
+    State(api): State<Arc<ApiState>>,
+    query: Result<Query<DeliveriesQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|rejection| path::broken_query(&rejection))?;
+    let channel = |name: &str| {
+        let problem = || Problem::bad_request("channel: must be email, webhook or none");
+        Channel::from_stored(name).ok_or_else(problem)
+    };
+    let filter = DeliveryFilter {
+        state: path::parameter("state", query.state.as_deref())?,
+        subject: path::parameter("subject", query.subject.as_deref())?,
+        channel: query.channel.as_deref().map(channel).transpose()?,
+        destination: query.destination.as_deref().map(Destination::from_stored),
+        error: query.error,
+        alert: path::parameter("alert", query.alert.as_deref())?,
+        since: path::parameter("since", query.since.as_deref())?,
+    };
+    let after: Option<DeliveriesCursor> = path::parameter("after", query.after.as_deref())?;
+    let ListLimit(limit) = path::parameter("limit", query.limit.as_deref())?.unwrap_or_default();
+    let (deliveries, next) = api.deliveries.list(&filter, after, limit).await?;
+    Ok(answer(&json!({"deliveries": deliveries, "next": next.map(|next| next.to_string())})))
+}
+
+/// `GET /v1/deliveries/{id}`
+pub(super) async fn show(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let id = delivery(path)?;
+    let shown = api.deliveries.show(&id).await?;
+    Ok(answer(&shown.ok_or_else(|| unknown(&id))?))
+}
+
+/// `POST /v1/deliveries/{id}/replay`
+pub(super) async fn replay(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    act(&api, path, DeliveryAction::Replay).await
+}
+
+/// `POST /v1/deliveries/{id}/retry`
+pub(super) async fn retry(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    act(&api, path, DeliveryAction::Retry).await
+}
+
+/// `POST /v1/deliveries/{id}/cancel`
+pub(super) async fn cancel(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    act(&api, path, DeliveryAction::Cancel).await
+}
+
+/// `POST /v1/deliveries/{id}/discard`
+pub(super) async fn discard(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    act(&api, path, DeliveryAction::Discard).await
+}
+
+async fn act(
+    api: &ApiState,
+    path: Result<Path<String>, PathRejection>,
+    action: DeliveryAction,
+) -> Result<Response, Problem> {
+    let id = delivery(path)?;
+    let result = api.deliveries.act(action, &id).await?;
+    let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
+    match result.answer {
+        ActionAnswer::Done => {
+            Ok(answer(&json!({"id": id, "result": result.word(action), "state": result.state(action)})))
+        }
+        ActionAnswer::Missing => Err(unknown(&id)),
+        ActionAnswer::Leased => Err(conflict("the delivery is being attempted right now: try again".to_owned())),
+        ActionAnswer::InState(state) => {
+            let takes: Vec<&str> = action.takes().iter().map(|state| state.as_str()).collect();
+            let takes = takes.join(" or ");
+            Err(conflict(format!("the delivery is {state}, only one that is {takes} can be {}", action.done())))
+        }
+    }
+}
+
+/// The id in a path: a whole one, since each digit less could mean another delivery tomorrow.
+fn delivery(path: Result<Path<String>, PathRejection>) -> Result<DeliveryId, Problem> {
+    let Path(id) = path.map_err(|rejection| path::broken(&rejection))?;
+    let whole = id.parse::<DeliveryIdPrefix>().ok().and_then(|prefix| prefix.whole());
+    whole.ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))
+}
+
+fn unknown(id: &DeliveryId) -> Problem {
+    let detail = format!("there is no delivery {id}; they stay readable for 14 days after their end");
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}

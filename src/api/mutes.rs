@@ -1,0 +1,106 @@
+//! `/v1/subjects/{id}/mute` and `/v1/subjects/{id}/contacts/{contact}/mute`: whether alerts are sent.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::body::{self, Json};
+use super::contacts::{ContactPath, contact_path, problem};
+use super::path;
+use super::problem::Problem;
+use super::state::ApiState;
+use super::subjects::answer;
+use crate::types::{Metric, Mute, MuteEnd, duration};
+use crate::views::MuteView;
+
+/// The body of a mute. Without an end it lasts until somebody ends it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
+pub(super) struct MuteBody {
+    #[serde(default, deserialize_with = "body::optional_text")]
+    until: Option<MuteEnd>,
+    #[serde(default, rename = "for", deserialize_with = "body::optional_text")]
+    duration: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    reason: Option<String>,
+}
+
+/// The query of a subject's mute.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MuteQuery {
+    metric: Option<String>,
+}
+
+/// `PUT /v1/subjects/{id}/mute`
+pub(super) async fn mute_subject(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<MuteQuery>, QueryRejection>,
+    Json(body): Json<MuteBody>,
+) -> Result<Response, Problem> {
+    let (subject, metric) = (path::subject(path)?, metric_of(query)?);
+    let mute = body.judge(&api).await?;
+    api.subjects.mute(&subject, metric.as_ref(), Some(&mute)).await?;
+    Ok(answer(&json!({"subject": subject, "metric": metric, "mute": MuteView::from(mute)})))
+}
+
+/// `DELETE /v1/subjects/{id}/mute`
+pub(super) async fn unmute_subject(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<MuteQuery>, QueryRejection>,
+) -> Result<StatusCode, Problem> {
+    let (subject, metric) = (path::subject(path)?, metric_of(query)?);
+    api.subjects.mute(&subject, metric.as_ref(), None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `PUT /v1/subjects/{id}/contacts/{contact}/mute`
+pub(super) async fn mute_contact(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<ContactPath>, PathRejection>,
+    Json(body): Json<MuteBody>,
+) -> Result<Response, Problem> {
+    let (subject, contact) = contact_path(path)?;
+    let mute = body.judge(&api).await?;
+    api.verification.mute(&subject, &contact, Some(&mute)).await.map_err(problem)?;
+    Ok(answer(&json!({"subject": subject, "contact": contact, "mute": MuteView::from(mute)})))
+}
+
+/// `DELETE /v1/subjects/{id}/contacts/{contact}/mute`
+pub(super) async fn unmute_contact(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<ContactPath>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    let (subject, contact) = contact_path(path)?;
+    api.verification.mute(&subject, &contact, None).await.map_err(problem)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl MuteBody {
+    /// The mute by the server's clock.
+    async fn judge(self, api: &ApiState) -> Result<Mute, Problem> {
+        let Self { until, duration, reason } = self;
+        let after = |text: String| {
+            let time = duration::parse(&text).map(MuteEnd::After);
+            time.ok_or_else(|| Problem::bad_request("for: must be a number and a unit, as \"30m\", \"2h\" or \"3d\""))
+        };
+        let end = match (until, duration) {
+            (Some(_), Some(_)) => return Err(Problem::bad_request("until: stands beside for, one of them is allowed")),
+            (until, duration) => duration.map(after).transpose()?.or(until).unwrap_or(MuteEnd::Never),
+        };
+        let now = api.subjects.server_time().await?;
+        Mute::new(end, reason, now).map_err(|error| Problem::bad_request(error.to_string()))
+    }
+}
+
+fn metric_of(query: Result<Query<MuteQuery>, QueryRejection>) -> Result<Option<Metric>, Problem> {
+    let Query(MuteQuery { metric }) = query.map_err(|rejection| path::broken_query(&rejection))?;
+    path::parameter("metric", metric.as_deref())
+}

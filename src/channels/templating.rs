@@ -1,0 +1,134 @@
+//! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that check them, and
+//! what is said of a mistake. Pure.
+
+use chrono::{DateTime, SecondsFormat};
+use chrono_tz::Tz;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
+
+use super::channel::AlertPurpose;
+use super::sample::{SAMPLE_AT, Sample};
+use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
+
+/// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other delivery.
+const FUEL: u64 = 200_000;
+/// What a reader of an error is told, beside minijinja's own filters.
+const FILTERS: &str = "thousands, clock";
+
+/// An environment without templates: strict, with a bound on what one template may spend. A `.html` template escapes its values for HTML,
+/// and a `.json` one writes each as JSON.
+pub(super) fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    // For the names and lines in errors.
+    environment.set_debug(true);
+    environment.set_auto_escape_callback(|name| match name.rsplit_once('.') {
+        Some((_, "html")) => AutoEscape::Html,
+        Some((_, "json")) => AutoEscape::Json,
+        _ => AutoEscape::None,
+    });
+    environment.add_filter("thousands", thousands);
+    environment.add_filter("clock", clock);
+    environment
+}
+
+/// 1234567 as `1,234,567`.
+pub(super) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    grouped.collect::<Vec<_>>().join(",")
+}
+
+/// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`: the time of day that a clock on the wall there shows.
+fn clock(time: &str) -> Result<String, Error> {
+    let parsed = DateTime::parse_from_rfc3339(time);
+    parsed
+        .map(|at| at.format("%Y-%m-%d %H:%M").to_string())
+        .map_err(|_| Error::new(ErrorKind::InvalidOperation, "clock takes a time, as resets_at or raised_at"))
+}
+
+/// What a template sees. The doc of each is in `templates/alert.txt`.
+pub(super) fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
+    context! {
+        id => alert.id.as_str(),
+        subject => alert.subject.as_str(),
+        metric => alert.metric.as_str(),
+        threshold_percent => alert.threshold_percent.get(),
+        used => alert.used,
+        limit => alert.limit,
+        used_percent => alert.used_percent(),
+        remaining => alert.limit.saturating_sub(alert.used),
+        plan => &alert.plan,
+        window => alert.window.as_str(),
+        period => alert.period.to_string(),
+        starts_at => starts_at(alert),
+        timezone => &alert.timezone,
+        resets_at => local(alert.resets_at_ms, &alert.timezone),
+        raised_at => local(alert.raised_at_ms, &alert.timezone),
+        severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
+        test => purpose == AlertPurpose::Test,
+        copy => purpose == AlertPurpose::Copy,
+    }
+}
+
+/// An alert of each kind that a template can tell apart: every window, below, at and above the limit, and each as a test.
+pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
+    let sample = Sample::made_up();
+    Window::ALL.into_iter().flat_map(move |window| {
+        let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
+        let alerts =
+            [80, 100, 120].into_iter().filter_map(Percent::new).map(move |percent| sample.alert(percent, SAMPLE_AT));
+        alerts.flat_map(|alert| {
+            [AlertPurpose::Alert, AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (alert.clone(), purpose))
+        })
+    })
+}
+
+/// What is wrong with a template, in which line, and what could have stood there. `templates` are those that it may include.
+pub(super) fn explain(error: &Error, templates: &str, variables: &Value) -> String {
+    let line = error.line().unwrap_or(1);
+    let shown = error.template_source().zip(error.range()).and_then(|(source, range)| source.get(range));
+    let what = match (error.kind(), error.detail(), shown) {
+        (ErrorKind::UndefinedError, _, Some(shown)) => format!("{shown:?} is not known"),
+        (kind, Some(detail), _) => format!("{kind}: {detail}"),
+        (kind, None, Some(shown)) => format!("{kind} in {shown:?}"),
+        (kind, None, None) => kind.to_string(),
+    };
+    let known = match error.kind() {
+        ErrorKind::UnknownFilter => format!("the filters {FILTERS} and those of minijinja"),
+        ErrorKind::TemplateNotFound => format!("the templates {templates}"),
+        _ => format!("the variables {} and the filters {FILTERS}", names_of(variables)),
+    };
+    format!("line {line}: {what}; known are {known}")
+}
+
+/// The names of variables, for error texts.
+pub(super) fn names_of(variables: &Value) -> String {
+    let names = variables.try_iter().into_iter().flatten();
+    names.map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// When the period began, in the zone of the subject.
+pub(super) fn starts_at(alert: &Alert) -> String {
+    let zone = alert.timezone.parse().unwrap_or(Tz::UTC);
+    local(alert.period.starts_in(zone).unwrap_or_default(), &alert.timezone)
+}
+
+/// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.
+pub(super) fn local(at: UnixMs, zone: &str) -> String {
+    let zone = zone.parse().unwrap_or(Tz::UTC);
+    let local = at.to_utc().unwrap_or_default().with_timezone(&zone);
+    local.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Separators stand between groups of three, nowhere else.
+    #[test]
+    fn thousands_are_separated() {
+        let shown: Vec<String> = [0, 12, 999, 1000, 12_345, 9_007_199_254_740_991].into_iter().map(thousands).collect();
+        assert_eq!(shown, ["0", "12", "999", "1,000", "12,345", "9,007,199,254,740,991"]);
+    }
+}

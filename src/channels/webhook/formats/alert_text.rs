@@ -1,0 +1,128 @@
+//! An alert in sentences, for people who read a chat: the facts that a mail tells, without its layout. Pure.
+
+use std::borrow::Cow;
+
+use crate::channels::channel::AlertPurpose;
+use crate::channels::templating::{local, starts_at, thousands};
+use crate::types::text::is_control;
+use crate::types::{Alert, UnixMs, Window};
+
+/// The longest name of a plan that is shown, in characters. The names of subjects and metrics are bounded where they come in.
+const PLAN_CHARS_MAX: usize = 100;
+
+/// What a chat shows of an alert. Names that come from outside are escaped for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AlertText {
+    /// What it is, in two words.
+    pub(super) heading: &'static str,
+    /// What has happened.
+    pub(super) sentence: String,
+    /// The numbers, each with its name.
+    pub(super) facts: [(&'static str, String); 5],
+    /// What follows, and when it was measured.
+    pub(super) note: String,
+}
+
+/// How bad an alert is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// It is none: a message that is made up.
+    Test,
+    /// A threshold below the limit was reached.
+    Warning,
+    /// The limit was reached.
+    Exceeded,
+}
+
+impl Severity {
+    pub(super) const fn of(alert: &Alert, purpose: AlertPurpose) -> Self {
+        match purpose {
+            AlertPurpose::Test => Self::Test,
+            AlertPurpose::Alert | AlertPurpose::Copy if alert.threshold_percent.get() < 100 => Self::Warning,
+            AlertPurpose::Alert | AlertPurpose::Copy => Self::Exceeded,
+        }
+    }
+}
+
+impl AlertText {
+    /// Writes it. `escape` keeps a name from being more than text where it is shown.
+    pub(super) fn of(alert: &Alert, purpose: AlertPurpose, escape: impl Fn(&str) -> String) -> Self {
+        let name = |text: &str| escape(&inert(text));
+        let (subject, metric) = (name(alert.subject.as_str()), name(alert.metric.as_str()));
+        let plan = name(&alert.plan.chars().take(PLAN_CHARS_MAX).collect::<String>());
+        let (used, limit, percent) = (thousands(alert.used), thousands(alert.limit), alert.used_percent());
+        let zone = inert(&alert.timezone);
+        let (resets_at, raised_at) = (clock(alert.resets_at_ms, alert), clock(alert.raised_at_ms, alert));
+        let (a_window, period) = (a_window(alert.window), period_of(alert));
+        let heading = match alert.used.cmp(&alert.limit) {
+            std::cmp::Ordering::Less => "Quota warning",
+            std::cmp::Ordering::Equal => "Quota used up",
+            std::cmp::Ordering::Greater => "Quota exceeded",
+        };
+        let sentence = match alert.used.cmp(&alert.limit) {
+            std::cmp::Ordering::Less => {
+                format!("{subject} has used {percent:.1}% of its {metric} quota for {period}.")
+            }
+            std::cmp::Ordering::Equal => format!("{subject} has used all of its {metric} quota for {period}."),
+            std::cmp::Ordering::Greater => format!("{subject} has exceeded its {metric} quota for {period}."),
+        };
+        let is_test = purpose == AlertPurpose::Test;
+        let made_up = if is_test { "This is a test message from quotabell. The numbers are made up. " } else { "" };
+        let what_follows = match alert.used < alert.limit {
+            true => "This is a warning: nothing is refused below the limit.".to_owned(),
+            false => format!("Further {metric} may be refused until the count starts over."),
+        };
+        Self {
+            heading: if is_test { "Test message" } else { heading },
+            sentence: format!("{made_up}{sentence}"),
+            facts: [
+                ("Used", format!("{used} of {limit} {metric} {a_window} ({percent:.1}%)")),
+                ("Remaining", thousands(alert.limit.saturating_sub(alert.used))),
+                ("Threshold", format!("{}%", alert.threshold_percent)),
+                ("Plan", plan),
+                ("Resets", format!("{resets_at} ({zone})")),
+            ],
+            note: format!("{what_follows} Measured {raised_at} ({zone}). Each threshold is reported once {a_window}."),
+        }
+    }
+
+    /// All of it as lines of plain text.
+    pub(super) fn lines(&self) -> String {
+        let facts: String = self.facts.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+        format!("{}\n{facts}{}", self.sentence, self.note)
+    }
+}
+
+/// A name without characters that do something to the text around them.
+fn inert(text: &str) -> Cow<'_, str> {
+    match text.contains(is_control) {
+        true => Cow::Owned(text.replace(is_control, "\u{fffd}")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+const fn a_window(window: Window) -> &'static str {
+    match window {
+        Window::Hour => "an hour",
+        Window::Day => "a day",
+        Window::Week => "a week",
+        Window::Month => "a month",
+    }
+}
+
+/// The period in words. As in the mails, an hour is named by the clock of the subject's zone.
+fn period_of(alert: &Alert) -> String {
+    let starts_at = starts_at(alert).replacen('T', " ", 1);
+    let (to_the_minute, date) = (starts_at.get(..16).unwrap_or_default(), starts_at.get(..10).unwrap_or_default());
+    match alert.window {
+        Window::Day => alert.period.to_string(),
+        Window::Hour => format!("the hour from {to_the_minute}"),
+        window => format!("the {} from {date}", window.as_str()),
+    }
+}
+
+/// Date and time of day in the subject's zone.
+fn clock(at: UnixMs, alert: &Alert) -> String {
+    let local = local(at, &alert.timezone).replacen('T', " ", 1);
+    local.get(..16).unwrap_or_default().to_owned()
+}

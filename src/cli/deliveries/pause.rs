@@ -1,0 +1,115 @@
+//! `deliveries pause` and `deliveries resume`: all sending of all daemons.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::connect::{self, Redis};
+use crate::cli::context::CliContext;
+use crate::outbox::{Pause, pause, read_pause, resume};
+use crate::terminal::hint;
+use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::types::mute::checked_reason;
+use crate::views::{Rfc3339, deliveries};
+use crate::wire::Partition;
+
+/// Arguments of `deliveries pause`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "No daemon begins an attempt until `deliveries resume`, also after a restart. Attempts that are under way end by \
+    themselves. Usage is counted and alerts are raised all the same, and nothing is lost: deliveries wait.
+
+Examples:
+  quotabell deliveries pause --reason \"mail server moves\"
+  quotabell deliveries resume"
+)]
+pub struct DeliveriesPauseArgs {
+    /// Why; shown wherever the pause is
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Arguments of `deliveries resume`.
+#[derive(Debug, Args)]
+#[command(after_help = "What is due leaves within a second, within the bounds of its destination.
+
+Examples:
+  quotabell deliveries resume")]
+pub struct DeliveriesResumeArgs {
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct PauseView {
+    paused: bool,
+    since: Option<Rfc3339>,
+    reason: Option<String>,
+    /// Attempts that are under way.
+    in_flight: u64,
+}
+
+/// Pauses all sending.
+///
+/// # Errors
+///
+/// A bad configuration or reason, Redis, or stdout.
+pub async fn run(args: DeliveriesPauseArgs, context: &CliContext) -> anyhow::Result<()> {
+    let reason = checked_reason(args.reason).map_err(|error| hint::usage(error, "shorten the reason"))?;
+    let redis = connect::redis(&context.config()?).await?;
+    redis.judged("pause deliveries", pause(redis.partitions(), reason.as_deref()).await)?;
+    print(&redis, &args.format).await
+}
+
+/// Ends the pause.
+///
+/// # Errors
+///
+/// As [`run`].
+pub async fn run_resume(args: DeliveriesResumeArgs, context: &CliContext) -> anyhow::Result<()> {
+    let redis = connect::redis(&context.config()?).await?;
+    redis.judged("resume deliveries", resume(redis.partitions()).await)?;
+    print(&redis, &args.format).await
+}
+
+async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
+    let paused = read(redis).await?;
+    let listed = deliveries::list_destinations(redis.partitions()).await;
+    let in_flight = redis.judged("list destinations", listed)?.iter().map(|one| one.in_flight).sum();
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => {
+            let since = paused.as_ref().and_then(|pause| pause.since).map(Rfc3339);
+            let is_paused = paused.is_some();
+            let reason = paused.and_then(|pause| pause.reason);
+            output.json(&PauseView { paused: is_paused, since, reason, in_flight })?;
+        }
+        Format::Table => match &paused {
+            Some(pause) => say(format_args!("{}; {in_flight} attempts are under way", told(pause))),
+            None => say("sending goes on"),
+        },
+    }
+    output.finish()
+}
+
+/// The pause of the first partition that has one.
+pub(super) async fn read(redis: &Redis) -> anyhow::Result<Option<Pause>> {
+    for Partition { client, keys } in redis.partitions().iter() {
+        let paused = redis.judged("read the pause of deliveries", read_pause(client, keys).await)?;
+        if paused.is_some() {
+            return Ok(paused);
+        }
+    }
+    Ok(None)
+}
+
+/// The pause as a sentence.
+pub(super) fn told(Pause { since, reason }: &Pause) -> String {
+    let since = since.map_or_else(String::new, |since| format!(" since {since}"));
+    let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {}", printable(reason)));
+    format!("sending is paused{since}{reason}")
+}

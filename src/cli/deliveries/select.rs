@@ -1,0 +1,125 @@
+//! Which deliveries a verb means: ids, or a filter.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+
+use crate::cli::connect::Redis;
+use crate::cli::since::Since;
+use crate::terminal::hint;
+use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
+use crate::views::{AlertIdPrefix, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix, deliveries};
+use crate::wire::Partition;
+
+/// A filter of deliveries.
+#[derive(Debug, Args)]
+pub struct FilterArgs {
+    /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
+    #[arg(long, value_parser = state)]
+    pub state: Option<DeliveryState>,
+    /// Only this subject's
+    #[arg(long)]
+    pub subject: Option<Subject>,
+    /// Only those of this channel: email, webhook, or none for those that wait for a contact
+    #[arg(long, value_parser = channel)]
+    pub channel: Option<Channel>,
+    /// Only those to this destination: an origin as https://example.com, or email
+    #[arg(long, value_name = "NAME", value_parser = destination)]
+    pub destination: Option<Destination>,
+    /// Only those whose last error holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub error: Option<String>,
+    /// Only those of this alert: its id, or the first digits of it
+    #[arg(long, value_name = "ID")]
+    pub alert: Option<AlertIdPrefix>,
+    /// Only those made since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Since>,
+}
+
+impl FilterArgs {
+    /// Whether it names anything.
+    pub(super) const fn is_empty(&self) -> bool {
+        let Self { state, subject, channel, destination, error, alert, since } = self;
+        state.is_none()
+            && subject.is_none()
+            && channel.is_none()
+            && destination.is_none()
+            && error.is_none()
+            && alert.is_none()
+            && since.is_none()
+    }
+
+    /// The filter by the server's clock.
+    pub(super) async fn into_filter(self, redis: &Redis) -> anyhow::Result<DeliveryFilter> {
+        let Self { state, subject, channel, destination, error, alert, since } = self;
+        let since = match since {
+            Some(since) => Some(since.before(redis.server_time().await?)),
+            None => None,
+        };
+        Ok(DeliveryFilter { state, subject, channel, destination, error, alert, since })
+    }
+}
+
+/// The same deliveries with the partitions in which they lie, in their order.
+pub(super) async fn by_partition(
+    redis: &Redis,
+    ids: Vec<DeliveryId>,
+) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
+    let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
+    for id in ids {
+        let found = deliveries::partition_of(redis.partitions(), &id).await;
+        let partition = redis.judged(format_args!("look for delivery {id}"), found)?;
+        match of.last_mut() {
+            Some((last, ids)) if last.number() == partition.number() => ids.push(id),
+            _ => of.push((partition, vec![id])),
+        }
+    }
+    Ok(of)
+}
+
+/// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins with are left
+/// as they are: the answer to them is that there is no such delivery.
+pub(super) async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
+    let found = deliveries::find_ids_in_partitions(redis.partitions(), prefixes).await;
+    let found = redis.judged(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
+    let mut ids = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (prefix, matches) in prefixes.iter().zip(found) {
+        let id = match matches {
+            DeliveryIdMatches::One(id) => id,
+            DeliveryIdMatches::None => prefix.as_id(),
+            DeliveryIdMatches::Several(several) => return Err(ambiguous(prefix, &several)),
+        };
+        if seen.insert(id.clone()) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+/// The most ids that an error names.
+const NAMED_MAX: usize = 10;
+
+fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error {
+    let named: Vec<&str> = several.iter().take(NAMED_MAX).map(DeliveryId::as_str).collect();
+    let more = several.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    hint::usage(
+        format_args!("{} deliveries begin with {}: {}{more}", several.len(), prefix.as_id(), named.join(", ")),
+        "give more digits",
+    )
+}
+
+fn state(text: &str) -> Result<DeliveryState, String> {
+    text.parse().map_err(|error: crate::types::delivery::NotAState| error.to_string())
+}
+
+fn channel(text: &str) -> Result<Channel, String> {
+    Channel::from_stored(text).ok_or_else(|| "a channel must be email, webhook or none".to_owned())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form that clap takes")]
+fn destination(text: &str) -> Result<Destination, String> {
+    Ok(Destination::from_stored(text))
+}

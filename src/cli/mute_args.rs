@@ -1,0 +1,42 @@
+//! `--for`, `--until` and `--reason`, for the verbs that mute.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::connect::Redis;
+use crate::terminal::hint;
+use crate::types::{Mute, MuteEnd, duration};
+
+/// How long something is muted, and why.
+#[derive(Debug, Args)]
+pub struct MuteArgs {
+    /// For how long, as 2h or 3d [default: until it is unmuted]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, conflicts_with = "until")]
+    pub duration: Option<Duration>,
+    /// Until when, as 2026-11-21T08:37:00Z
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<MuteEnd>,
+    /// Why; shown wherever the mute is
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+impl MuteArgs {
+    /// The mute by the server's clock.
+    ///
+    /// # Errors
+    ///
+    /// An end that is past, a reason that is too long, or Redis.
+    pub async fn into_mute(self, redis: &Redis) -> anyhow::Result<Mute> {
+        let Self { duration, until, reason } = self;
+        let end = duration.map(MuteEnd::After).or(until).unwrap_or(MuteEnd::Never);
+        let now = redis.server_time().await?;
+        Mute::new(end, reason, now)
+            .map_err(|error| hint::usage(error, "`--for 2h` and `--until 2026-11-21T08:37:00Z` name an end"))
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text).ok_or_else(|| "a duration is a number and a unit, as 30m, 2h or 3d".to_owned())
+}

@@ -1,0 +1,116 @@
+//! `subject mute` and `subject unmute`: whether alerts of a subject, or of one metric of it, are sent.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::connect;
+use crate::cli::context::CliContext;
+use crate::cli::mute_args::MuteArgs;
+use crate::subjects::mutes::{MutedPart, set_mute};
+use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::types::{Metric, Mute, Subject};
+use crate::views::MuteView;
+
+/// Arguments of `subject mute`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Usage is counted and alerts are recorded. Their deliveries end as muted, and are not sent later. `subject set` and \
+    `subject import` keep a mute.
+
+Examples:
+  quotabell subject mute alice --for 2h --reason \"load test\"
+  quotabell subject mute alice --metric tokens --until 2026-12-01T00:00:00Z
+  quotabell subject mute alice"
+)]
+pub struct SubjectMuteArgs {
+    /// What.
+    #[command(flatten)]
+    pub part: MutedPartArgs,
+    /// How long, and why.
+    #[command(flatten)]
+    pub mute: MuteArgs,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Arguments of `subject unmute`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Alerts that were raised while it was muted are not sent. Without --metric, mutes of single metrics stay.
+
+Examples:
+  quotabell subject unmute alice
+  quotabell subject unmute alice --metric tokens"
+)]
+pub struct SubjectUnmuteArgs {
+    /// What.
+    #[command(flatten)]
+    pub part: MutedPartArgs,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// A subject, or one metric of it.
+#[derive(Debug, Args)]
+pub struct MutedPartArgs {
+    /// Who
+    pub subject: Subject,
+    /// Only the alerts of this metric
+    #[arg(long)]
+    pub metric: Option<Metric>,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct MutedSubject<'a> {
+    subject: &'a Subject,
+    metric: Option<&'a Metric>,
+    mute: Option<MuteView>,
+}
+
+/// Mutes the subject.
+///
+/// # Errors
+///
+/// A bad configuration or value, Redis, or stdout.
+pub async fn run(args: SubjectMuteArgs, context: &CliContext) -> anyhow::Result<()> {
+    let SubjectMuteArgs { part, mute, format } = args;
+    let redis = connect::redis(&context.config()?).await?;
+    let mute = mute.into_mute(&redis).await?;
+    set(&redis, &part, Some(mute), &format).await
+}
+
+/// Ends the mute.
+///
+/// # Errors
+///
+/// As [`run`].
+pub async fn run_unmute(args: SubjectUnmuteArgs, context: &CliContext) -> anyhow::Result<()> {
+    let redis = connect::redis(&context.config()?).await?;
+    set(&redis, &args.part, None, &args.format).await
+}
+
+async fn set(
+    redis: &connect::Redis,
+    MutedPartArgs { subject, metric }: &MutedPartArgs,
+    mute: Option<Mute>,
+    format: &FormatArgs,
+) -> anyhow::Result<()> {
+    let metric = metric.as_ref();
+    let written = set_mute(redis.client(), redis.keys(), subject, metric, mute.as_ref()).await;
+    redis.judged(format_args!("write subject {subject}"), written)?;
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => output.json(&MutedSubject { subject, metric, mute: mute.map(MuteView::from) })?,
+        Format::Table => match &mute {
+            Some(mute) => say(format_args!("{subject}: {}", printable(&MutedPart { metric, mute }.to_string()))),
+            None => say(metric.map_or_else(
+                || format!("{subject}: the subject is not muted"),
+                |metric| format!("{subject}: metric {metric} of the subject is not muted"),
+            )),
+        },
+    }
+    output.finish()
+}

@@ -1,0 +1,132 @@
+//! How a message to a contact is written. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What the name of a template follows.
+const TEMPLATE_PREFIX: &str = "template:";
+/// The longest name of a template, in bytes.
+const TEMPLATE_NAME_BYTES_MAX: usize = 64;
+
+/// How a message to a contact is written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum MessageFormat {
+    /// The JSON of Standard Webhooks.
+    #[default]
+    Standard,
+    /// CloudEvents 1.0, structured JSON.
+    CloudEvents,
+    /// Slack's incoming webhooks.
+    Slack,
+    /// Discord's webhooks.
+    Discord,
+    /// Workflows of Microsoft Teams.
+    Teams,
+    /// PagerDuty's Events API, version 2.
+    PagerDuty,
+    /// A template of the operator's, by its name.
+    Template(String),
+}
+
+/// What the secret of a contact is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretUse {
+    /// It signs, and there must be one.
+    Signs,
+    /// It signs where there is one. The URL itself is as good as a secret.
+    MaySign,
+    /// It is the routing key that the body bears, and signs nothing.
+    RoutingKey,
+}
+
+/// A text that names no format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("format is {0:?}, allowed are {ALLOWED}")]
+pub struct InvalidFormat(String);
+
+/// Every format, for error texts.
+const ALLOWED: &str =
+    "standard, cloudevents, slack, discord, teams, pagerduty and template:NAME (1 to 64 of A-Z, a-z, 0-9, _ and -)";
+
+impl MessageFormat {
+    /// Every format that needs no template.
+    pub const BUILT_IN: [Self; 6] =
+        [Self::Standard, Self::CloudEvents, Self::Slack, Self::Discord, Self::Teams, Self::PagerDuty];
+
+    /// What the secret of a contact with this format is for.
+    #[must_use]
+    pub const fn secret_use(&self) -> SecretUse {
+        match self {
+            Self::Standard | Self::CloudEvents => SecretUse::Signs,
+            Self::Slack | Self::Discord | Self::Teams | Self::Template(_) => SecretUse::MaySign,
+            Self::PagerDuty => SecretUse::RoutingKey,
+        }
+    }
+
+    /// Whether a receiver of this format can send a challenge back. A chat can't, and a template has no place for one.
+    #[must_use]
+    pub const fn has_challenge(&self) -> bool {
+        matches!(self, Self::Standard | Self::CloudEvents)
+    }
+
+    /// The name of its template, where it has one.
+    #[must_use]
+    pub fn template(&self) -> Option<&str> {
+        match self {
+            Self::Template(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a template may have this name.
+#[must_use]
+pub fn is_template_name(name: &str) -> bool {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=TEMPLATE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_legal)
+}
+
+impl fmt::Display for MessageFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standard => f.write_str("standard"),
+            Self::CloudEvents => f.write_str("cloudevents"),
+            Self::Slack => f.write_str("slack"),
+            Self::Discord => f.write_str("discord"),
+            Self::Teams => f.write_str("teams"),
+            Self::PagerDuty => f.write_str("pagerduty"),
+            Self::Template(name) => write!(f, "{TEMPLATE_PREFIX}{name}"),
+        }
+    }
+}
+
+impl FromStr for MessageFormat {
+    type Err = InvalidFormat;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFormat> {
+        let template = || text.strip_prefix(TEMPLATE_PREFIX).filter(|name| is_template_name(name));
+        let built_in = Self::BUILT_IN.into_iter().find(|format| format.to_string() == text);
+        built_in
+            .or_else(|| template().map(|name| Self::Template(name.to_owned())))
+            .ok_or_else(|| InvalidFormat(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A format that is written down and read as another one would send what the receiver does not know.
+    #[test]
+    fn every_format_is_read_as_it_is_written() {
+        let formats = MessageFormat::BUILT_IN.into_iter().chain([MessageFormat::Template("a-B_1".to_owned())]);
+        for format in formats {
+            assert_eq!(format.to_string().parse(), Ok(format));
+        }
+        let long = format!("template:{}", "a".repeat(65));
+        for wrong in ["", "Slack", "template:", "template:a/b", "template:..", "template:a.json", " slack", &long] {
+            let error = wrong.parse::<MessageFormat>().expect_err(wrong).to_string();
+            assert!(error.contains(&format!("{wrong:?}")) && error.contains("cloudevents"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+#!lua
+-- action: do with deliveries what an operator asks for: replay, retry, cancel or discard them.
+--
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+--
+-- ARGV[6] the action
+--   'replay'    a dead one is pending again and due now, under the same id. The clock of give_up_after and the schedule of delays
+--               start over; the attempts made before stay in the log
+--   'retry'     a dead one as by 'replay', a pending one is due now. Where the circuit of its destination is open, the next attempt
+--               there is made now; nothing else of the destination changes
+--   'cancel'    a pending one ends 'cancelled', for good: fan_out makes no new delivery of that alert to that contact
+--   'discard'   a dead one leaves the list of dead ones, so that nothing counts it any more; it stays readable as dead
+-- ARGV[7] TTL of an ended delivery, s   ARGV[8 ..] ids of the deliveries, 1..1000
+--
+-- Returns one string for each id: 'done'; 'leased', when it is being attempted right now: left alone; 'missing', when its hash is gone
+--         (14 d after its end); or the state it is in, in which the action takes none: left alone
+--         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at another node
+--                    of the cluster: nothing written. Refused whole when memory is full
+--
+-- Safe to run twice: the second call finds what the first one wrote, and answers its state, or does the same again.
+
+-- JUDGE
+
+local now = now_ms()
+local action = ARGV[6]
+local takes_dead, takes_pending = action ~= 'cancel', action == 'retry' or action == 'cancel'
+local refusal = schedule_refusal() or wrong_total(KEYS[7], 'dead') or wrong_total(KEYS[7], 'cancelled') or denied(KEYS[7], 'HINCRBY')
+  or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'PERSIST', 'EXPIRE') or denied(ARGV[3] .. 'x', 'HSET')
+for at = 3, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
+if refusal then return refusal end
+
+-- What is answered for one that is left alone; nil for one that the action takes.
+local function left_alone(one)
+  if not one.state then return 'missing' end
+  if one.state == 'dead' and takes_dead then return nil end
+  if one.state ~= 'pending' or not takes_pending then return one.state end
+  local lease_end = tonumber(redis.call('ZSCORE', one.d.leased, one.id) or '0')
+  return lease_end > now and 'leased' or nil
+end
+
+local wanted, known = {}, {}
+for at = 8, #ARGV do
+  local one = {id = ARGV[at], key = ARGV[4] .. ARGV[at]}
+  local stored, failed = read('HMGET', one.key, 'state', 'created_at_ms', 'attempts', 'channel', 'subject', 'destination')
+  if failed then return failed end
+  one.state, one.created, one.attempts, one.channel, one.subject = stored[1], stored[2], stored[3], stored[4], stored[5]
+  one.d, failed = destination_of(stored[6] or 'none')
+  if failed then return failed end
+  -- An id that is given twice is answered as if the second came later.
+  one.answer = known[one.id] or left_alone(one)
+  if not one.answer then
+    known[one.id] = action == 'cancel' and 'cancelled' or action == 'discard' and 'dead' or 'pending'
+  end
+  wanted[#wanted + 1] = one
+end
+
+-- WRITE
+
+local function reopen(one)
+  local created = string.match(one.created or '', '^%d+$') or whole(now)
+  redis.call('PERSIST', one.key)
+  redis.call('HSET', one.key, 'state', 'pending', 'replayed_after', one.attempts or '0')
+  redis.call('HDEL', one.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token', 'discarded_at_ms')
+  enqueue_due(one.d, one.id, now)
+  redis.call('ZADD', KEYS[3], created, one.id)
+  if one.channel == 'none' then redis.call('ZADD', KEYS[4], 0, (one.subject or '') .. '\0' .. one.id) end
+  redis.call('ZREM', KEYS[6], one.id)
+  redis.call('ZADD', KEYS[5], created, one.id)
+  redis.call('HINCRBY', KEYS[7], 'dead', -1)
+end
+
+local function cancel(one)
+  redis.call('HSET', one.key, 'state', 'cancelled', 'ended_at_ms', whole(now), 'cancelled_by', 'operator')
+  redis.call('HDEL', one.key, 'lease_token')
+  redis.call('EXPIRE', one.key, ARGV[7])
+  dequeue(one.d, one.id)
+  redis.call('ZREM', KEYS[3], one.id)
+  if one.channel == 'none' then redis.call('ZREM', KEYS[4], (one.subject or '') .. '\0' .. one.id) end
+  redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
+end
+
+local function discard(one)
+  redis.call('HSET', one.key, 'discarded_at_ms', whole(now))
+  redis.call('ZREM', KEYS[6], one.id)
+end
+
+local function retry(one)
+  if one.state == 'dead' then
+    reopen(one)
+  else
+    local due = tonumber(redis.call('ZSCORE', one.d.due, one.id) or whole(now))
+    enqueue_due(one.d, one.id, math.min(now, due))
+  end
+  if one.d.probe_at and one.d.probe_at > now then
+    one.d.probe_at = now
+    redis.call('HSET', one.d.key, 'probe_at_ms', whole(now))
+  end
+end
+
+local actions, answers = {replay = reopen, retry = retry, cancel = cancel, discard = discard}, {}
+for i, one in ipairs(wanted) do
+  if one.answer == 'missing' then redis.call('ZREM', KEYS[6], one.id) end
+  if not one.answer then actions[action](one) end
+  answers[i] = one.answer or 'done'
+end
+place_all(now)
+return answers

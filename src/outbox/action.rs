@@ -1,0 +1,156 @@
+//! What an operator does with deliveries: the wrapper of `action.lua`.
+
+use std::sync::LazyLock;
+
+use super::error::{Operation, OutboxError};
+use super::{KEPT, schedule};
+use crate::types::{DeliveryId, DeliveryState, Keys};
+use crate::wire::{RedisClient, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("action.lua")));
+
+/// The most deliveries that one call of the script changes: it holds the server a few milliseconds.
+pub const ACTION_MAX: usize = 500;
+
+/// What an operator does with deliveries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryAction {
+    /// Dead ones are pending again and due now, under the same ids.
+    Replay,
+    /// Pending ones are due now, also behind an open circuit; dead ones are replayed.
+    Retry,
+    /// Pending ones end `cancelled`.
+    Cancel,
+    /// Dead ones are acknowledged: they stay readable, and nothing counts them any more.
+    Discard,
+}
+
+impl DeliveryAction {
+    /// The script's word for it, which is also what the verb and the route are called.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Retry => "retry",
+            Self::Cancel => "cancel",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// What has become of a delivery, as `replayed`.
+    #[must_use]
+    pub const fn done(self) -> &'static str {
+        match self {
+            Self::Replay => "replayed",
+            Self::Retry => "retried",
+            Self::Cancel => "cancelled",
+            Self::Discard => "discarded",
+        }
+    }
+
+    /// The states from which it takes deliveries; the first where nobody names one.
+    #[must_use]
+    pub const fn takes(self) -> &'static [DeliveryState] {
+        match self {
+            Self::Replay | Self::Discard => &[DeliveryState::Dead],
+            Self::Retry => &[DeliveryState::Pending, DeliveryState::Dead],
+            Self::Cancel => &[DeliveryState::Pending],
+        }
+    }
+
+    /// Where a delivery stands afterwards.
+    #[must_use]
+    pub const fn leaves(self) -> DeliveryState {
+        match self {
+            Self::Replay | Self::Retry => DeliveryState::Pending,
+            Self::Cancel => DeliveryState::Cancelled,
+            Self::Discard => DeliveryState::Dead,
+        }
+    }
+}
+
+/// What became of one id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionResult {
+    /// The id.
+    pub id: DeliveryId,
+    /// The script's answer for it.
+    pub answer: ActionAnswer,
+}
+
+impl ActionResult {
+    /// What became of it in one word, as programs are told.
+    #[must_use]
+    pub fn word(&self, action: DeliveryAction) -> &'static str {
+        match self.answer {
+            ActionAnswer::Done => action.done(),
+            ActionAnswer::Leased => "leased",
+            ActionAnswer::InState(_) if action.takes() == [DeliveryState::Dead] => "not_dead",
+            ActionAnswer::InState(_) => "ended",
+            ActionAnswer::Missing => "unknown",
+        }
+    }
+
+    /// Where the delivery stands now; `None` where there is none.
+    #[must_use]
+    pub const fn state(&self, action: DeliveryAction) -> Option<DeliveryState> {
+        match self.answer {
+            ActionAnswer::Done => Some(action.leaves()),
+            ActionAnswer::Leased => Some(DeliveryState::Pending),
+            ActionAnswer::InState(state) => Some(state),
+            ActionAnswer::Missing => None,
+        }
+    }
+}
+
+/// What became of one id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionAnswer {
+    /// It is done.
+    Done,
+    /// It is being attempted right now, and left alone.
+    Leased,
+    /// No such delivery, or its end was more than 14 days ago.
+    Missing,
+    /// It is in this state, in which the action takes none, and left alone.
+    InState(DeliveryState),
+}
+
+/// Does what an operator asks for with each of these deliveries, in calls of [`ACTION_MAX`]. Those that the action does not take are left
+/// alone and said so. Repeatable. The argument is in `action.lua`.
+///
+/// # Errors
+///
+/// [`OutboxError`]; the calls before the failing one stand.
+pub async fn act(
+    client: &RedisClient,
+    keys: &Keys,
+    action: DeliveryAction,
+    ids: &[DeliveryId],
+) -> Result<Vec<ActionResult>, OutboxError> {
+    let mut results = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(ACTION_MAX) {
+        let mut call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(KEPT.as_secs());
+        for id in ids {
+            call = call.arg(id.as_str());
+        }
+        let answers: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Act, keys.stream()))?;
+        for (id, answer) in ids.iter().zip(answers) {
+            results.push(ActionResult { id: id.clone(), answer: answer_of(&answer, id)? });
+        }
+    }
+    Ok(results)
+}
+
+fn answer_of(answer: &str, id: &DeliveryId) -> Result<ActionAnswer, OutboxError> {
+    match answer {
+        "done" => Ok(ActionAnswer::Done),
+        "leased" => Ok(ActionAnswer::Leased),
+        "missing" => Ok(ActionAnswer::Missing),
+        state => DeliveryState::from_stored(state).map(ActionAnswer::InState).ok_or_else(|| OutboxError::Answer {
+            operation: Operation::Act,
+            of: id.to_string(),
+            answer: state.to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,153 @@
+//! Mutes of a subject and of its metrics: the fields `muted` and `muted:<metric>` of `quota_subject:<subject>`.
+//!
+//! No settings: counting does not look at them, and replacing the settings keeps them. One that can't be read is none, because an alert
+//! that is sent does less harm than one that is lost.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use redis::RedisResult;
+
+use super::FieldError;
+use crate::types::{Keys, Metric, Mute, MuteError, Subject, UnixMs};
+use crate::wire::RedisClient;
+
+/// The field of a mute of the subject, and with a colon what those of its metrics begin with.
+const MUTED: &str = "muted";
+
+/// The field that holds the mute of the subject, or of one metric of it.
+#[must_use]
+pub fn mute_field(metric: Option<&Metric>) -> String {
+    metric.map_or_else(|| MUTED.to_owned(), |metric| format!("{MUTED}:{metric}"))
+}
+
+/// What of a subject is muted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SubjectMutes {
+    /// The subject itself.
+    pub subject: Option<Mute>,
+    /// Metrics of it.
+    pub metrics: BTreeMap<Metric, Mute>,
+}
+
+impl SubjectMutes {
+    /// Reads them from the fields of the hash, without those that have ended; and says what can't be read.
+    #[must_use]
+    pub fn read<F: AsRef<[u8]>, V: AsRef<[u8]>>(
+        fields: impl IntoIterator<Item = (F, V)>,
+        now: UnixMs,
+    ) -> (Self, Vec<FieldError>) {
+        let (mut mutes, mut errors) = (Self::default(), Vec::new());
+        for (field, value) in fields {
+            let Ok(field) = std::str::from_utf8(field.as_ref()) else { continue };
+            if let Some(metric) = metric_of(field)
+                && let Err(why) = mutes.take(metric, value.as_ref(), now)
+            {
+                errors.push(FieldError { field: field.to_owned(), why });
+            }
+        }
+        (mutes, errors)
+    }
+
+    fn take(&mut self, metric: Option<&str>, value: &[u8], now: UnixMs) -> Result<(), String> {
+        let text = std::str::from_utf8(value).map_err(|_| MuteError::Stored.to_string())?;
+        let mute = Mute::of_stored(text).map_err(|error| error.to_string())?.filter(|mute| mute.is_active(now));
+        match metric {
+            None => self.subject = mute,
+            Some(metric) => {
+                let metric = Metric::parse(metric.as_bytes()).map_err(|error| error.to_string())?;
+                self.metrics.extend(mute.map(|mute| (metric, mute)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why alerts of this metric are not sent, if so.
+    #[must_use]
+    pub fn of<'a>(&'a self, metric: &'a Metric) -> Option<MutedPart<'a>> {
+        let subject = self.subject.as_ref().map(|mute| MutedPart { metric: None, mute });
+        subject.or_else(|| Some(MutedPart { metric: Some(metric), mute: self.metrics.get(metric)? }))
+    }
+
+    /// All of them, the subject's own first.
+    pub fn parts(&self) -> impl Iterator<Item = MutedPart<'_>> {
+        let of_metric = |(metric, mute)| MutedPart { metric: Some(metric), mute };
+        self.subject.iter().map(|mute| MutedPart { metric: None, mute }).chain(self.metrics.iter().map(of_metric))
+    }
+}
+
+/// Mutes a subject or one metric of it, or ends that mute. Repeatable.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn set_mute(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    metric: Option<&Metric>,
+    mute: Option<&Mute>,
+) -> RedisResult<()> {
+    let (key, field) = (keys.subject(subject), mute_field(metric));
+    match mute {
+        Some(mute) => client.query(redis::cmd("HSET").arg(key).arg(field).arg(mute.to_stored())).await,
+        None => client.query(redis::cmd("HDEL").arg(key).arg(field)).await,
+    }
+}
+
+/// What a field mutes; `None` for another field.
+fn metric_of(field: &str) -> Option<Option<&str>> {
+    match field.strip_prefix(MUTED)? {
+        "" => Some(None),
+        rest => rest.strip_prefix(':').map(Some),
+    }
+}
+
+/// The subject or a metric of it, with its mute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MutedPart<'a> {
+    /// The metric; `None` for all of them.
+    pub metric: Option<&'a Metric>,
+    /// The mute.
+    pub mute: &'a Mute,
+}
+
+/// `the subject is muted until ...`, `metric tokens of the subject is muted: ...`.
+impl fmt::Display for MutedPart<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { metric, mute } = self;
+        match metric {
+            None => write!(f, "the subject is {mute}"),
+            Some(metric) => write!(f, "metric {metric} of the subject is {mute}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mute of one metric must not silence another, and one that is over nothing at all.
+    #[test]
+    fn mutes_are_of_the_subject_or_of_a_metric_until_they_end() {
+        let fields = [
+            ("muted:tokens", "2026-11-21T08:37:00Z moving"),
+            ("muted:", "true"),
+            ("mutedness", "x"),
+            ("muted:b", "no"),
+        ];
+        let end = UnixMs::of_rfc3339("2026-11-21T08:37:00Z").expect("a time");
+        let [tokens, requests] = ["tokens", "requests"].map(|name| name.parse::<Metric>().expect("legal"));
+        let told = |fields: &[(&str, &str)], metric: &Metric, now| {
+            let (mutes, _) = SubjectMutes::read(fields.iter().copied(), now);
+            mutes.of(metric).map(|part| part.to_string())
+        };
+        let moving = "metric tokens of the subject is muted until 2026-11-21T08:37:00.000Z: moving";
+        assert_eq!(told(&fields, &tokens, end.plus(-1)).as_deref(), Some(moving));
+        assert_eq!((told(&fields, &tokens, end), told(&fields, &requests, end.plus(-1))), (None, None));
+        assert_eq!(told(&[("muted", "true")], &requests, end).as_deref(), Some("the subject is muted"));
+        let (_, errors) = SubjectMutes::read(fields, end);
+        let named: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(named, ["muted:", "muted:b"]);
+    }
+}

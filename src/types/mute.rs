@@ -1,0 +1,189 @@
+//! Mutes: alerts are recorded and not sent, until a time or for good. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::UnixMs;
+use super::text::is_control;
+use super::timestamp::NotATime;
+
+/// The longest reason, bytes.
+pub const REASON_BYTES_MAX: usize = 256;
+
+/// The last moment that RFC 3339 can write: a mute that ended later could not be read back.
+const LATEST: UnixMs = UnixMs(253_402_300_799_999);
+
+/// That alerts are not sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mute {
+    /// When it ends by itself, by the server's clock; `None` for one that lasts until somebody ends it.
+    pub until: Option<UnixMs>,
+    /// Why, in somebody's own words.
+    pub reason: Option<String>,
+}
+
+/// When a mute is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MuteEnd {
+    /// Not by itself.
+    Never,
+    /// After this long.
+    After(Duration),
+    /// At this time.
+    At(UnixMs),
+}
+
+/// Why something is not muted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MuteError {
+    /// It would be over already.
+    #[error("a mute must end in the future: {until} is not after {now}, which is the server's time")]
+    Past {
+        /// When it would end.
+        until: UnixMs,
+        /// The server's time.
+        now: UnixMs,
+    },
+    /// It would end in a year that nobody can write.
+    #[error("a mute must end before the year 10000; leave its end out for one that lasts")]
+    TooLong,
+    /// The reason is too long, or would move a cursor.
+    #[error("a reason has 1 to {REASON_BYTES_MAX} bytes and no control characters")]
+    Reason,
+    /// A stored text that is no mute.
+    #[error("must be true or the time at which it ends, as 2026-11-21T08:37:00Z, and then the reason, if any")]
+    Stored,
+}
+
+impl Mute {
+    /// The mute that is asked for when it is `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`MuteError`].
+    pub fn new(end: MuteEnd, reason: Option<String>, now: UnixMs) -> Result<Self, MuteError> {
+        let until = match end {
+            MuteEnd::Never => None,
+            MuteEnd::After(time) => Some(now.plus(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))),
+            MuteEnd::At(until) => Some(until),
+        };
+        match until {
+            Some(until) if until > LATEST => return Err(MuteError::TooLong),
+            Some(until) if until <= now => return Err(MuteError::Past { until, now }),
+            _ => {}
+        }
+        Ok(Self { until, reason: checked_reason(reason)? })
+    }
+
+    /// Whether it still lasts.
+    #[must_use]
+    pub fn is_active(&self, now: UnixMs) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    /// Reads the form that [`Self::to_stored`] writes; `None` for `false`.
+    ///
+    /// # Errors
+    ///
+    /// [`MuteError::Stored`]
+    pub fn of_stored(text: &str) -> Result<Option<Self>, MuteError> {
+        let (end, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let until = match end {
+            "false" => return Ok(None),
+            "true" => None,
+            time => Some(UnixMs::of_rfc3339(time).ok_or(MuteError::Stored)?),
+        };
+        let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
+        Ok(Some(Self { until, reason }))
+    }
+
+    /// One text: `true` or the time at which it ends, then the reason.
+    #[must_use]
+    pub fn to_stored(&self) -> String {
+        let end = self.until.map_or_else(|| "true".to_owned(), |until| until.to_string());
+        self.reason.as_ref().map_or_else(|| end.clone(), |reason| format!("{end} {reason}"))
+    }
+}
+
+/// A reason as it is stored: short, on one line, without spaces around it.
+///
+/// # Errors
+///
+/// [`MuteError::Reason`]
+pub fn checked_reason(reason: Option<String>) -> Result<Option<String>, MuteError> {
+    let Some(reason) = reason else { return Ok(None) };
+    let trimmed = reason.trim();
+    let is_legal = (1..=REASON_BYTES_MAX).contains(&trimmed.len()) && !trimmed.chars().any(is_control);
+    if is_legal { Ok(Some(trimmed.to_owned())) } else { Err(MuteError::Reason) }
+}
+
+/// `muted until 2026-11-21T08:37:00.000Z: maintenance`, as it follows "the contact is".
+impl fmt::Display for Mute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("muted")?;
+        if let Some(until) = self.until {
+            write!(f, " until {until}")?;
+        }
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+    }
+}
+
+/// A time, for a mute that ends then.
+impl FromStr for MuteEnd {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        text.parse().map(Self::At)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: UnixMs = UnixMs(1_795_250_000_123);
+
+    /// A mute of the past would be taken for one that works, and one of year 10000 could not be read back.
+    #[test]
+    fn a_mute_ends_in_the_future_or_never() {
+        let new = |end, reason: Option<&str>| Mute::new(end, reason.map(str::to_owned), NOW);
+        let hour = new(MuteEnd::After(Duration::from_secs(3600)), Some(" at noon ")).expect("legal");
+        assert_eq!(hour, Mute { until: Some(NOW.plus(3_600_000)), reason: Some("at noon".to_owned()) });
+        assert_eq!((hour.is_active(NOW), hour.is_active(NOW.plus(3_600_000))), (true, false));
+        assert!(new(MuteEnd::Never, None).expect("legal").is_active(UnixMs(i64::MAX)));
+        assert_eq!(new(MuteEnd::At(NOW), None), Err(MuteError::Past { until: NOW, now: NOW }));
+        assert_eq!(new(MuteEnd::After(Duration::MAX), None), Err(MuteError::TooLong));
+        for reason in ["", "  ", "a\nb", &"x".repeat(257)] {
+            assert_eq!(new(MuteEnd::Never, Some(reason)), Err(MuteError::Reason), "{reason:?}");
+        }
+    }
+
+    /// Operators write it by hand.
+    #[test]
+    fn the_stored_form_is_an_end_and_a_reason() {
+        let stored = |text: &str| Mute::of_stored(text).map(|mute| mute.map(|mute| mute.to_string()));
+        for (text, shown) in [
+            ("true", "muted"),
+            ("true new office", "muted: new office"),
+            ("2026-11-21T09:37:00+01:00", "muted until 2026-11-21T08:37:00.000Z"),
+            ("2026-11-21T08:37:00Z  a b", "muted until 2026-11-21T08:37:00.000Z: a b"),
+        ] {
+            assert_eq!(stored(text), Ok(Some(shown.to_owned())), "{text}");
+        }
+        assert_eq!(stored("false"), Ok(None));
+        for text in ["", "yes", "2h", "2026-11-21", "2026-11-21T08:37:00"] {
+            assert_eq!(stored(text), Err(MuteError::Stored), "{text}");
+        }
+    }
+
+    proptest! {
+        /// A mute that came back as another one would end at another time.
+        #[test]
+        fn mutes_read_back(until in proptest::option::of(0..=LATEST.0), reason in proptest::option::of("[a-zé0-9:]([a-zé ]{0,9}[a-z])?")) {
+            let mute = Mute { until: until.map(UnixMs), reason };
+            prop_assert_eq!(Mute::of_stored(&mute.to_stored()), Ok(Some(mute)));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The routes of deliveries on the real daemon: lists by filter, one delivery, and what an operator does with it.
+
+use crate::support::api::Caller;
+use crate::support::books::{ids, run};
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, settle, subject, webhook};
+use crate::support::redis_server::RedisServer;
+use quotabell::outbox::Settlement;
+use quotabell::types::{Class, Outcome};
+use serde_json::{Value, json};
+
+const TOKEN: &str = "a-token-for-one-test-0123456789";
+
+/// A daemon that sends nothing, so that deliveries stay as a test has put them.
+async fn idle(outbox: &Outbox) -> (Daemon, Caller) {
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN).argument("--no-send");
+    let mut daemon = setup.start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    (daemon, api)
+}
+
+async fn post(api: &Caller, id: &str, action: &str) -> crate::support::api::Answer {
+    api.send("POST", &format!("/v1/deliveries/{id}/{action}"), &[], "").await
+}
+
+/// A platform that shows its customers what was sent must find all of it, and no more than it asked for.
+#[tokio::test]
+async fn deliveries_are_listed_by_filter_page_by_page() {
+    let outbox = Outbox::start();
+    for n in 0..25 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{}", n % 5)), 80 + n), &[email("a"), webhook("b")]).await;
+    }
+    let (daemon, api) = idle(&outbox).await;
+    let all = async |query: &str| -> Vec<Value> {
+        let (mut listed, mut after) = (Vec::new(), String::new());
+        loop {
+            let answer = api.get(&format!("/v1/deliveries?limit=7{query}{after}")).await;
+            assert_eq!((answer.status, answer.header("cache-control")), (200, Some("no-store")), "{}", answer.text);
+            let page = answer.json();
+            let deliveries = page["deliveries"].as_array().expect("a list");
+            assert!(deliveries.len() <= 7);
+            listed.extend(deliveries.iter().cloned());
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => return listed,
+            }
+        }
+    };
+    let listed = all("").await;
+    let printed = run(&outbox.server, "deliveries list --json").expect_json();
+    let mut newest_first = ids(&printed);
+    newest_first.reverse();
+    assert_eq!(ids(&listed), newest_first, "the same objects, each once");
+    assert_eq!(all("&channel=webhook").await.len(), 25);
+    assert_eq!(all("&subject=s3&channel=email").await.len(), 5);
+    assert_eq!(all("&destination=https%3A%2F%2Fb.test&state=pending").await.len(), 25);
+    assert_eq!((all("&state=dead").await.len(), all("&since=2100-01-01T00:00:00Z").await.len()), (0, 0));
+    for (query, said) in [
+        ("state=lost", "state: a state must be one of pending"),
+        ("channel=sms", "channel: must be email, webhook or none"),
+        ("since=6h", "since: must be a time in RFC 3339"),
+        ("alert=x", "alert: an id is alert_"),
+        ("after=x", "after: is not the `next` of a list of deliveries"),
+        ("limit=0", "limit: must be a whole number"),
+        ("age=1", "unknown field `age`"),
+    ] {
+        api.get(&format!("/v1/deliveries?{query}")).await.expect_problem(400, said);
+    }
+    daemon.drain().await;
+}
+
+/// What is done over HTTP must be what the operator's command does, and what can't be done must be told plainly.
+#[tokio::test]
+async fn deliveries_are_retried_cancelled_discarded_and_replayed() {
+    let outbox = Outbox::start();
+    let raised = alert(&subject("alice"), 80);
+    outbox.fan_out_new(&raised, &[webhook("a"), webhook("b")]).await;
+    let leased = outbox.lease("t", LONG).await.leased;
+    let of = |name: &str| delivery(&raised, &webhook(name));
+    let dead = leased.iter().find(|leased| leased.id == of("a")).expect("leased");
+    let reply = Outcome { reply: Some("no such hook".to_owned()), ..outcome(Class::Permanent) };
+    settle(&outbox.client, &outbox.keys, &dead.id, &dead.token, &Settlement::Dead(reply)).await.expect("settles");
+    let (daemon, api) = idle(&outbox).await;
+    let (a, b) = (of("a").to_string(), of("b").to_string());
+
+    let shown = api.get(&format!("/v1/deliveries/{a}")).await.json();
+    assert_eq!((&shown["state"], &shown["attempt_log"][0]["status"]), (&json!("dead"), &json!(503)));
+    assert_eq!(shown["attempt_log"][0]["reply"], Value::Null, "what the receiver said is the operator's");
+    for (id, action, said) in [
+        (&a, "cancel", "the delivery is dead, only one that is pending can be cancelled"),
+        (&b, "cancel", "being attempted right now"),
+        (&b, "retry", "being attempted right now"),
+        (&b, "discard", "the delivery is pending, only one that is dead can be discarded"),
+        (&b, "replay", "only one that is dead can be replayed"),
+    ] {
+        post(&api, id, action).await.expect_problem(409, said);
+    }
+    for (action, result, state) in [
+        ("discard", "discarded", "dead"),
+        ("replay", "replayed", "pending"),
+        ("retry", "retried", "pending"),
+        ("cancel", "cancelled", "cancelled"),
+    ] {
+        let answer = post(&api, &a, action).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(answer.json(), json!({"id": a, "result": result, "state": state}));
+    }
+    assert_eq!(outbox.state(&of("a")).await, "cancelled");
+    outbox.assert_balanced().await;
+    let unknown = format!("delivery_{}", "0".repeat(32));
+    post(&api, &unknown, "retry").await.expect_problem(404, "there is no delivery");
+    api.get(&format!("/v1/deliveries/{unknown}")).await.expect_problem(404, "there is no delivery");
+    post(&api, &a[..20], "retry").await.expect_problem(400, "id: must be delivery_ and 32 hex digits");
+    api.without_token().get("/v1/deliveries").await.expect_problem(401, "Authorization: Bearer TOKEN");
+    daemon.drain().await;
+}
+
+/// A copy that was restored for a look must count, and mail nobody.
+#[tokio::test]
+async fn a_daemon_that_sends_nothing_counts_and_leaves_deliveries_to_others() {
+    let outbox = Outbox::on(RedisServer::start());
+    outbox.set_contacts(&subject("alice"), &json!([{"channel": "email", "address": "a@b.test"}]).to_string()).await;
+    let (daemon, _api) = idle(&outbox).await;
+    let event = ["usage", "*", "subject", "alice", "units", "5000"];
+    let _: String = outbox.run("XADD", &event).await;
+    eventually("both alerts are fanned out", || async { (outbox.totals().await.made == 2).then_some(()) }).await;
+    daemon.drain().await;
+    let leases: Vec<String> = outbox.run("KEYS", format!("{}*", outbox.keys.leased_prefix())).await;
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.pending, totals.counted, leases.len()), (2, 1, 0));
+}

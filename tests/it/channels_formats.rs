@@ -1,0 +1,332 @@
+//! The formats of webhooks: what each receiver gets, on real connections, and what names from outside can't do there.
+
+use std::path::Path;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::{Value, json};
+
+use super::channels_webhook::inside;
+use crate::support::table::Table;
+use crate::support::webhook_receiver::{secret, verify_as};
+use quotabell::channels::sample::SAMPLE_AT;
+use quotabell::channels::webhook::{WebhookConfig, WebhookTemplates, formats, payload};
+use quotabell::channels::{AlertPurpose, ChannelSettings, Channels, DnsConfig, Sample, check_contact};
+use quotabell::config::Config;
+use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
+use quotabell::demo::receivers::{Answer, HttpCatcher};
+use quotabell::types::{Alert, Class, Percent, Secret, Subject};
+
+const ROUTING_KEY: &str = "R0123456789abcdefghijklmnopqrstu";
+
+fn alert(subject: &str, percent: u16) -> Alert {
+    let sample = Sample::of(Subject::parse(subject.as_bytes()).expect("legal"));
+    sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
+}
+
+/// What a contact of this format needs.
+fn options(format: MessageFormat) -> ContactOptions {
+    let secret = match format {
+        MessageFormat::Standard | MessageFormat::CloudEvents => Some(secret(7)),
+        MessageFormat::PagerDuty => Some(ROUTING_KEY.to_owned()),
+        _ => None,
+    };
+    ContactOptions { secret: secret.map(Secret::new), format, headers: ExtraHeaders::default() }
+}
+
+fn body(format: &MessageFormat, alert: &Alert, purpose: AlertPurpose) -> Value {
+    let written = formats::alert(&options(format.clone()), alert, purpose).expect("it is built in");
+    serde_json::from_str(&written.json).expect("JSON")
+}
+
+fn channels(webhook: &WebhookConfig) -> Channels {
+    let email = Config::defaults().expect("valid").email;
+    let dns = DnsConfig::default();
+    Channels::new(&ChannelSettings::new([&email as &dyn std::any::Any, webhook, &dns])).expect("legal settings")
+}
+
+/// A folder with one template.
+fn folder(name: &str, template: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join(name), template).expect("written");
+    folder
+}
+
+/// The bodies are a contract with programs that we can't ask: every change to them must be seen.
+#[test]
+fn every_format_is_the_documented_one() {
+    let mut bodies = Table::default();
+    for format in MessageFormat::BUILT_IN {
+        let of = |alert: &Alert, purpose| body(&format, alert, purpose).to_string();
+        bodies.add(format!("{format}: a warning"), of(&alert("alice", 80), AlertPurpose::Alert));
+        bodies.add(format!("{format}: a test, beyond the limit"), of(&alert("alice", 120), AlertPurpose::Test));
+    }
+    insta::assert_snapshot!("bodies", bodies);
+}
+
+/// Whoever reads "of 600 requests" takes it for a day's.
+#[test]
+fn sentences_name_the_window() {
+    let mut read = Table::default();
+    for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
+        let sample = Sample { limit: limit.parse().expect("a limit"), ..Sample::made_up() };
+        for percent in [80, 100, 120] {
+            let alert = sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT);
+            let card = body(&MessageFormat::Teams, &alert, AlertPurpose::Alert);
+            let shown = &card["attachments"][0]["content"]["fallbackText"];
+            read.add(format!("{percent}% of {limit}"), shown.as_str().expect("text"));
+        }
+    }
+    insta::assert_snapshot!("sentences", read);
+}
+
+/// A receiver gets exactly the body of its format, with the right media type, the contact's headers, one id on every attempt, and a
+/// signature where there is a secret that signs.
+#[tokio::test]
+async fn each_format_arrives_as_it_is_written() {
+    let channels = channels(&inside());
+    for format in MessageFormat::BUILT_IN {
+        let mut receiver = HttpCatcher::start([Answer::status(500), Answer::status(202)]).await.expect("a receiver");
+        let headers = [("Authorization".to_owned(), Secret::new("Bearer t".to_owned()))].into_iter().collect();
+        let options = ContactOptions { headers, ..options(format.clone()) };
+        let contact = Contact::webhook_with(&receiver.url("/hook"), options);
+        assert_eq!(check_contact(&contact), Ok(()), "{format}");
+        let mut ids = Vec::new();
+        for class in [Class::Transient, Class::Delivered] {
+            let outcome = channels.send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
+            assert_eq!(outcome.class, class, "{format}: {outcome:?}");
+            let caught = receiver.next().await;
+            let media_type = match format {
+                MessageFormat::CloudEvents => "application/cloudevents+json",
+                _ => "application/json",
+            };
+            let header = |name: &str| caught.headers.get(name).map(|value| value.to_str().expect("text").to_owned());
+            assert_eq!(header("content-type").as_deref(), Some(media_type), "{format}");
+            assert_eq!(header("authorization").as_deref(), Some("Bearer t"), "{format}");
+            ids.push(header("webhook-id").expect("an id"));
+            match format {
+                MessageFormat::Standard | MessageFormat::CloudEvents => {
+                    verify_as(&caught, &secret(7), media_type);
+                }
+                _ => assert_eq!(header("webhook-signature"), None, "{format}: nothing signs it"),
+            }
+            let made_up = Sample::made_up().alert(Percent::new(80).expect("legal"), SAMPLE_AT);
+            let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
+            let expected = body(&format, &Alert { id, ..made_up }, AlertPurpose::Test);
+            assert_eq!(serde_json::from_slice::<Value>(&caught.body).expect("JSON"), expected, "{format}");
+        }
+        assert_eq!(ids[0], ids[1], "{format}");
+    }
+}
+
+/// A chat that has a proxy of the operator's before it may want a signature too.
+#[tokio::test]
+async fn a_secret_signs_a_chat_message_too() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let signed = ContactOptions { secret: Some(Secret::new(secret(9))), ..options(MessageFormat::Slack) };
+    let contact = Contact::webhook_with(&receiver.url("/"), signed);
+    channels(&inside()).send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
+    verify_as(&receiver.next().await, &secret(9), "application/json");
+}
+
+/// Names that mean something to a chat, to JSON, to HTML or to a terminal; and the longest ones that there are.
+fn hostile_names() -> Vec<String> {
+    let mut names: Vec<String> = [
+        "<!channel>",
+        "<!here|x> & <@U024BE7LH>",
+        "@everyone @here <@&1234567890>",
+        "<@1234567890> <#1> <t:0:R> :smile:",
+        "\"quoted\" 'single' \\back\\slash",
+        "**bold** _it_ ~~gone~~ ||spoiler|| `code` ```block",
+        "[click](https://evil.example) https://evil.example/x www.evil.example",
+        "# heading > quote - list 1. one",
+        "<at>Bob</at> {{ subject }} {% if %} ${title}",
+        "<script>alert(1)</script>",
+        "\u{202e}txt.exe \u{2028}line\u{2029} \u{2066}isolate\u{2069} \u{200f}",
+        "Ngọc 🎉 \u{feff}",
+        "\",\"routing_key\":\"x",
+    ]
+    .map(str::to_owned)
+    .into();
+    names.extend(["*", "<", "&", "\"", "\\", "@"].map(|letter| letter.repeat(256)));
+    names.extend(["é".repeat(128), "\u{2028}".repeat(85)]);
+    names
+}
+
+/// Every text of a JSON value.
+fn texts(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::String(text) => into.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, into)),
+        Value::Object(fields) => fields.values().for_each(|field| texts(field, into)),
+        _ => {}
+    }
+}
+
+/// A customer chooses its own name: it must neither call a whole channel, nor be a link, nor reach what is around it.
+#[test]
+fn no_name_is_more_than_a_name() {
+    for name in hostile_names() {
+        let alert = Alert { plan: format!("{name}{name}{name}"), ..alert(&name, 100) };
+        for format in MessageFormat::BUILT_IN {
+            let body = body(&format, &alert, AlertPurpose::Alert);
+            let mut all = Vec::new();
+            texts(&body, &mut all);
+            let is_inert = |text: &String| !text.contains(['\u{202e}', '\u{2028}', '\u{2066}', '\u{200f}']);
+            let chars = |text: &Value| text.as_str().expect("text").chars().count();
+            match format {
+                MessageFormat::Standard => assert_eq!(body["data"]["subject"], name),
+                MessageFormat::CloudEvents => {
+                    assert_eq!(body["data"]["subject"], name);
+                    assert!(is_inert(&body["subject"].as_str().expect("text").to_owned()));
+                }
+                MessageFormat::Slack => {
+                    assert!(all.iter().all(|text| is_inert(text) && !text.contains(['<', '>'])), "{body:#}");
+                    let entities = ["&amp;", "&lt;", "&gt;"];
+                    let rest = |text: &String| entities.iter().fold(text.clone(), |text, one| text.replace(one, ""));
+                    assert!(all.iter().all(|text| !rest(text).contains('&')), "{body:#}");
+                    assert!(!all.iter().any(|text| text == "mrkdwn"), "{body:#}");
+                    assert_eq!(body["mrkdwn"], false);
+                    assert!(chars(&body["text"]) <= 3000 && chars(&body["blocks"][1]["text"]["text"]) <= 3000);
+                    let fields = body["blocks"][2]["fields"].as_array().expect("fields");
+                    assert!(fields.len() <= 10 && fields.iter().all(|field| chars(&field["text"]) <= 2000));
+                }
+                MessageFormat::Discord => {
+                    assert_eq!(body["allowed_mentions"], json!({"parse": []}));
+                    let content = body["content"].as_str().expect("text");
+                    let unescaped = content.replace("\\\\", "");
+                    let marks = unescaped.match_indices(['*', '_', '~', '`', '|', '>', '<', '[', ']', '@', ':']);
+                    for (at, _) in marks {
+                        assert!(unescaped[..at].ends_with('\\'), "{content}");
+                    }
+                    let embed = &body["embeds"][0];
+                    let fields = embed["fields"].as_array().expect("fields");
+                    assert!(is_inert(&content.to_owned()) && chars(&body["content"]) <= 2000);
+                    assert!(fields.iter().all(|field| chars(&field["name"]) <= 256 && chars(&field["value"]) <= 1024));
+                    assert!(chars(&embed["title"]) <= 256 && chars(&embed["footer"]["text"]) <= 2048);
+                    let sum: usize = fields.iter().map(|field| chars(&field["name"]) + chars(&field["value"])).sum();
+                    assert!(sum + chars(&embed["title"]) + chars(&embed["footer"]["text"]) <= 6000);
+                }
+                MessageFormat::Teams => {
+                    let card = &body["attachments"][0]["content"];
+                    assert!(all.iter().all(is_inert), "{body:#}");
+                    assert!(!all.iter().any(|text| text == "TextBlock"), "that one reads Markdown");
+                    assert!(card["msteams"].is_null() && body.to_string().len() < 28 * 1024, "{body:#}");
+                }
+                MessageFormat::PagerDuty => {
+                    assert_eq!((&body["routing_key"], &body["dedup_key"]), (&json!(ROUTING_KEY), &json!(alert.id)));
+                    assert!(chars(&body["payload"]["summary"]) <= 1024 && chars(&body["dedup_key"]) <= 255);
+                    assert_eq!(body["payload"]["custom_details"]["subject"], name);
+                }
+                MessageFormat::Template(_) => unreachable!("it is not built in"),
+            }
+        }
+    }
+}
+
+/// What a wrong template would cost must be told before an alert is due: with the file, and what could have stood there.
+#[test]
+fn a_wrong_template_is_explained_when_it_is_loaded() {
+    let mut told = Table::default();
+    for (template, name) in [
+        (r#"{"text": {{ subjct }}}"#, "unknown.json"),
+        (r#"{"text": "{{ subject }}"}"#, "quoted.json"),
+        (r#"{"text": {{ subject }}, }"#, "comma.json"),
+        (r#"{"text": {% if test %}{{ plan }}{% endif %}}"#, "only_tests.json"),
+        (r#"{"text": "{{ subject|safe }}"}"#, "only_plain_names.json"),
+        ("{% for a in range(9999) %}{% for b in range(9999) %}1{% endfor %}{% endfor %}", "endless.json"),
+        ("{}", "no name.json"),
+        ("{}", "readme.txt"),
+    ] {
+        let folder = folder(name, template);
+        let error = WebhookTemplates::load(Some(folder.path())).expect_err(name).to_string();
+        told.add(template, error.replace(&folder.path().display().to_string(), "FOLDER"));
+    }
+    let absent = WebhookTemplates::load(Some(Path::new("/absent"))).expect_err("absent").to_string();
+    told.add("no folder", absent);
+    insta::assert_snapshot!("wrong_templates", told);
+}
+
+/// A template is for receivers that nobody here knows: it says everything that the mails say, and its values can't break it.
+#[tokio::test]
+async fn a_template_makes_the_body() {
+    let template = r#"{"id": {{ id }}, "text": {{ subject ~ ": " ~ used|thousands ~ " of " ~ limit|thousands }}, "at": {{ resets_at|clock }}, "share": {{ used_percent }}}"#;
+    let folder = folder("ops.json", template);
+    let channels = channels(&WebhookConfig { templates: Some(folder.path().to_path_buf()), ..inside() });
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let url = receiver.url("/");
+    let of = |name: &str| {
+        let format = format!("template:{name}").parse().expect("a format");
+        Contact::webhook_with(&url, options(format))
+    };
+    let sample = Sample::of(Subject::parse("\"a\" </b> \\".as_bytes()).expect("legal"));
+    let outcome = channels.send_test(&of("ops"), &sample, SAMPLE_AT).await;
+    assert_eq!(outcome.class, Class::Delivered);
+    let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    let id = format!("test_{}", SAMPLE_AT.0);
+    let text = "\"a\" </b> \\: 4,000 of 5,000";
+    assert_eq!(body, json!({"id": id, "text": text, "at": "2026-11-22 00:00", "share": 80.0}));
+    assert!(channels.check(&of("ops")).is_ok());
+    let fault = channels.check(&of("pos")).expect_err("there is none");
+    assert!(fault.field == "format" && fault.problem.ends_with("only ops"), "{fault}");
+}
+
+/// A template that fails on one odd alert, or that was taken away, must cost its looks and not the alert; and somebody must hear of it.
+#[test]
+fn a_template_that_fails_at_an_attempt_costs_no_alert() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            // No sample has this subject, so the start can't find the mistake.
+            let folder = folder("ops.json", r#"{"text": {% if subject == "odd" %}{% else %}1{% endif %}}"#);
+            let channels = channels(&WebhookConfig { templates: Some(folder.path().to_path_buf()), ..inside() });
+            let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+            for template in ["template:ops", "template:gone"] {
+                let contact = Contact::webhook_with(&receiver.url("/"), options(template.parse().expect("a format")));
+                let sample = Sample::of(Subject::parse(b"odd").expect("legal"));
+                let outcome = channels.send_test(&contact, &sample, SAMPLE_AT).await;
+                assert_eq!(outcome.class, Class::Delivered, "{template}");
+                let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
+                let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
+                let standard = payload::alert(&Alert { id, ..alert }, AlertPurpose::Test);
+                assert_eq!(receiver.next().await.body, standard, "{template}");
+            }
+        });
+    });
+    let shown = metrics.render();
+    assert!(shown.contains(r#"quotabell_template_failures_total{channel="webhook"} 2"#), "{shown}");
+}
+
+/// A header that may not be set is the contact's own mistake, which somebody may mend: the alert is tried again.
+#[tokio::test]
+async fn a_header_that_may_not_be_set_is_told_and_nothing_is_sent() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let headers = [("Host".to_owned(), Secret::new("inside".to_owned()))].into_iter().collect();
+    let contact =
+        Contact::webhook_with(&receiver.url("/"), ContactOptions { headers, ..options(MessageFormat::Slack) });
+    assert_eq!(check_contact(&contact).expect_err("it is denied").field, "headers");
+    let outcome = channels(&inside()).send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
+    assert_eq!(outcome.class, Class::Transient);
+    assert!(outcome.error.is_some_and(|error| error.contains("header \"Host\" is set by quotabell")));
+    assert!(receiver.try_next().is_none());
+}
+
+/// Who may see contacts need not be able to post into somebody's chat.
+#[test]
+fn what_is_as_good_as_a_secret_is_not_shown() {
+    let url = "https://hooks.test:8443/services/T0/B0/topsecret?x=topsecret";
+    let headers: ExtraHeaders =
+        [("Authorization".to_owned(), Secret::new("topsecret".to_owned()))].into_iter().collect();
+    for format in MessageFormat::BUILT_IN {
+        let is_known =
+            matches!(format, MessageFormat::Standard | MessageFormat::CloudEvents | MessageFormat::PagerDuty);
+        let options = ContactOptions { headers: headers.clone(), ..options(format.clone()) };
+        let contact = masked_contact(&Contact::webhook_with(url, options));
+        let json = serde_json::to_value(&contact).expect("JSON");
+        assert_eq!(json["headers"], json!({"Authorization": "***"}), "{format}");
+        assert_eq!(json["url"], if is_known { url } else { "https://hooks.test:8443/***" }, "{format}");
+        let secret = if is_known { json!("***") } else { Value::Null };
+        assert_eq!(json["secret"], secret, "{format}");
+    }
+}

@@ -1,0 +1,134 @@
+//! What an operator does with deliveries, on a real server: retry, cancel, discard, and the pause of all sending.
+
+use std::time::Duration;
+
+use crate::support::books::with_dead;
+use crate::support::outbox::{
+    LONG, Outbox, alert, all_due, delivery, email, outcome, settle, subject, waiting_delivery, webhook,
+};
+use quotabell::outbox::{
+    ActionAnswer, DeliveryAction, FanOutAnswer, FanOutSource, Settlement, act, lease, pause, read_pause, resume,
+};
+use quotabell::types::{Class, DeliveryId, DeliveryState, Outcome};
+use quotabell::views::DeliveryFilter;
+use quotabell::views::deliveries::{list_all, show};
+use quotabell::wire::Partitions;
+
+async fn answers(outbox: &Outbox, action: DeliveryAction, ids: &[DeliveryId]) -> Vec<ActionAnswer> {
+    let results = act(&outbox.client, &outbox.keys, action, ids).await.expect("it works");
+    outbox.assert_balanced().await;
+    results.into_iter().map(|result| result.answer).collect()
+}
+
+/// Leases the one delivery that is due and lets its attempt fail, to be tried again in hours.
+async fn fail(outbox: &Outbox, token: &str) {
+    let leased = outbox.lease_one(token, LONG).await;
+    let failed = Outcome { status: None, ..outcome(Class::Transient) };
+    let retry = Settlement::Retry(failed, Duration::from_secs(3600));
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
+}
+
+/// A mail server that is back must not be waited for, and nothing else about it may be forgotten.
+#[tokio::test]
+async fn a_retry_makes_due_now_and_changes_nothing_else_of_the_destination() {
+    let outbox = Outbox::start();
+    let raised = alert(&subject("alice"), 80);
+    outbox.fan_out_new(&raised, &[webhook("a")]).await;
+    fail(&outbox, "t").await;
+    let id = delivery(&raised, &webhook("a"));
+    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
+    // Its circuit is open for a long time.
+    let far = outbox.totals().await.now.plus(900_000).0.to_string();
+    let open = [state.as_str(), "bound", "1", "failures", "9", "probe_at_ms", &far, "probes", "4"];
+    let () = outbox.run("HSET", &open).await;
+    assert!(outbox.due(&id).await > Some(outbox.totals().await.now.0));
+    let other = alert(&subject("bob"), 80);
+    outbox.fan_out_new(&other, &[webhook("b")]).await;
+    let of_bob = outbox.due(&delivery(&other, &webhook("b"))).await;
+
+    assert_eq!(answers(&outbox, DeliveryAction::Retry, std::slice::from_ref(&id)).await, [ActionAnswer::Done]);
+    let now = outbox.totals().await.now.0;
+    assert!(outbox.due(&id).await <= Some(now), "due now");
+    let fields: Vec<String> = outbox.run("HMGET", &[state.as_str(), "bound", "failures", "probes"]).await;
+    assert_eq!(fields, ["1", "9", "4"], "nothing is forgiven");
+    let probe: i64 = outbox.run("HGET", &[state.as_str(), "probe_at_ms"]).await;
+    assert!(probe <= now, "the circuit gets its probe at once");
+    assert_eq!(outbox.due(&delivery(&other, &webhook("b"))).await, of_bob, "others wait as before");
+    let leased = lease(&outbox.client, &outbox.keys, all_due("probe", LONG)).await.expect("it works").leased;
+    assert!(leased.iter().any(|leased| leased.id == id), "{leased:?}");
+
+    // While it is attempted nothing is done with it, by anybody.
+    for action in [DeliveryAction::Retry, DeliveryAction::Cancel] {
+        let before = outbox.dump().await;
+        assert_eq!(answers(&outbox, action, std::slice::from_ref(&id)).await, [ActionAnswer::Leased]);
+        assert_eq!(outbox.dump().await, before, "{action:?}");
+    }
+}
+
+/// What somebody has cancelled must not come back with its contact, nor wait for one.
+#[tokio::test]
+async fn a_cancelled_delivery_stays_cancelled() {
+    let outbox = Outbox::start();
+    let raised = alert(&subject("alice"), 80);
+    outbox.fan_out_new(&raised, &[email("a"), webhook("b")]).await;
+    let id = delivery(&raised, &email("a"));
+    let unknown = DeliveryId::from_stored("delivery_x");
+    let ids = [id.clone(), unknown, id.clone()];
+    let cancelled = ActionAnswer::InState(DeliveryState::Cancelled);
+    let told = answers(&outbox, DeliveryAction::Cancel, &ids).await;
+    assert_eq!(told, [ActionAnswer::Done, ActionAnswer::Missing, cancelled]);
+    assert!(outbox.run::<i64>("TTL", outbox.keys.delivery(&id)).await > 0, "it leaves with the others");
+    // The other contact is removed, so the alert is fanned out again.
+    let leased = outbox.lease_one("t", LONG).await;
+    let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
+    let FanOutAnswer::Done(fanned) = outbox.fan_out(source, &raised, &[email("a")]).await else { panic!("not done") };
+    assert_eq!((fanned.reopened.len(), outbox.state(&id).await.as_str()), (0, "cancelled"));
+
+    let nobody = alert(&subject("bob"), 80);
+    outbox.fan_out_new(&nobody, &[]).await;
+    let waiting = waiting_delivery(&nobody);
+    assert_eq!(answers(&outbox, DeliveryAction::Cancel, &[waiting]).await, [ActionAnswer::Done]);
+    assert_eq!(outbox.totals().await.waiting, 0);
+    for action in [DeliveryAction::Retry, DeliveryAction::Replay, DeliveryAction::Discard] {
+        assert_eq!(answers(&outbox, action, std::slice::from_ref(&id)).await, [cancelled], "{action:?}");
+    }
+}
+
+/// Dead deliveries that somebody has dealt with must not keep an alert rule red, and must stay to be looked at.
+#[tokio::test]
+async fn a_discarded_delivery_is_counted_no_more_and_stays_readable() {
+    let (outbox, dead) = with_dead(&["alice", "bob"]).await;
+    assert_eq!(answers(&outbox, DeliveryAction::Discard, &dead[..1]).await, [ActionAnswer::Done]);
+    assert_eq!((outbox.totals().await.dead_kept, outbox.totals().await.dead), (1, 2));
+    let filter = DeliveryFilter { state: Some(DeliveryState::Dead), ..DeliveryFilter::default() };
+    let listed = list_all(&outbox.client, &outbox.keys, &filter, usize::MAX).await.expect("readable");
+    assert_eq!(listed.iter().map(|view| &view.id).collect::<Vec<_>>(), [&dead[1]]);
+    let shown = show(&outbox.client, &outbox.keys, &[], &dead[0]).await.expect("readable").expect("there");
+    assert!(shown.delivery.state == DeliveryState::Dead && shown.delivery.discarded_at.is_some(), "{shown:?}");
+    // It can be sent again all the same.
+    assert_eq!(answers(&outbox, DeliveryAction::Retry, &dead[..1]).await, [ActionAnswer::Done]);
+    let shown = show(&outbox.client, &outbox.keys, &[], &dead[0]).await.expect("readable").expect("there");
+    assert_eq!((shown.delivery.state, shown.delivery.discarded_at), (DeliveryState::Pending, None));
+}
+
+/// While sending is paused nothing may leave, through whichever daemon, and nothing may be lost.
+#[tokio::test]
+async fn while_sending_is_paused_nothing_is_leased_and_fan_out_goes_on() {
+    let outbox = Outbox::start();
+    let partitions = Partitions::new(&outbox.server.client(), &outbox.keys);
+    let before = alert(&subject("alice"), 80);
+    outbox.fan_out_new(&before, &[webhook("a")]).await;
+    pause(&partitions, Some("moving")).await.expect("it works");
+    outbox.fan_out_new(&alert(&subject("bob"), 80), &[webhook("b")]).await;
+    let answer = outbox.lease("t", LONG).await;
+    assert_eq!((answer.leased.len(), answer.is_paused), (0, true));
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.pending, totals.outbox, totals.is_paused), (2, 0, true));
+    let paused = read_pause(&outbox.client, &outbox.keys).await.expect("readable").expect("it is paused");
+    assert_eq!(paused.reason.as_deref(), Some("moving"));
+    assert!(paused.since.is_some_and(|since| since <= totals.now));
+    resume(&partitions).await.expect("it works");
+    assert_eq!(read_pause(&outbox.client, &outbox.keys).await.expect("readable"), None);
+    let answer = outbox.lease("u", LONG).await;
+    assert_eq!((answer.leased.len(), answer.is_paused), (2, false));
+}
