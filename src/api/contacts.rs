@@ -22,8 +22,9 @@ use super::problem::Problem;
 use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
-use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
-use crate::types::{ContactId, Secret, Subject, UnixMs};
+use crate::contacts::state::FilterChange;
+use crate::contacts::{Contact, ContactArray, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
+use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject, UnixMs};
 use crate::verification::{CODE_DIGITS, VerificationError};
 
 /// The longest contact id. Generated ids have 18 bytes.
@@ -44,6 +45,16 @@ pub(super) struct NewContactBody {
     format: Option<MessageFormat>,
     #[serde(default, deserialize_with = "headers")]
     headers: Option<ExtraHeaders>,
+    thresholds: Option<Vec<Percent>>,
+    metrics: Option<Vec<Metric>>,
+}
+
+/// The body of what a contact is to hear: what is left out or `null` means all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
+pub(super) struct HearsBody {
+    thresholds: Option<Vec<Percent>>,
+    metrics: Option<Vec<Metric>>,
 }
 
 /// The body of a verification by code.
@@ -78,6 +89,38 @@ pub(super) async fn add(
         added["secret"] = secret.reveal().into();
     }
     Ok(answer(StatusCode::ACCEPTED, &added))
+}
+
+/// `PUT /v1/subjects/{id}/contacts/{contact}`
+pub(super) async fn replace(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<ContactPath>, PathRejection>,
+    Json(HearsBody { thresholds, metrics }): Json<HearsBody>,
+) -> Result<Response, Problem> {
+    let (subject, contact) = contact_path(path)?;
+    let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
+    let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
+    let set = |array: &mut ContactArray| {
+        array.set_filter(&contact, &change);
+    };
+    let (changed, now) = api.verification.change(&subject, &contact, set).await.map_err(problem)?;
+    Ok(answer(StatusCode::OK, &masked(&changed, now)))
+}
+
+/// `POST /v1/subjects/{id}/contacts/{contact}/enable`
+pub(super) async fn enable(
+    State(api): State<Arc<ApiState>>,
+    path: Result<Path<ContactPath>, PathRejection>,
+) -> Result<Response, Problem> {
+    let (subject, contact) = contact_path(path)?;
+    let enable = |array: &mut ContactArray| drop(array.enable(&contact));
+    let (enabled, now) = api.verification.change(&subject, &contact, enable).await.map_err(problem)?;
+    tracing::info!(%subject, %contact, "contact is enabled");
+    Ok(answer(StatusCode::OK, &masked(&enabled, now)))
+}
+
+fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
+    ContactFilter::new(thresholds, metrics).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}`
@@ -154,7 +197,8 @@ fn masked(contact: &Contact, now: UnixMs) -> Value {
 impl NewContactBody {
     /// The contact, if its form is legal, and its secret where it was generated.
     fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
-        let Self { channel, address, url, secret, format, headers } = self;
+        let Self { channel, address, url, secret, format, headers, thresholds, metrics } = self;
+        let hears = filter(thresholds, metrics)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
@@ -189,7 +233,7 @@ impl NewContactBody {
         // The one spelling of the address that every server knows.
         let contact = of_address(&address).and_then(|contact| of_address(&contact.place()));
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
-        Ok((contact.map_err(in_field)?, generated))
+        Ok((Contact { hears, ..contact.map_err(in_field)? }, generated))
     }
 }
 

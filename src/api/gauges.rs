@@ -5,9 +5,10 @@ use std::time::Duration;
 use metrics::{Label, gauge};
 use tokio::task::JoinSet;
 
+use crate::channels::REGISTRY;
 use crate::ledger::query::lag;
 use crate::outbox::{DestinationCounts, totals};
-use crate::types::meters;
+use crate::types::{Destination, meters};
 use crate::wire::{Partition, Partitions};
 
 use super::ready::Readiness;
@@ -43,6 +44,16 @@ impl Gauges {
 async fn read(partition: Partition) {
     let Partition { client, keys } = &partition;
     let set = |name, value| meters::of_partition(name, partition.number()).set(value);
+    for definition in REGISTRY.into_iter().filter(|definition| definition.server.is_some()) {
+        let server = Destination::of(definition.channel, None);
+        let mut command = redis::cmd("ZSCORE");
+        command.arg(keys.circuits()).arg(server.as_str());
+        if let Ok(open) = client.query::<Option<f64>>(&command).await {
+            let mut labels = meters::labels_of(partition.number());
+            labels.push(Label::new("channel", definition.channel.as_str()));
+            gauge!(meters::SERVER_CIRCUIT, labels).set(if open.is_some() { 1.0 } else { 0.0 });
+        }
+    }
     if let Ok(entries) = lag(client, keys).await {
         set(meters::LAG, entries as f64);
     }

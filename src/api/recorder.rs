@@ -3,7 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::types::{Channel, RefusalReason, meters};
+use crate::types::{Channel, DisableReason, RefusalReason, meters};
 use crate::verification::VerificationEvent;
 
 use super::check_service::CheckOutcome;
@@ -53,6 +53,10 @@ fn describe() {
     }
     for event in VerificationEvent::ALL {
         counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
+    }
+    for reason in DisableReason::ALL {
+        counter!(meters::CONTACTS_DISABLED, "reason" => reason.as_str()).absolute(0);
+        counter!(meters::CONFIGURED_REFUSED, "reason" => reason.as_str()).absolute(0);
     }
     for outcome in ["applied", "refused"] {
         counter!(meters::RELOADS, "outcome" => outcome).absolute(0);

@@ -95,6 +95,12 @@ pub const ROUTES: &[Route] = &[
         handler: || post(contacts::add),
     },
     Route {
+        method: "PUT",
+        path: "/v1/subjects/{id}/contacts/{contact}",
+        access: Access::RequiredToken,
+        handler: || put(contacts::replace),
+    },
+    Route {
         method: "DELETE",
         path: "/v1/subjects/{id}/contacts/{contact}",
         access: Access::RequiredToken,
@@ -123,6 +129,12 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/subjects/{id}/mute",
         access: Access::RequiredToken,
         handler: || delete(mutes::unmute_subject),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/subjects/{id}/contacts/{contact}/enable",
+        access: Access::RequiredToken,
+        handler: || post(contacts::enable),
     },
     Route {
         method: "POST",

@@ -16,7 +16,8 @@ use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
-    ChannelNotifier, ConsentRequests, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN, Slots, Waker,
+    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN,
+    Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::wire::Partition;
@@ -66,7 +67,7 @@ impl Workers<'_> {
         let notifier =
             ChannelNotifier::new(Arc::clone(&parts.channels), caps, parts.config.retry.clone(), Arc::clone(&consents));
         let outbox = SharedByOutboxes {
-            contacts: Arc::new(ContactResolver::new(keys.clone(), parts.config.fallback.contacts.clone())),
+            contacts: Arc::new(parts.config.contact_resolver()),
             consents,
             notifier: Arc::new(notifier),
             slots: Slots::new(&parts.config.delivery),
@@ -79,6 +80,13 @@ impl Workers<'_> {
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));
+        if let Some(daily) = parts.config.operator.daily() {
+            let (partitions, new_deliveries) = (parts.partitions.clone(), parts.new_deliveries.clone());
+            let digests = DigestLoop { partitions, contacts: Arc::clone(&outbox.contacts), daily, new_deliveries };
+            let token = stop.clone();
+            let digests = restart_on_error(stop.clone(), "digest", move || digests.clone().run(token.clone()));
+            tasks.spawn("digest", digests);
+        }
         let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
         tasks.spawn("waker", waker.run(stop.clone()));
         Ok(())
@@ -119,9 +127,9 @@ impl Workers<'_> {
         let Partition { client, keys } = partition.clone();
         let new_deliveries = Arc::clone(self.parts.new_deliveries.of(partition.number()));
         let SharedByOutboxes { contacts, consents, notifier, slots } = shared.clone();
+        let jump = self.parts.config.alerts.jump;
         let fan_out = {
             let (client, keys, contacts) = (Arc::clone(&client), keys.clone(), Arc::clone(&contacts));
-            let jump = self.parts.config.alerts.jump;
             let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(&new_deliveries));
             move || {
                 FanOutLoop::new(FanOutParts {
@@ -153,6 +161,7 @@ impl Workers<'_> {
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
                 notifier: Arc::clone(&notifier),
+                jump,
                 consents: Arc::clone(&consents),
                 slots: slots.clone(),
                 config: config.clone(),

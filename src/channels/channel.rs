@@ -9,7 +9,9 @@ use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, MessageFormat};
 use crate::types::duration::HumanDuration;
-use crate::types::{Alert, Channel, Class, DeliveryId, Outcome, Rate, Secret, Subject, UnixMs};
+use crate::types::{
+    Alert, Channel, Class, DailyDigest, DeliveryId, DisabledNotice, Outcome, Rate, Secret, Subject, UnixMs,
+};
 
 /// The sections of the configuration that belong to channels: one of each, and those that they share. Each channel picks its own by
 /// its type.
@@ -285,6 +287,10 @@ pub enum Content<'a> {
     Alert(&'a Alert, AlertPurpose),
     /// A question whether alerts are wanted.
     Verification(Question<'a>),
+    /// Another contact of the subject is disabled.
+    ContactDisabled(&'a DisabledNotice),
+    /// What did not reach anybody in a day.
+    Digest(&'a DailyDigest),
 }
 
 /// Why a message about an alert is sent.
@@ -292,6 +298,8 @@ pub enum Content<'a> {
 pub enum AlertPurpose {
     /// A threshold was reached.
     Alert,
+    /// The same, told to a contact of the operator.
+    Copy,
     /// An operator tries a contact out: the alert does not exist.
     Test,
 }
@@ -303,6 +311,8 @@ impl Content<'_> {
         match self {
             Self::Alert(alert, _) => alert.id.as_str(),
             Self::Verification(question) => question.id,
+            Self::ContactDisabled(notice) => &notice.id,
+            Self::Digest(digest) => &digest.id,
         }
     }
 }

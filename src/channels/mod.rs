@@ -12,6 +12,7 @@ mod connection_error;
 pub mod email;
 mod error;
 pub mod invalid_contact;
+mod notice_text;
 pub mod registry;
 pub mod resolver;
 mod retry_spacing;

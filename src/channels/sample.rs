@@ -80,7 +80,7 @@ impl Sample {
             first_entry: entry,
             last_entry: entry,
             raised_at_ms: raised_at,
-            higher_percent: None,
+            higher_percents: Vec::new(),
         }
     }
 }

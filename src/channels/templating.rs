@@ -67,6 +67,7 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
         raised_at => local(alert.raised_at_ms, &alert.timezone),
         severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
+        copy => purpose == AlertPurpose::Copy,
     }
 }
 
@@ -77,7 +78,9 @@ pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
         let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
         let alerts =
             [80, 100, 120].into_iter().filter_map(Percent::new).map(move |percent| sample.alert(percent, SAMPLE_AT));
-        alerts.flat_map(|alert| [AlertPurpose::Alert, AlertPurpose::Test].map(|purpose| (alert.clone(), purpose)))
+        alerts.flat_map(|alert| {
+            [AlertPurpose::Alert, AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (alert.clone(), purpose))
+        })
     })
 }
 

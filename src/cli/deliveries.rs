@@ -194,7 +194,7 @@ pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<(
         }
         DeliveriesAction::Show(args) => {
             let config = context.config()?;
-            run_show(args, &connect::redis(&config).await?, &config.fallback.contacts).await
+            run_show(args, &connect::redis(&config).await?, &config.configured_contacts()).await
         }
     }
 }
@@ -219,12 +219,12 @@ async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()>
     output.finish()
 }
 
-async fn run_show(args: DeliveriesShowArgs, redis: &Redis, fallback: &[Contact]) -> anyhow::Result<()> {
+async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact]) -> anyhow::Result<()> {
     let ids = find(redis, std::slice::from_ref(&args.id)).await?;
     let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
     let what = format!("read delivery {id}");
     let partition = redis.judged(&what, deliveries::partition_of(redis.partitions(), &id).await)?;
-    let found = deliveries::show(&partition.client, &partition.keys, fallback, &id).await;
+    let found = deliveries::show(&partition.client, &partition.keys, configured, &id).await;
     let Some(detail) = redis.judged(&what, found)? else {
         return Err(hint::failed(
             format_args!("there is no delivery {id}"),

@@ -20,6 +20,7 @@ pub mod context;
 pub mod deliveries;
 pub mod emit;
 pub mod explain;
+pub mod hears;
 pub mod history;
 pub mod listen;
 pub mod man;

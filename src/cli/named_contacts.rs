@@ -18,6 +18,7 @@ use crate::channels::{
 use crate::config::{Config, ConfigError};
 use crate::contacts::edit::{NamedContact, NamedOptions};
 use crate::contacts::message_format::InvalidFormat;
+use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use crate::types::{Channel, Secret};
 
@@ -241,7 +242,7 @@ impl NamedContacts {
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
             return Err(format!("contact {} is named twice", masked_contact(&contact).address()));
         }
-        self.contacts.push(NamedContact { contact, named });
+        self.contacts.push(NamedContact { contact, named, hears: FilterChange::default() });
         let secret = generated.map(|secret| secret.reveal().to_owned());
         self.generated.extend(secret.map(|secret| GeneratedSecret { channel, address, secret }));
         Ok(())

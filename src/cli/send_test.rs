@@ -154,6 +154,10 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
         let mute = printable(&mute.to_string());
         say(format_args!("warning: contact {} is {mute}; it gets this message, but no alerts", contact.id));
     }
+    if let Some(state) = &contact.disabled {
+        let id = &contact.id;
+        say(format_args!("warning: contact {id} is disabled, {state}: it gets this message, but no alerts"));
+    }
     let sample = sample_of(subject, &redis, config).await?;
     Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
 }
@@ -210,7 +214,7 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> an
     if let Some(id) = id {
         let id = ContactId::from_stored(id);
         return match contacts.find(&id) {
-            ContactLookup::Found(contact) => Ok(contact),
+            ContactLookup::Found(contact) | ContactLookup::Disabled(contact) => Ok(contact),
             _ if contacts.unverified.contains(&id) => {
                 Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), unconfirmed()))
             }

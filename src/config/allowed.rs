@@ -2,6 +2,8 @@
 
 use crate::channels::REGISTRY;
 
+/// The section of the operator's own contacts.
+const OPERATOR: &str = "operator";
 /// What `redis.url` takes.
 const REDIS_URL: &str = r#""embedded" or one URL that begins with redis://, redis+unix://, redis+sentinel:// or redis+cluster:// (with TLS rediss://, rediss+sentinel://, rediss+cluster://)"#;
 /// A key's pattern (`*` is any one segment) and what is allowed there.
@@ -58,6 +60,9 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["dns", "servers"],
         r#"IP addresses with ports, as ["10.0.0.2:53"]; an empty list for those of /etc/resolv.conf"#,
     ),
+    (&["operator", "digest"], r#"a time of day, as "08:00", or "off""#),
+    (&["operator", "timezone"], r#"an IANA time zone, as "Europe/Berlin""#),
+    (&["delivery", "disable_after"], r#"a duration, as "5d"; "0s" for never"#),
     (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
     (&["http", "token_file"], "the path of a file whose first line is the token"),
@@ -78,8 +83,8 @@ pub(super) fn of(path: &[String]) -> Option<String> {
     };
     let exact = ALLOWED.iter().find(|(pattern, _)| matches(pattern)).map(|(_, allowed)| (*allowed).to_owned());
     let known = exact.or_else(|| of_channel(path)).or_else(|| match path {
-        [section, key] if section == "fallback" && key == "contacts" => Some(contact_list()),
-        [section, key, _] if section == "fallback" && key == "contacts" => Some(contact()),
+        [section, key] if key == "contacts" && has_contacts(section) => Some(contact_list()),
+        [section, key, _] if key == "contacts" && has_contacts(section) => Some(contact_in(section)),
         _ => None,
     });
     known.or_else(|| of(path.split_last().map(|(_, parent)| parent).filter(|parent| !parent.is_empty())?))
@@ -90,6 +95,16 @@ fn of_channel(path: &[String]) -> Option<String> {
     let [section, key] = path else { return None };
     let definition = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == section)?;
     definition.settings.iter().find(|setting| setting.key == key).map(|setting| setting.allowed.to_owned())
+}
+
+fn has_contacts(section: &str) -> bool {
+    section == "fallback" || section == OPERATOR
+}
+
+/// What a contact takes, beside what it hears.
+fn contact_in(section: &str) -> String {
+    let more = if section == OPERATOR { ", plans = [\"free\"], notices = true or false" } else { "" };
+    format!("{}; with thresholds = [80, 100], metrics = [\"requests\"]{more} where it does not hear all", contact())
 }
 
 fn contact_list() -> String {

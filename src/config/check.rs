@@ -9,6 +9,8 @@ use super::error::Mistake;
 use super::settings::Config;
 use super::tree::Node;
 use crate::channels::{self, InvalidSetting, REGISTRY};
+use crate::contacts::{Contact, OperatorContact};
+use crate::subjects::record::parse_timezone;
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
 use crate::types::{PARTITIONS_MAX, keys};
@@ -49,7 +51,20 @@ struct Violations(Vec<Violation>);
 /// Checks every relation. Those of keys that are wrong already are left out: a default stands in their place.
 pub(super) fn check(config: &Config, tree: &Node, mistakes: &mut Vec<Mistake>) {
     let mut violations = Violations::default();
-    for part in [redis, stream, history, subjects, plans, fallback, retry, channel_sections, verification, rest] {
+    for part in [
+        redis,
+        stream,
+        history,
+        subjects,
+        plans,
+        fallback,
+        operator,
+        digest_zone,
+        retry,
+        channel_sections,
+        verification,
+        rest,
+    ] {
         part(config, &mut violations);
     }
     let wrong: Vec<Vec<String>> = mistakes.iter().map(|mistake| mistake.path().to_vec()).collect();
@@ -170,13 +185,42 @@ fn fallback(config: &Config, violations: &mut Violations) {
     for (index, contact) in config.fallback.contacts.iter().enumerate() {
         let index = format!("[{index}]");
         let path = ["fallback", "contacts", &index];
-        if let Err(error) = channels::check_contact(contact) {
-            violations.unless(false, &path, error);
-        }
+        configured_contact(contact, &path, violations);
         violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
-        // Nobody could ever confirm it: that is for contacts of subjects.
-        violations.unless(contact.verified, &path, "verified = false has no meaning here");
     }
+}
+
+fn operator(config: &Config, violations: &mut Violations) {
+    let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
+    let mut ids = BTreeSet::new();
+    for (index, OperatorContact { contact, plans, .. }) in config.operator.contacts.iter().enumerate() {
+        let index = format!("[{index}]");
+        let path = ["operator", "contacts", &index];
+        configured_contact(contact, &path, violations);
+        violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
+        for plan in plans {
+            let problem = format!("there is no plan {plan:?}, only {}", known.join(", "));
+            violations.unless(config.plans.contains_key(plan), &path, problem);
+        }
+    }
+}
+
+fn digest_zone(config: &Config, violations: &mut Violations) {
+    let zone = &config.operator.timezone;
+    violations.unless(
+        parse_timezone(zone).is_ok(),
+        &["operator", "timezone"],
+        format!("there is no time zone {zone:?}"),
+    );
+}
+
+fn configured_contact(contact: &Contact, path: &[&str], violations: &mut Violations) {
+    if let Err(error) = channels::check_contact(contact) {
+        violations.unless(false, path, error);
+    }
+    // Nobody could ever confirm it: that is for contacts of subjects.
+    violations.unless(contact.verified, path, "verified = false has no meaning here");
+    violations.unless(contact.disabled.is_none(), path, "disabled has no meaning here, leave the contact out");
 }
 
 fn retry(config: &Config, violations: &mut Violations) {

@@ -12,6 +12,9 @@ impl Config {
         shown.redis.url = masked_url(&self.redis.url);
         shown.email.smtp_url = masked_url(&self.email.smtp_url);
         shown.fallback.contacts = self.fallback.contacts.iter().map(masked_contact).collect();
+        for one in &mut shown.operator.contacts {
+            one.contact = masked_contact(&one.contact);
+        }
         shown
     }
 }

@@ -9,7 +9,8 @@ use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, Preview};
-use crate::contacts::MessageFormat;
+use crate::contacts::resolver::ContactResolver;
+use crate::contacts::{Contact, MessageFormat};
 use crate::types::{Alert, Keys, PartitionNumber, Secret};
 use crate::wire::RedisEndpoint;
 
@@ -19,6 +20,19 @@ impl Config {
     pub fn keys(&self) -> Keys {
         let first = PartitionNumber::first(self.stream.partitions);
         Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix)
+    }
+
+    /// What finds the contacts of subjects, with those of the configuration.
+    #[must_use]
+    pub fn contact_resolver(&self) -> ContactResolver {
+        ContactResolver::new(self.keys(), self.fallback.contacts.clone()).with_operator(&self.operator.contacts)
+    }
+
+    /// The contacts of the configuration, under the ids that deliveries to them bear.
+    #[must_use]
+    pub fn configured_contacts(&self) -> Vec<Contact> {
+        let operator = self.contact_resolver().operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
+        self.fallback.contacts.iter().cloned().chain(operator).collect()
     }
 
     /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.

@@ -10,7 +10,7 @@ use crate::api::config::{CheckConfig, HttpConfig};
 use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
 use crate::channels::{ChannelSettings, DnsConfig};
-use crate::contacts::FallbackConfig;
+use crate::contacts::{FallbackConfig, OperatorConfig};
 use crate::events::config::StreamConfig;
 use crate::ledger::history::HistoryConfig;
 use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
@@ -41,6 +41,8 @@ pub struct Config {
     pub alerts: AlertsConfig,
     /// `[fallback]`.
     pub fallback: FallbackConfig,
+    /// `[operator]`.
+    pub operator: OperatorConfig,
     /// `[delivery]`.
     pub delivery: DeliveryConfig,
     /// `[retry]`.

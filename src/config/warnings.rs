@@ -1,7 +1,10 @@
 //! What is allowed in the configuration and is probably a mistake. Told by `check-config` and at start.
 
+use std::collections::BTreeSet;
+
 use super::error::key;
 use super::settings::Config;
+use crate::types::Percent;
 
 impl Config {
     /// A sentence for each, with its key and its place.
@@ -13,6 +16,22 @@ impl Config {
                 let path = ["plans", plan, "limits", metric.as_str()].map(str::to_owned);
                 let place = self.places.of(&path).map_or_else(String::new, |place| format!(" ({place})"));
                 warnings.extend(limits.contradictions().map(|pair| format!("{}: {pair}{place}", key(&path))));
+            }
+        }
+        warnings.extend(self.unheard_thresholds());
+        warnings
+    }
+
+    /// Thresholds that a contact hears and no plan has: only a subject with thresholds of its own could reach them.
+    fn unheard_thresholds(&self) -> Vec<String> {
+        let planned: BTreeSet<Percent> = self.plans.values().flat_map(|plan| plan.thresholds.iter().copied()).collect();
+        let fallback = self.fallback.contacts.iter().map(|contact| ("fallback", contact));
+        let operator = self.operator.contacts.iter().map(|one| ("operator", &one.contact));
+        let mut warnings = Vec::new();
+        for (section, contact) in fallback.chain(operator) {
+            for percent in contact.hears.thresholds.iter().filter(|percent| !planned.contains(percent)) {
+                let id = &contact.id;
+                warnings.push(format!("{section}.contacts: {id} hears {percent} %, a threshold that no plan has"));
             }
         }
         warnings

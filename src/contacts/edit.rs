@@ -5,6 +5,7 @@
 //! [`super::store::edit_contacts`].
 
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
+use super::state::FilterChange;
 use super::{Contact, ContactOptions};
 use crate::types::{ConsentId, ContactId, Mute};
 
@@ -55,6 +56,8 @@ pub struct NamedContact {
     pub contact: Contact,
     /// What was named beside the address.
     pub named: NamedOptions,
+    /// Which alerts it is to hear. A new contact bears this already.
+    pub hears: FilterChange,
 }
 
 /// Which options of a contact the operator named. A stored contact keeps the others.
@@ -191,7 +194,8 @@ impl ContactArray {
 
     /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps its id, mute,
     /// consent and further fields, and its secret, format and headers unless others were named; one that waits for a consent becomes
-    /// verified, since the operator vouches for it. `is_sound` says whether a contact can be sent to with the secret that it has.
+    /// verified, since the operator vouches for it, and a disabled one is enabled. `is_sound` says whether a contact can be sent to with
+    /// the secret that it has.
     pub fn merge(
         &mut self,
         named: &[NamedContact],
@@ -202,7 +206,7 @@ impl ContactArray {
         let mut report = MergeReport::default();
         let mut named_positions = Vec::new();
         let mut added = Vec::new();
-        for NamedContact { contact, named } in named {
+        for NamedContact { contact, named, hears } in named {
             let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
             // Among several of one address, the one that signs alerts today.
             let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !is_sound(&other.contact)))
@@ -223,6 +227,8 @@ impl ContactArray {
             if !found.contact.verified {
                 self.set(found.position, VERIFIED, &true);
             }
+            self.set_enabled(found.position);
+            self.change_filter(found.position, hears);
         }
         let before = self.elements.len();
         let mut position = 0;
@@ -555,12 +561,16 @@ mod tests {
 
     /// A contact whose secret, if it has one, was named.
     fn named(contact: Contact) -> NamedContact {
-        NamedContact { contact, named: NamedOptions { secret: true, ..NamedOptions::default() } }
+        NamedContact {
+            contact,
+            named: NamedOptions { secret: true, ..NamedOptions::default() },
+            hears: FilterChange::default(),
+        }
     }
 
     /// A contact whose secret was generated.
     fn generated(contact: Contact) -> NamedContact {
-        NamedContact { contact, named: NamedOptions::default() }
+        NamedContact { contact, named: NamedOptions::default(), hears: FilterChange::default() }
     }
 
     /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.

@@ -6,6 +6,7 @@
 pub mod array;
 pub mod config;
 pub mod contact;
+pub mod contact_json;
 pub mod edit;
 mod element;
 pub mod mail_domain;
@@ -14,11 +15,13 @@ pub mod message_format;
 pub mod options;
 pub mod resolver;
 pub mod select;
+pub mod state;
 pub mod store;
 
 pub use array::{ContactArray, ContactOrigin};
-pub use config::FallbackConfig;
-pub use contact::{Contact, ContactError, Endpoint};
+pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
+pub use contact::{Contact, Endpoint};
+pub use contact_json::ContactError;
 pub use edit::CONTACTS_MAX;
 pub use mask::masked_contact;
 pub use message_format::{MessageFormat, SecretUse};

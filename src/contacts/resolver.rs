@@ -1,13 +1,15 @@
-//! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration.
+//! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration; and the operator's.
 //!
 //! Read at every attempt and never cached, so that an address that was corrected or a contact that was removed counts at once. A contact
-//! that nobody has confirmed counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
+//! that nobody has confirmed or that is disabled counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
 //! to a delivery. Logs what is unreadable by subject, without addresses.
+
+use std::sync::Arc;
 
 use redis::{RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
-use crate::contacts::Contact;
+use crate::contacts::{Contact, OperatorContact};
 use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
 use crate::types::{Alert, ContactId, Keys, Subject, UnixMs, meters};
@@ -18,6 +20,7 @@ use crate::wire::{ErrorKind, RedisClient, error_kind};
 pub struct ContactResolver {
     keys: Keys,
     fallback: Vec<Contact>,
+    operator: Arc<[OperatorContact]>,
 }
 
 /// The contacts of a subject as they stand now.
@@ -27,10 +30,14 @@ pub struct ResolvedContacts {
     pub source: ContactsSource,
     /// Those that can be read and are verified.
     pub readable: Vec<Contact>,
+    /// Those that are disabled: nothing is sent there.
+    pub disabled: Vec<Contact>,
     /// Those that nobody has confirmed: nothing is sent there but what asks for that.
     pub unverified: Vec<ContactId>,
     /// Those that can't. While there are any, a contact that is not found may be one of them.
     pub unreadable: Vec<UnreadableContact>,
+    /// Those of the operator, whatever the others are.
+    pub operator: Arc<[OperatorContact]>,
 }
 
 /// Where the readable contacts of a subject come from.
@@ -48,6 +55,8 @@ pub enum ContactsSource {
 pub enum ContactLookup {
     /// It is there.
     Found(Contact),
+    /// It is there, and disabled.
+    Disabled(Contact),
     /// The subject has no such contact (any more).
     Removed,
     /// It may be among what can't be read: nobody may conclude that it was removed.
@@ -77,7 +86,23 @@ impl ContactResolver {
     /// A resolver with these fallback contacts, for subjects without contacts of their own.
     #[must_use]
     pub fn new(keys: Keys, fallback: Vec<Contact>) -> Self {
-        Self { keys, fallback: fallback.into_iter().map(without_reserved_id).collect() }
+        Self { keys, fallback: fallback.into_iter().map(without_reserved_id).collect(), operator: Arc::default() }
+    }
+
+    /// The same with these contacts of the operator.
+    #[must_use]
+    pub fn with_operator(self, contacts: &[OperatorContact]) -> Self {
+        let named = |one: &OperatorContact| {
+            let contact = Contact { id: one.contact.id.of_operator(), ..one.contact.clone() };
+            OperatorContact { contact, ..one.clone() }
+        };
+        Self { operator: contacts.iter().map(named).collect(), ..self }
+    }
+
+    /// The contacts of the operator, under the ids that deliveries to them bear.
+    #[must_use]
+    pub fn operator(&self) -> &[OperatorContact] {
+        &self.operator
     }
 
     /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but unreadable is not
@@ -158,7 +183,8 @@ impl ContactResolver {
         let contacts = match reply {
             Ok(field) => self.parse(field),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                ResolvedContacts::broken("the subject's key is not a hash")
+                let operator = Arc::clone(&self.operator);
+                ResolvedContacts { operator, ..ResolvedContacts::broken("the subject's key is not a hash") }
             }
             Err(source) => return Err(ResolveContactsError { subject: subject.clone(), source }),
         };
@@ -190,6 +216,7 @@ impl ContactResolver {
             Ok(array) => ResolvedContacts::of(&array),
             Err(error) => ResolvedContacts::broken(&error.to_string()),
         };
+        let own = ResolvedContacts { operator: Arc::clone(&self.operator), ..own };
         match own.readable.is_empty() && own.unreadable.is_empty() {
             true => ResolvedContacts { source: ContactsSource::Fallback, readable: self.fallback.clone(), ..own },
             false => own,
@@ -201,19 +228,33 @@ impl ResolvedContacts {
     /// Looks for one contact.
     #[must_use]
     pub fn find(&self, id: &ContactId) -> ContactLookup {
-        if let Some(contact) = self.readable.iter().find(|contact| contact.id == *id) {
+        let operators = self.operator.iter().map(|one| &one.contact);
+        if let Some(contact) = self.readable.iter().chain(operators).find(|contact| contact.id == *id) {
             return ContactLookup::Found(contact.clone());
+        }
+        if let Some(contact) = self.disabled.iter().find(|contact| contact.id == *id) {
+            return ContactLookup::Disabled(contact.clone());
+        }
+        if id.is_of_operator() {
+            return ContactLookup::Removed;
         }
         let may_be_it = |unreadable: &UnreadableContact| unreadable.id.as_ref().is_none_or(|stated| stated == id);
         if self.unreadable.iter().any(may_be_it) { ContactLookup::Unreadable } else { ContactLookup::Removed }
+    }
+
+    /// Whether the configuration names this contact: nobody but the operator may disable it.
+    #[must_use]
+    pub fn is_configured(&self, id: &ContactId) -> bool {
+        self.source == ContactsSource::Fallback || id.is_of_operator()
     }
 
     fn of(array: &ContactArray) -> Self {
         let mut contacts = Self::default();
         for element in array.read() {
             match element.map(|stored| without_reserved_id(stored.contact)) {
-                Ok(contact) if contact.verified => contacts.readable.push(contact),
-                Ok(contact) => contacts.unverified.push(contact.id),
+                Ok(contact) if !contact.verified => contacts.unverified.push(contact.id),
+                Ok(contact) if contact.disabled.is_some() => contacts.disabled.push(contact),
+                Ok(contact) => contacts.readable.push(contact),
                 Err(unreadable) => contacts.unreadable.push(unreadable),
             }
         }
@@ -225,9 +266,9 @@ impl ResolvedContacts {
     }
 }
 
-/// A contact that took the reserved id gets the one derived from its address.
+/// A contact that took a reserved id gets the one derived from its address.
 fn without_reserved_id(mut contact: Contact) -> Contact {
-    if contact.id.as_str() == Contact::RESERVED_ID {
+    if contact.id.as_str() == Contact::RESERVED_ID || contact.id.is_of_operator() {
         contact.id = contact.derived_id();
     }
     contact

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::contacts::ContactArray;
 use crate::contacts::array::CONTACTS;
 use crate::ledger::forget::{self, ForgottenCounts};
-use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries};
+use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::subjects::Plans;
 use crate::types::{DeliveryId, Keys, Subject, UnixMs};
 use crate::verification::forget_codes;
@@ -85,6 +85,7 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
         removed.deliveries += gone;
         removed.pending_deliveries += pending;
     }
+    forget_failures(client, keys, subject).await?;
     removed.history = forget::history(client, keys, subject).await?;
     // An event in the wrong partition was refused there.
     for Partition { client, keys } in partitions.iter() {

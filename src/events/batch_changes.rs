@@ -6,7 +6,7 @@ use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{NEVER, PeriodState, Reach, Threshold, next_threshold};
 use crate::ledger::totals::{RowKey, TotalRow};
 use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
 
 use super::held_state::HeldState;
 use super::parse::{Amount, InvalidEvent};
@@ -237,11 +237,12 @@ impl BatchChanges {
             threshold.is_raised_by(reach_of(threshold.units), period, records.get(&threshold.percent))
         };
         let raised: Vec<Threshold> = thresholds.iter().copied().filter(is_raised).collect();
-        let highest = raised.iter().map(|threshold| threshold.percent).max();
+        let mut percents: Vec<Percent> = raised.iter().map(|threshold| threshold.percent).collect();
+        percents.sort_unstable();
         let moved = Moved { before: changed.before, used };
         for threshold in raised {
             let Some(mut alert) = alert_of(held, batch, changed.row, moved, threshold, evidence) else { continue };
-            alert.higher_percent = highest.filter(|highest| *highest > threshold.percent);
+            alert.higher_percents = percents.iter().copied().filter(|percent| *percent > threshold.percent).collect();
             let record = RaisedRecord::after(records.remove(&threshold.percent), alert);
             records.insert(threshold.percent, record.clone());
             batch.alerts.push(NewAlert { group: at.group, row: at.row, record });
@@ -293,6 +294,6 @@ fn alert_of(
         first_entry: evidence.first_entry,
         last_entry: evidence.last_entry,
         raised_at_ms: evidence.now,
-        higher_percent: None,
+        higher_percents: Vec::new(),
     })
 }

@@ -155,7 +155,7 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
         first_entry: to,
         last_entry: to,
         raised_at_ms: now,
-        higher_percent: None,
+        higher_percents: Vec::new(),
     };
     batch.alerts.push(NewAlert { group: 0, row: 0, record: RaisedRecord::after(None, alert) });
     let bucket = keys::bucket(subject.as_str());

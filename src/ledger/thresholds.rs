@@ -122,7 +122,7 @@ mod tests {
             first_entry: StreamId::ZERO,
             last_entry: StreamId::ZERO,
             raised_at_ms: UnixMs(0),
-            higher_percent: None,
+            higher_percents: Vec::new(),
         };
         (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
             RaisedRecord::after(Some(record), alert.clone())

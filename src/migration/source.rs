@@ -46,7 +46,9 @@ fn division_of(family: &str) -> Option<Division> {
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
         // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out anew.
-        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => Division::LeftOut,
+        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" | "failing" => {
+            Division::LeftOut
+        }
         // Days are archived again from their counters, which changes nothing.
         "history_progress" => Division::LeftOut,
         "lease" | "cap" | "cooldown" | "window" | "probe" => Division::LeftOut,

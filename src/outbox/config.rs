@@ -41,6 +41,9 @@ pub struct DeliveryConfig {
     /// The longest time between two attempts through an open circuit.
     #[serde(with = "duration")]
     pub probe_max: Duration,
+    /// How long attempts to a contact have failed without a success when it is disabled; zero: never.
+    #[serde(with = "duration")]
+    pub disable_after: Duration,
 }
 
 /// When a failed delivery is tried again, and when it is given up.

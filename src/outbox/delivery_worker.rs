@@ -5,24 +5,28 @@ use std::time::Duration;
 
 use metrics::{counter, histogram};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
+use super::config::JumpPolicy;
 use super::consent::ConsentRequests;
 use super::error::{OutboxError, chain};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
 use super::lease::LeasedDelivery;
+use super::lease_clock::LeaseClock;
 use super::no_contact_log::NoContactLog;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
-use super::settle::{SettleAnswer, Settlement};
+use super::recipients::Recipients;
+use super::settle::{LeaseEnd, SettleAnswer, Settlement};
 use super::settle_queue::SettleQueue;
 use super::{UNREADABLE_CONTACT_WAIT, expires_at, fan_out_loop};
 use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
-use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, UnixMs, VerificationRequest, meters};
+use crate::types::{
+    Alert, Channel, DeliveryState, DisabledState, Keys, Notification, Subject, UnixMs, VerificationRequest, meters,
+};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -42,40 +46,9 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
     pub(super) no_contact_log: NoContactLog,
+    pub(super) jump: JumpPolicy,
+    pub(super) disable_after: Duration,
     pub(super) stop: CancellationToken,
-}
-
-/// How long a lease is still ours, by a clock that can't jump.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LeaseClock {
-    /// Before the call that leased: the lease began then or later, so we never believe in it for too long.
-    pub(super) called: Instant,
-    /// How long it lasts.
-    pub(super) length: Duration,
-    /// When the answer came, and what the server's clock had said.
-    pub(super) answered: Instant,
-    pub(super) server_now: UnixMs,
-}
-
-impl LeaseClock {
-    fn remaining(&self) -> Duration {
-        self.length.saturating_sub(self.called.elapsed())
-    }
-
-    /// The latest moment at which an attempt may start that takes as long as this; `None` when that is past.
-    fn start_by(&self, timeout: Duration) -> Option<Instant> {
-        self.remaining().checked_sub(timeout).map(|left| Instant::now() + left)
-    }
-
-    /// How long ago it ran out.
-    fn lapsed(&self) -> Duration {
-        self.called.elapsed().saturating_sub(self.length)
-    }
-
-    /// Server time now, as far as we can tell without asking.
-    fn now(&self) -> UnixMs {
-        self.server_now.plus(i64::try_from(self.answered.elapsed().as_millis()).unwrap_or(i64::MAX))
-    }
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
@@ -84,6 +57,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         match &leased.notification {
             Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock).await,
             Ok(Notification::Verification(request)) => self.work_verification(&leased, request, clock).await,
+            Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, clock).await,
+            Ok(Notification::Digest(_)) => self.work_digest(&leased, clock).await,
             Err(why) => {
                 let LeasedDelivery { id, subject, .. } = &leased;
                 tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
@@ -108,17 +83,61 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
             ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
                 Some(muted) => self.end(leased, clock, Settlement::Muted(muted.to_string())).await,
-                None => self.attempt(leased, &contact, clock).await,
+                None => self.attempt(leased, &contact, Some(&contacts), clock).await,
             },
             ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts, clock).await,
+            ContactChoice::Disabled(contact, state) => {
+                let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, clock.now());
+                let Some(contacts) = self.retry_until_recorded(leased, clock, tell).await else { return };
+                self.fan_out_again(leased, alert, &contacts, clock).await;
+            }
             ContactChoice::Wait => self.end(leased, clock, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
+        }
+    }
+
+    /// The contacts of a subject. `None`: they can't be read, and the lease is given back.
+    async fn contacts_of(
+        &self,
+        leased: &LeasedDelivery,
+        subject: &Subject,
+        clock: LeaseClock,
+    ) -> Option<ResolvedContacts> {
+        match self.contacts.contacts_of(&self.client, subject).await {
+            Ok(contacts) => Some(contacts),
+            Err(error) => {
+                tracing::warn!(%subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
+                self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
+                None
+            }
+        }
+    }
+
+    /// A notice goes to the contact that it was made for, or to nobody: the others have their own.
+    async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, clock: LeaseClock) {
+        let Some(contacts) = self.contacts_of(leased, subject, clock).await else { return };
+        match choose_contact(leased, &contacts) {
+            ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), clock).await,
+            ContactChoice::Wait => self.end(leased, clock, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
+            ContactChoice::FanOut | ContactChoice::Disabled(..) => {
+                self.end(leased, clock, Settlement::Cancelled).await;
+            }
+        }
+    }
+
+    async fn work_digest(&self, leased: &LeasedDelivery, clock: LeaseClock) {
+        let contact = self.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
+        match contact.filter(|contact| contact.channel() == leased.channel) {
+            Some(contact) => self.attempt(leased, contact, None, clock).await,
+            None => self.end(leased, clock, Settlement::Cancelled).await,
         }
     }
 
     async fn work_verification(&self, leased: &LeasedDelivery, request: &VerificationRequest, clock: LeaseClock) {
         match self.consents.contact(request).await {
             // The lease is as long as the channel needs that the request was made for.
-            Ok(Some(contact)) if contact.channel() == leased.channel => self.attempt(leased, &contact, clock).await,
+            Ok(Some(contact)) if contact.channel() == leased.channel => {
+                self.attempt(leased, &contact, None, clock).await
+            }
             Ok(_) => self.end(leased, clock, Settlement::Cancelled).await,
             Err(error) => {
                 tracing::warn!(subject = %request.subject, delivery = %leased.id, error = chain(&error), "no attempt: the contact can't be read");
@@ -127,7 +146,14 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    async fn attempt(&self, leased: &LeasedDelivery, contact: &Contact, clock: LeaseClock) {
+    /// `contacts`: those of the subject, where the outcome may disable this one.
+    async fn attempt(
+        &self,
+        leased: &LeasedDelivery,
+        contact: &Contact,
+        contacts: Option<&ResolvedContacts>,
+        clock: LeaseClock,
+    ) {
         let Ok(notification) = &leased.notification else { return };
         // An attempt that outlives its lease could overlap with another worker's.
         let start_by = clock.start_by(self.notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
@@ -145,16 +171,19 @@ impl<N: Notifier> DeliveryWorker<N> {
             start_by,
         };
         let Ok(settlement) = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await else {
-            let LeasedDelivery { id, attempts, channel, .. } = leased;
-            let (subject, alert, request) =
-                (notification.subject(), notification.alert_id().map(display), notification.request_id().map(display));
-            tracing::error!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
+            let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
+            let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
+            tracing::error!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "attempt did not keep its deadline and is given up; the delivery is attempted again");
             return;
         };
         if let Settlement::Throttled(_) = settlement {
             counter!(meters::THROTTLED, "channel" => leased.channel.as_str()).increment(1);
         }
+        let settlement = match contacts {
+            Some(contacts) => self.judge_contact(leased, contact, contacts, settlement, clock).await,
+            None => settlement,
+        };
         self.end(leased, clock, settlement).await;
     }
 
@@ -167,7 +196,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         clock: LeaseClock,
     ) {
         let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
-        let request = [FanOutRequest { source, alert, contacts: &contacts.readable }];
+        let recipients = Recipients::of(alert, contacts, self.jump);
+        let request = [FanOutRequest { source, alert, recipients: &recipients }];
         let call = || fan_out(&self.client, &self.keys, &request);
         let answers = self.retry_until_recorded(leased, clock, call).await.unwrap_or_default();
         let Some(FanOutAnswer::Done(result)) = answers.into_iter().next() else {
@@ -202,13 +232,9 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(SettleAnswer::Done(now)) => now,
             Some(SettleAnswer::Repeated) => clock.now(),
             Some(SettleAnswer::Stale) => {
-                let LeasedDelivery { id, attempts, channel, .. } = leased;
-                let (subject, alert, request) = (
-                    notification.subject(),
-                    notification.alert_id().map(display),
-                    notification.request_id().map(display),
-                );
-                tracing::warn!(%subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
+                let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
+                let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
+                tracing::warn!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                     outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
                 return;
             }
@@ -229,12 +255,13 @@ impl<N: Notifier> DeliveryWorker<N> {
         leased: &'a LeasedDelivery,
         settlement: &'a Settlement,
     ) -> impl Future<Output = Result<SettleAnswer, OutboxError>> + Send + 'a {
-        self.settle_queue.settle(&leased.id, &leased.token, settlement)
+        let LeasedDelivery { id, channel, token, .. } = leased;
+        self.settle_queue.settle(LeaseEnd { id, channel: *channel, token, settlement })
     }
 
     /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the delivery either, so
     /// this goes on after the lease ran out, within [`RECORD_OUTCOME_TIMEOUT`]. `None`: given up, said loudly.
-    async fn retry_until_recorded<T, F>(
+    pub(super) async fn retry_until_recorded<T, F>(
         &self,
         leased: &LeasedDelivery,
         clock: LeaseClock,
@@ -283,6 +310,8 @@ enum ContactChoice {
     Send(Contact),
     /// Its contact is gone or none was known: fan out to those that are there now.
     FanOut,
+    /// Its contact is disabled: the others are told, and it is fanned out to them.
+    Disabled(Contact, DisabledState),
     /// Its contact may be among those that can't be read: wait until that is mended.
     Wait,
 }
@@ -306,6 +335,10 @@ fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> Conta
         // Under its id the contact now stands for another channel, and the lease is as long as the old one needs; or for another
         // receiver, in whose queue it has to wait. Fanning out again stores the new one and makes the delivery due.
         ContactLookup::Found(_) | ContactLookup::Removed => ContactChoice::FanOut,
+        ContactLookup::Disabled(contact) => match contact.disabled.clone() {
+            Some(state) => ContactChoice::Disabled(contact, state),
+            None => ContactChoice::FanOut,
+        },
         ContactLookup::Unreadable => ContactChoice::Wait,
     }
 }
@@ -316,9 +349,8 @@ pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
 
 /// One event per outcome, and the metrics.
 fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
-    let LeasedDelivery { id: delivery, attempts: attempt, channel, .. } = leased;
-    let (subject, alert, request) =
-        (notification.subject(), notification.alert_id().map(display), notification.request_id().map(display));
+    let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
+    let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
     let state = settlement.state();
     if state != DeliveryState::Pending {
         count_ended(*channel, state);
@@ -330,25 +362,29 @@ fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settleme
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
             // A u128 would stand in JSON as text.
             let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(%subject, alert, request, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
+            tracing::info!(subject, alert, request, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
         }
         Settlement::Retry(outcome, wait) => {
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
+            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
         }
         Settlement::Dead(outcome) => {
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::error!(%subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+            tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+        }
+        Settlement::ContactDisabled(outcome) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
         }
         Settlement::ExpiredAfter(outcome) => {
             let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
             tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next would come too late: expired");
         }
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
-            tracing::debug!(%subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
+            tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
         }
         Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
-            tracing::info!(%subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
+            tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
         }
     }
 }

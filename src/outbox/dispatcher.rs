@@ -9,11 +9,12 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::config::DeliveryConfig;
+use super::config::{DeliveryConfig, JumpPolicy};
 use super::consent::ConsentRequests;
-use super::delivery_worker::{DeliveryWorker, LeaseClock, count_ended};
+use super::delivery_worker::{DeliveryWorker, count_ended};
 use super::error::{Operation, OutboxError};
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, lease};
+use super::lease_clock::LeaseClock;
 use super::no_contact_log::NoContactLog;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
@@ -45,6 +46,8 @@ pub struct DispatcherParts<N> {
     pub contacts: Arc<ContactResolver>,
     /// What makes the attempts.
     pub notifier: Arc<N>,
+    /// What is told where a count jumps over several thresholds.
+    pub jump: JumpPolicy,
     /// What knows about requests for consent.
     pub consents: Arc<dyn ConsentRequests>,
     /// Bounds the attempts at once; shared by the dispatchers of a process.
@@ -81,6 +84,7 @@ impl<N: Notifier> Dispatcher<N> {
             keys,
             contacts,
             notifier,
+            jump,
             consents,
             slots,
             config,
@@ -104,6 +108,8 @@ impl<N: Notifier> Dispatcher<N> {
             pending_outcomes,
             settle_queue,
             no_contact_log: NoContactLog::default(),
+            jump,
+            disable_after: config.disable_after,
             stop: stop.clone(),
         });
         let dispatch = DispatchLoop {

@@ -6,7 +6,7 @@ use super::error::{Operation, OutboxError};
 use super::schedule;
 use crate::channels::destination;
 use crate::contacts::Contact;
-use crate::types::{DeliveryId, Keys, Notification, UnixMs};
+use crate::types::{DeliveryId, Keys, Notification, Subject, UnixMs};
 use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("enqueue.lua")));
@@ -52,7 +52,7 @@ pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) ->
     let id = notification.delivery_to(&contact.id);
     let mut call = schedule::call(&SCRIPT, keys).key(keys.delivery(&id));
     call = call.arg(id.as_str()).arg(notification.kind().as_str());
-    call = call.arg(notification.to_json()).arg(notification.subject().as_str());
+    call = call.arg(notification.to_json()).arg(notification.subject().map_or("", Subject::as_str));
     call = call.arg(contact.channel().as_str()).arg(contact.id.as_str()).arg(destination(contact).as_str());
     let of = || format!("delivery {id} of {}", keys.stream());
     let (answer, now): (String, i64) = call.run(client).await.map_err(OutboxError::redis(Operation::Enqueue, of()))?;

@@ -23,6 +23,8 @@ pub enum Operation {
     Act,
     /// Making deliveries without contact due.
     Wake,
+    /// Marking a contact as disabled.
+    DisableContact,
     /// Reading deliveries or totals for people.
     Query,
 }
@@ -39,6 +41,7 @@ impl Operation {
             Self::Settle => "settle",
             Self::Act => "change_deliveries",
             Self::Wake => "wake",
+            Self::DisableContact => "disable_contact",
             Self::Query => "query_deliveries",
         }
     }
@@ -54,6 +57,7 @@ impl fmt::Display for Operation {
             Self::Settle => "settle",
             Self::Act => "change deliveries of",
             Self::Wake => "wake deliveries without contact of",
+            Self::DisableContact => "disable a contact of",
             Self::Query => "read",
         })
     }

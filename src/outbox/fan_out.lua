@@ -6,8 +6,8 @@
 --
 -- ARGV[6] TTL of an ended delivery, s
 -- ARGV[7 ..] for each alert, 1..1000 deliveries of all of them together:
---   'outbox' or 'delivery': the source, id of the outbox entry or of the source delivery, lease token of the source delivery (''
---   for the outbox), alert id, the alert as JSON, subject, when it expires in ms, number of deliveries wanted (at least one), and for each of these:
+--   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the source delivery (''
+--   for the others), alert id, the alert as JSON, subject, when it expires in ms, number of deliveries wanted, and for each of these:
 --   delivery id, channel ('email', 'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery
 --   of channel 'none'.
 --
@@ -17,10 +17,11 @@
 --   an operator cancelled it     left alone
 --   it was cancelled else        its contact came back: pending again, due now, under the same id
 --   it is pending or ended       left alone: a contact gets one delivery of an alert
--- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'.
+-- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'. One that is 'kept' is left
+-- alone: whoever has leased it settles it.
 --
 -- Returns {now ms, deliveries waiting, an answer for each alert}
---           {'done', 'consumed' | 'cancelled' | 'rescheduled', {made}, {reopened}}
+--           {'done', 'consumed' | 'cancelled' | 'rescheduled' | 'kept', {made}, {reopened}}
 --                           made and reopened are positions among the deliveries wanted, 1 for the first
 --           {'gone'}        the outbox entry is not there: fanned out before, nothing written for it
 --           {'stale'}       the delivery ended or another worker leased it: nothing written for it
@@ -55,6 +56,7 @@ end
 
 -- Why nothing is done about an alert: the answer, or an error reply as the second value.
 local function judge_source(alert)
+  if alert.kind == 'kept' then return nil end
   if alert.from_outbox then
     if #redis.call('XRANGE', KEYS[9], alert.source, alert.source) == 0 then return 'gone' end
     return nil
@@ -73,7 +75,7 @@ end
 local alerts = {}
 local at = 7
 while at < #ARGV do
-  local alert = {from_outbox = ARGV[at] == 'outbox', source = ARGV[at + 1], token = ARGV[at + 2], id = ARGV[at + 3], json = ARGV[at + 4],
+  local alert = {kind = ARGV[at], from_outbox = ARGV[at] == 'outbox', source = ARGV[at + 1], token = ARGV[at + 2], id = ARGV[at + 3], json = ARGV[at + 4],
     subject = ARGV[at + 5], expires = tonumber(ARGV[at + 6]), wanted = {}, known = {}}
   local count, failed = tonumber(ARGV[at + 7]), nil
   at = at + 8
@@ -126,7 +128,7 @@ local function fan_out(alert)
       open(alert, d, whole(now), '0')
       count('made', 1)
       made[#made + 1] = d.at
-    elseif not alert.from_outbox and d.id == alert.source then
+    elseif alert.kind == 'delivery' and d.id == alert.source then
       -- The contact of an id may have changed its channel, which decides how long the next lease is, or its destination.
       dequeue(d.queue_before, d.id)
       redis.call('HSET', d.key, 'channel', d.channel, 'destination', d.destination)
@@ -146,6 +148,8 @@ local function fan_out(alert)
   local ended = 'consumed'
   if alert.from_outbox then
     collect('XDEL', KEYS[9], alert.source)
+  elseif alert.kind == 'kept' then
+    ended = 'kept'
   elseif alert.known[alert.source] then
     ended = 'rescheduled'
   else

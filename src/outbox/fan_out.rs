@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use redis::{RedisResult, Value};
 
 use super::error::{Operation, OutboxError};
+use super::recipients::Recipients;
 use super::{KEPT, expires_at, schedule};
 use crate::channels::destination;
-use crate::contacts::Contact;
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, UnixMs};
 use crate::wire::{RedisClient, Script};
 
@@ -31,6 +31,11 @@ pub enum FanOutSource<'a> {
         /// The token of its lease.
         token: &'a str,
     },
+    /// A leased delivery that is not consumed: its lease is settled afterwards.
+    Kept {
+        /// Its id.
+        id: &'a DeliveryId,
+    },
 }
 
 impl<'a> FanOutSource<'a> {
@@ -39,7 +44,7 @@ impl<'a> FanOutSource<'a> {
     pub const fn entry(self) -> Option<&'a str> {
         match self {
             Self::Outbox { entry } => Some(entry),
-            Self::Delivery { .. } => None,
+            Self::Delivery { .. } | Self::Kept { .. } => None,
         }
     }
 }
@@ -57,6 +62,17 @@ pub enum FanOutAnswer {
     WrongType,
 }
 
+impl FanOutAnswer {
+    /// What was done, if anything was.
+    #[must_use]
+    pub const fn done(&self) -> Option<&FanOutResult> {
+        match self {
+            Self::Done(result) => Some(result),
+            Self::Gone | Self::Stale | Self::WrongType => None,
+        }
+    }
+}
+
 /// A fan-out that took place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FanOutResult {
@@ -64,6 +80,8 @@ pub struct FanOutResult {
     pub now: UnixMs,
     /// What became of the source.
     pub source: SourceEnd,
+    /// How many deliveries were wanted: none where nobody hears the alert.
+    pub wanted: usize,
     /// Deliveries made.
     pub made: Vec<WantedDelivery>,
     /// Deliveries that had been cancelled because their contact was gone, and are pending again because it is back.
@@ -81,6 +99,8 @@ pub enum SourceEnd {
     Cancelled,
     /// The delivery is itself the one wanted: its lease is given back and it stays pending.
     Rescheduled,
+    /// It is left alone.
+    Kept,
 }
 
 /// One delivery that an alert should have.
@@ -103,24 +123,25 @@ impl SourceEnd {
             "consumed" => Some(Self::Consumed),
             "cancelled" => Some(Self::Cancelled),
             "rescheduled" => Some(Self::Rescheduled),
+            "kept" => Some(Self::Kept),
             _ => None,
         }
     }
 }
 
-/// The deliveries that an alert should have: one per contact, or the one that waits for a contact.
+/// The deliveries that an alert should have: one per recipient, and the one that waits for a contact.
 #[must_use]
-pub fn wanted(alert: &Alert, contacts: &[Contact]) -> Vec<WantedDelivery> {
+pub fn wanted(alert: &Alert, recipients: &Recipients) -> Vec<WantedDelivery> {
     let want = |channel, contact: ContactId, destination| WantedDelivery {
         id: DeliveryId::of(&alert.id, &contact),
         channel,
         contact,
         destination,
     };
-    if contacts.is_empty() {
-        return vec![want(Channel::None, ContactId::from_stored(NO_CONTACT), Destination::none())];
-    }
-    contacts.iter().map(|contact| want(contact.channel(), contact.id.clone(), destination(contact))).collect()
+    let told =
+        recipients.contacts.iter().map(|contact| want(contact.channel(), contact.id.clone(), destination(contact)));
+    let waits = recipients.waits.then(|| want(Channel::None, ContactId::from_stored(NO_CONTACT), Destination::none()));
+    told.chain(waits).collect()
 }
 
 /// An alert that is to be fanned out.
@@ -131,11 +152,11 @@ pub struct FanOutRequest<'a> {
     /// The alert.
     pub alert: &'a Alert,
     /// To whom.
-    pub contacts: &'a [Contact],
+    pub recipients: &'a Recipients,
 }
 
-/// Turns alerts into one delivery for each of their contacts and consumes their sources, in one step. Without contacts the one delivery
-/// of channel `none` waits until somebody wakes it, or until the alert expires.
+/// Turns alerts into one delivery for each of their recipients and consumes their sources, in one step. Where the subject has no contact,
+/// one delivery of channel `none` waits until somebody wakes it, or until the alert expires.
 ///
 /// A contact that has a delivery of an alert gets none again; one whose delivery was cancelled gets that one back. Repeatable: the
 /// second call is [`FanOutAnswer::Gone`] or [`FanOutAnswer::Stale`]. The argument is in `fan_out.lua`.
@@ -150,13 +171,14 @@ pub async fn fan_out(
 ) -> Result<Vec<FanOutAnswer>, OutboxError> {
     let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).arg(KEPT.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
-    for FanOutRequest { source, alert, contacts } in requests {
+    for FanOutRequest { source, alert, recipients } in requests {
         let (kind, id, token) = match source {
             FanOutSource::Outbox { entry } => ("outbox", *entry, ""),
             FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), *token),
+            FanOutSource::Kept { id } => ("kept", id.as_str(), ""),
         };
         let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
-        let wanted = wanted(alert, contacts);
+        let wanted = wanted(alert, recipients);
         call = call.arg(kind).arg(id).arg(token).arg(alert.id.as_str()).arg(json).arg(alert.subject.as_str());
         call = call.arg(expires_at(alert).0).arg(wanted.len());
         for want in &wanted {
@@ -200,7 +222,14 @@ fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResul
                 };
                 let end: String = redis::from_redis_value_ref(end)?;
                 let Some(source) = SourceEnd::from_word(&end) else { return Ok(None) };
-                FanOutAnswer::Done(FanOutResult { now, source, made: pick(made)?, reopened: pick(reopened)?, waiting })
+                FanOutAnswer::Done(FanOutResult {
+                    now,
+                    source,
+                    wanted: wanted.len(),
+                    made: pick(made)?,
+                    reopened: pick(reopened)?,
+                    waiting,
+                })
             }
             _ => return Ok(None),
         });

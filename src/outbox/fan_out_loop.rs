@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use super::IDLE;
 use super::config::JumpPolicy;
 use super::error::{Operation, OutboxError};
-use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, fan_out};
+use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
 use super::no_contact_log::NoContactLog;
+use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{Alert, Channel, Keys, Percent, Subject, meters};
+use crate::types::{Alert, Channel, Keys, Subject, meters};
 use crate::wire::RedisClient;
 
 /// Alerts read in one call.
@@ -125,18 +126,18 @@ impl FanOutLoop {
         let mut alerts = Vec::with_capacity(entries.len());
         for OutboxEntry { id, alert } in entries {
             match alert {
-                Ok(alert) if self.is_told(&alert) => alerts.push((id, alert)),
-                Ok(alert) => self.record_alone(&id, &alert).await?,
+                Ok(alert) => alerts.push((id, alert)),
                 Err(why) => self.name_unreadable(&id, &why),
             }
         }
-        let FanOutParts { client, keys, contacts, new_deliveries, .. } = &self.parts;
+        let FanOutParts { client, keys, contacts, jump, new_deliveries, .. } = &self.parts;
         let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert)| &alert.subject).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
+        let told = alerts.iter().zip(&contacts).map(|((_, alert), contacts)| Recipients::of(alert, contacts, *jump));
+        let recipients: Vec<Recipients> = told.collect();
         let mut requests = Vec::with_capacity(alerts.len());
-        for ((entry, alert), contacts) in alerts.iter().zip(&contacts) {
-            let source = FanOutSource::Outbox { entry };
-            requests.push(FanOutRequest { source, alert, contacts: &contacts.readable });
+        for ((entry, alert), recipients) in alerts.iter().zip(&recipients) {
+            requests.push(FanOutRequest { source: FanOutSource::Outbox { entry }, alert, recipients });
         }
         let mut unusable = Vec::new();
         for requests in chunks(&requests) {
@@ -156,19 +157,6 @@ impl FanOutLoop {
             .iter()
             .for_each(|entry| self.name_unreadable(entry, "the key of one of its deliveries holds something else"));
         Ok(())
-    }
-
-    fn is_told(&self, alert: &Alert) -> bool {
-        self.parts.jump == JumpPolicy::Each || alert.higher_percent.is_none()
-    }
-
-    async fn record_alone(&self, entry: &str, alert: &Alert) -> Result<(), OutboxError> {
-        let FanOutParts { client, keys, .. } = &self.parts;
-        let (subject, higher_percent) = (&alert.subject, alert.higher_percent.map(Percent::get));
-        tracing::info!(%subject, alert = %alert.id, higher_percent, "recorded alone: a higher threshold is told");
-        let mut command = redis::cmd("XDEL");
-        command.arg(keys.outbox()).arg(entry);
-        client.query(&command).await.map_err(OutboxError::redis(Operation::FanOut, keys.stream()))
     }
 
     async fn read(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
@@ -207,8 +195,9 @@ impl FanOutLoop {
 fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator<Item = &'a [FanOutRequest<'b>]> {
     let mut left = DELIVERIES_AT_ONCE;
     requests.chunk_by(move |_, next| {
-        let fits = next.contacts.len() < left;
-        left = if fits { left - next.contacts.len() } else { DELIVERIES_AT_ONCE };
+        let deliveries = next.recipients.contacts.len();
+        let fits = deliveries < left;
+        left = if fits { left - deliveries } else { DELIVERIES_AT_ONCE };
         fits
     })
 }
@@ -233,6 +222,9 @@ pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult, log: &NoContactL
         } else {
             tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
         }
+    }
+    if result.source == SourceEnd::Consumed && result.wanted == 0 {
+        tracing::info!(%subject, alert = %id, "recorded alone: none of the contacts hears it");
     }
     for reopened in &result.reopened {
         let (delivery, channel) = (&reopened.id, reopened.channel.as_str());

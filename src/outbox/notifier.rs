@@ -80,15 +80,19 @@ impl ChannelNotifier {
 
     async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
         let AttemptRequest { delivery, contact, now, .. } = *request;
-        match request.notification {
-            Notification::Alert(alert) => {
-                let link = self.unsubscribe_url(&alert.subject, contact).await;
-                let content = Content::Alert(alert, AlertPurpose::Alert);
-                let unsubscribe = link.as_ref().map(Secret::reveal);
-                Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, now }).await)
-            }
-            Notification::Verification(asked) => self.ask(request, asked).await,
-        }
+        let content = match request.notification {
+            Notification::Verification(asked) => return self.ask(request, asked).await,
+            Notification::Alert(alert) if contact.id.is_of_operator() => Content::Alert(alert, AlertPurpose::Copy),
+            Notification::Alert(alert) => Content::Alert(alert, AlertPurpose::Alert),
+            Notification::ContactDisabled(notice) => Content::ContactDisabled(notice),
+            Notification::Digest(digest) => Content::Digest(digest),
+        };
+        let link = match content {
+            Content::Alert(alert, AlertPurpose::Alert) => self.unsubscribe_url(&alert.subject, contact).await,
+            _ => None,
+        };
+        let unsubscribe = link.as_ref().map(Secret::reveal);
+        Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, now }).await)
     }
 
     /// The link with which a person takes consent back. A message without it is better than none.
@@ -157,7 +161,8 @@ impl Notifier for ChannelNotifier {
 
 /// Why nothing is sent at all, if so.
 fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
-    if let (Notification::Alert(_), Some(mute)) = (request.notification, request.contact.muted_at(request.now)) {
+    let is_asked = matches!(request.notification, Notification::Verification(_));
+    if let Some(mute) = request.contact.muted_at(request.now).filter(|_| !is_asked) {
         return Some(Settlement::Muted(format!("the contact is {mute}")));
     }
     match request.notification {
@@ -166,7 +171,7 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
             let expired = request.first_attempt > super::expires_at(alert);
             expired.then_some(Settlement::Expired)
         }
-        Notification::Alert(_) => None,
+        Notification::Alert(_) | Notification::ContactDisabled(_) | Notification::Digest(_) => None,
         Notification::Verification(asked) => (request.now > asked.expires_at_ms).then_some(Settlement::Expired),
     }
 }

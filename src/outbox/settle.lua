@@ -5,14 +5,17 @@
 --
 -- ARGV[6] TTL of an ended delivery, s   ARGV[7] attempts kept, 1..1000   ARGV[8] most ids to trim of each list, 0..1000
 -- ARGV[9] and ARGV[10] first and longest time between attempts through an open circuit, ms
--- ARGV[11 ..] seven for each lease, 1..1000 of them:
+-- ARGV[11] prefix of the failing contacts of a subject
+-- ARGV[12] how long the failures of a contact are remembered, s, 1 and up
+-- ARGV[13 ..] eight for each lease, 1..1000 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait,
 --   wait, ms, 0 and up,
 --   the attempt as JSON without its opening brace and time, '' when none took place: then the lease's count is taken back,
 --   what went wrong, '' for nothing,
---   what the attempt told of its destination: 'answered', 'failed', or '' for nothing
+--   what the attempt told of its destination: 'answered', 'failed', or '' for nothing,
+--   what it told of its contact: 'reached', 'failing', or '' for nothing
 --
 -- Returns {now ms, circuits that opened, circuits that closed, an answer for each lease}
 --           'settled'     it stands
@@ -30,13 +33,14 @@
 
 local now = now_ms()
 local refusal = schedule_refusal() or denied(KEYS[7], 'HINCRBY') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
+  or denied(ARGV[11] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 for at = 3, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
 if refusal then return refusal end
 
 local answers, leases, tokens = {whole(now), 0, 0}, {}, {}
-for at = 11, #ARGV, 7 do
+for at = 13, #ARGV, 8 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
-    went_wrong = ARGV[at + 5], told = ARGV[at + 6]}
+    went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
   lease.again = lease.outcome == 'retry' or lease.outcome == 'released'
   if not lease.again then
@@ -44,7 +48,7 @@ for at = 11, #ARGV, 7 do
     if failed then return failed end
   end
   local held = redis.pcall('HMGET', lease.key, 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel',
-    'subject', 'destination')
+    'subject', 'destination', 'contact_id')
   local answer
   if held.err and was_refused(held) then
     return held
@@ -58,7 +62,12 @@ for at = 11, #ARGV, 7 do
     local d, failed = destination_of(held[8] or 'none')
     if failed then return failed end
     answer, tokens[lease.id] = 'settled', lease.token
-    lease.d, lease.channel, lease.subject = d, held[6], held[7] or ''
+    lease.d, lease.channel, lease.subject, lease.contact = d, held[6], held[7] or '', held[9] or ''
+    if lease.contact_told ~= '' then
+      lease.failing = ARGV[11] .. lease.subject
+      lease.noted, failed = read('HGET', lease.failing, lease.contact)
+      if failed then return failed end
+    end
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
     leases[#leases + 1] = lease
   end
@@ -80,6 +89,18 @@ local function forget_oldest_attempts(lease)
   for i = 1, #numbers - kept do redis.call('HDEL', lease.key, 'attempt:' .. whole(numbers[i])) end
 end
 
+-- When a contact failed first and when it did last, until something reaches it. Failures that are over for so long begin anew.
+local function note(lease)
+  if lease.contact_told == 'reached' then
+    if lease.noted then redis.call('HDEL', lease.failing, lease.contact) end
+    return
+  end
+  local first, newest = string.match(lease.noted or '', '^(%d+) (%d+)$')
+  if not first or tonumber(newest) < now - 1000 * tonumber(ARGV[12]) then first = whole(now) end
+  redis.call('HSET', lease.failing, lease.contact, first .. ' ' .. whole(now))
+  redis.call('EXPIRE', lease.failing, ARGV[12])
+end
+
 for _, lease in ipairs(leases) do
   local key, id, fields = lease.key, lease.id, {'settled_token', lease.token}
   local function store(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
@@ -97,6 +118,7 @@ for _, lease in ipairs(leases) do
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'lease_token')
   if lease.attempt ~= '' then forget_oldest_attempts(lease) end
+  if lease.contact_told ~= '' then note(lease) end
   if lease.told ~= '' then learn(lease.d, lease.told == 'answered', now, tonumber(ARGV[9]), tonumber(ARGV[10])) end
   if lease.again then
     enqueue_due(lease.d, id, now + lease.wait)

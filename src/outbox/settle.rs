@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::config::DeliveryConfig;
+use super::contact_health::ContactHealth;
 use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
 use super::{KEPT, millis, schedule};
-use crate::types::{Attempt, DeliveryId, DeliveryState, Keys, Outcome, UnixMs};
+use crate::types::{Attempt, Channel, DeliveryId, DeliveryState, Keys, Outcome, UnixMs};
 use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("settle.lua")));
@@ -40,6 +41,8 @@ pub enum Settlement {
     ExpiredAfter(Outcome),
     /// Its contact is gone; nothing was sent.
     Cancelled,
+    /// This attempt disabled its contact: the alert goes to others.
+    ContactDisabled(Outcome),
     /// A cap is used up: no attempt took place; it is due again after this long.
     Throttled(Duration),
     /// No attempt took place; it is due again after this long. For a drain, a cap that can't be asked, contacts that can't be read.
@@ -56,7 +59,7 @@ impl Settlement {
             Self::Retry(..) | Self::Throttled(_) | Self::Released(_) => DeliveryState::Pending,
             Self::Muted(_) => DeliveryState::Muted,
             Self::Expired | Self::ExpiredAfter(_) => DeliveryState::Expired,
-            Self::Cancelled => DeliveryState::Cancelled,
+            Self::Cancelled | Self::ContactDisabled(_) => DeliveryState::Cancelled,
         }
     }
 
@@ -64,9 +67,11 @@ impl Settlement {
     #[must_use]
     pub const fn outcome(&self) -> Option<&Outcome> {
         match self {
-            Self::Delivered(outcome) | Self::Dead(outcome) | Self::ExpiredAfter(outcome) | Self::Retry(outcome, _) => {
-                Some(outcome)
-            }
+            Self::Delivered(outcome)
+            | Self::Dead(outcome)
+            | Self::ExpiredAfter(outcome)
+            | Self::Retry(outcome, _)
+            | Self::ContactDisabled(outcome) => Some(outcome),
             _ => None,
         }
     }
@@ -84,6 +89,14 @@ impl Settlement {
         match self {
             Self::Retry(_, wait) | Self::Throttled(wait) | Self::Released(wait) => *wait,
             _ => Duration::ZERO,
+        }
+    }
+
+    /// What the attempt told of its contact. One that is disabled begins anew when somebody enables it.
+    fn contact_health(&self, channel: Channel) -> Option<ContactHealth> {
+        match self {
+            Self::ContactDisabled(_) => Some(ContactHealth::Reached),
+            _ => ContactHealth::told_by(channel, self.outcome()?),
         }
     }
 
@@ -124,6 +137,8 @@ pub struct SettledLeases {
 pub struct LeaseEnd<'a> {
     /// The delivery.
     pub id: &'a DeliveryId,
+    /// The channel on which the attempt was made.
+    pub channel: Channel,
     /// The lease's token.
     pub token: &'a str,
     /// How it ends.
@@ -148,11 +163,13 @@ pub async fn settle(
     let mut call = schedule::bounded_call(&SCRIPT, keys, config.per_destination_max);
     call = call.arg(KEPT.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
-    for LeaseEnd { id, token, settlement } in ends {
+    call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1));
+    for LeaseEnd { id, channel, token, settlement } in ends {
         let outcome = settlement.outcome();
         let health = outcome.and_then(DestinationHealth::told_by).map_or("", DestinationHealth::as_str);
         call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
         call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
+        call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));
     }
     let of = || match ends {
         [LeaseEnd { id, .. }] => format!("delivery {id} of {}", keys.stream()),

@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::config::DeliveryConfig;
 use super::error::OutboxError;
 use super::settle::{LeaseEnd, SETTLE_MAX, SettleAnswer, SettledLeases, Settlement, settle};
-use crate::types::{DeliveryId, Keys};
+use crate::types::{Channel, DeliveryId, Keys};
 use crate::wire::RedisClient;
 
 /// Takes the outcomes of attempts. Each caller gets its own answer.
@@ -23,6 +23,7 @@ pub(super) struct Settler {
 #[derive(Debug)]
 struct QueuedEnd {
     id: DeliveryId,
+    channel: Channel,
     token: String,
     settlement: Settlement,
     answer: oneshot::Sender<Result<SettleAnswer, OutboxError>>,
@@ -36,14 +37,11 @@ pub(super) fn settle_queue() -> (SettleQueue, Settler) {
 
 impl SettleQueue {
     /// As [`settle`] with one lease. Never returns when the settler is gone: then the attempts are cut off too.
-    pub(super) async fn settle(
-        &self,
-        id: &DeliveryId,
-        token: &str,
-        settlement: &Settlement,
-    ) -> Result<SettleAnswer, OutboxError> {
+    pub(super) async fn settle(&self, end: LeaseEnd<'_>) -> Result<SettleAnswer, OutboxError> {
         let (answer, answered) = oneshot::channel();
-        let end = QueuedEnd { id: id.clone(), token: token.to_owned(), settlement: settlement.clone(), answer };
+        let LeaseEnd { id, channel, token, settlement } = end;
+        let end =
+            QueuedEnd { id: id.clone(), channel, token: token.to_owned(), settlement: settlement.clone(), answer };
         let _ = self.sender.send(end).await;
         match answered.await {
             Ok(answer) => answer,
@@ -52,13 +50,19 @@ impl SettleQueue {
     }
 }
 
+impl QueuedEnd {
+    fn as_lease_end(&self) -> LeaseEnd<'_> {
+        let Self { id, channel, token, settlement, .. } = self;
+        LeaseEnd { id, channel: *channel, token, settlement }
+    }
+}
+
 impl Settler {
     /// Records what comes, call after call, as long as the queue lives.
     pub(super) async fn run(mut self, client: &RedisClient, keys: &Keys, config: &DeliveryConfig) {
         let mut ends = Vec::new();
         while self.receiver.recv_many(&mut ends, SETTLE_MAX).await > 0 {
-            let leases: Vec<LeaseEnd<'_>> =
-                ends.iter().map(|QueuedEnd { id, token, settlement, .. }| LeaseEnd { id, token, settlement }).collect();
+            let leases: Vec<LeaseEnd<'_>> = ends.iter().map(QueuedEnd::as_lease_end).collect();
             let settled = settle(client, keys, config, &leases).await;
             if let Ok(settled) = &settled {
                 log_circuits(settled);

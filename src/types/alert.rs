@@ -87,9 +87,9 @@ pub struct Alert {
     pub last_entry: StreamId,
     /// When it was raised, server time.
     pub raised_at_ms: UnixMs,
-    /// The highest threshold that was reached by the same commit, percent, where that is a higher one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub higher_percent: Option<Percent>,
+    /// The higher thresholds that were reached by the same commit, percent, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub higher_percents: Vec<Percent>,
 }
 
 /// The newest alert of one percentage in a period, with those before it: what the record of raised alerts holds.

@@ -11,6 +11,8 @@ text_id! {
 
 /// How an id that follows from an address begins.
 const DERIVED_PREFIX: &str = "c_";
+/// How the ids of the operator's contacts begin. Holds a colon, as no id does that the command line or the API takes.
+const OPERATOR_PREFIX: &str = "operator:";
 /// How many hex digits follow.
 const DERIVED_DIGITS: usize = 16;
 
@@ -19,6 +21,18 @@ impl ContactId {
     #[must_use]
     pub fn derived(channel: Channel, address: &str) -> Self {
         Self(format!("{DERIVED_PREFIX}{}", &digest_of(&[channel.as_str(), address])[..DERIVED_DIGITS]))
+    }
+
+    /// The id of the operator's contact that the configuration calls so: a contact of a subject may have the same name.
+    #[must_use]
+    pub fn of_operator(&self) -> Self {
+        Self(format!("{OPERATOR_PREFIX}{}", self.0))
+    }
+
+    /// Whether it is the id of a contact of the operator.
+    #[must_use]
+    pub fn is_of_operator(&self) -> bool {
+        self.0.starts_with(OPERATOR_PREFIX)
     }
 }
 

@@ -22,6 +22,7 @@
 //! | `quota_destinations:{tag}` | zset | destinations whose last attempt was answered, by when something may leave, ms | while pending |
 //! | `quota_destinations_unhealthy:{tag}` | zset | the same of those whose last attempt failed, or that were never tried | while pending |
 //! | `quota_destination:{tag}:<destination>` | hash | `bound` on attempts in flight, `failures` in a row; while its circuit is open `probe_at_ms`, `probes` | 14 d after the last attempt |
+//! | `quota_failing:{tag}:<subject>` | hash | contact id -> when attempts began to fail and when the newest one did, ms | `delivery.disable_after` |
 //! | `quota_circuits:{tag}` | zset | destinations whose circuit is open, by when the next attempt may be made, ms | while pending |
 //! | `quota_paused:{tag}` | hash | while sending is paused: `since_ms`, `reason` | until it is resumed |
 //! | `quota_pending:{tag}` | zset | pending deliveries by creation, ms | |
@@ -249,6 +250,12 @@ impl Keys {
     #[must_use]
     pub fn destination_prefix(&self) -> String {
         format!("quota_destination:{}:", self.tag)
+    }
+
+    /// `quota_failing:{tag}:`, to which a subject is appended; scripts that learn it from Redis need the prefix.
+    #[must_use]
+    pub fn failing_prefix(&self) -> String {
+        format!("quota_failing:{}:", self.tag)
     }
 
     /// `quota_destinations:{tag}`: destinations whose last attempt was answered.

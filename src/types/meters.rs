@@ -83,6 +83,10 @@ meters! {
     THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap had no room, by channel";
     /// From crossing to delivered; label `channel`.
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
+    /// Contacts disabled; label `reason`.
+    CONTACTS_DISABLED = Counter "quotabell_contacts_disabled_total" "Contacts of subjects disabled, by reason (gone, asked, no_mailbox, failing)";
+    /// Contacts of the configuration that would be disabled; label `reason`.
+    CONFIGURED_REFUSED = Counter "quotabell_configured_contacts_refused_total" "Attempts after which a contact of the configuration would be disabled if it were a subject's, by reason";
     /// Events behind.
     LAG = Gauge "quotabell_lag_entries" "Stream entries not committed yet";
     /// Oldest pending delivery.
@@ -93,6 +97,8 @@ meters! {
     DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed and that nobody has discarded";
     /// Destinations with pending deliveries; label `state`.
     DESTINATIONS = Gauge "quotabell_destinations" "Destinations with pending deliveries, by state: healthy, unhealthy (failed last time or never tried), open (circuit open)";
+    /// Whether the circuit of a channel's server is open; label `channel`.
+    SERVER_CIRCUIT = Gauge "quotabell_server_circuit_open" "1 while messages of a channel wait because the server that all of them go through fails, by channel";
     /// Sending is paused.
     PAUSED = Gauge "quotabell_deliveries_paused" "1 while sending is paused by `quotabell deliveries pause`";
     /// Alerts not fanned out.

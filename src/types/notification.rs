@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Alert, AlertId, ConsentId, ContactId, DeliveryId, Subject, UnixMs};
+use super::{Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, Subject, UnixMs};
 
 /// What a delivery carries to its contact.
 ///
@@ -13,16 +13,24 @@ pub enum Notification {
     Alert(Alert),
     /// A question to one address: whether whoever is there wants our alerts.
     Verification(VerificationRequest),
+    /// Another contact of the subject is disabled.
+    ContactDisabled(DisabledNotice),
+    /// What did not reach anybody in a day, for the operator.
+    Digest(DailyDigest),
 }
 
 /// The type of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum NotificationKind {
     /// [`Notification::Alert`].
     Alert,
     /// [`Notification::Verification`].
     Verification,
+    /// [`Notification::ContactDisabled`].
+    ContactDisabled,
+    /// [`Notification::Digest`].
+    Digest,
 }
 
 /// A request to ask one contact for its consent. Holds no secret: code and link are drawn at each attempt, and only their digests are
@@ -45,19 +53,24 @@ pub struct VerificationRequest {
 }
 
 impl NotificationKind {
+    /// Every type.
+    pub const ALL: [Self; 4] = [Self::Alert, Self::Verification, Self::ContactDisabled, Self::Digest];
+
     /// The type as it stands in Redis and in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Alert => "alert",
             Self::Verification => "verification",
+            Self::ContactDisabled => "contact_disabled",
+            Self::Digest => "digest",
         }
     }
 
     /// Reads the form that [`Self::as_str`] writes.
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {
-        [Self::Alert, Self::Verification].into_iter().find(|kind| kind.as_str() == text)
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
@@ -71,6 +84,8 @@ impl Notification {
         match kind {
             NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),
             NotificationKind::Verification => serde_json::from_slice(json).map(Self::Verification),
+            NotificationKind::ContactDisabled => serde_json::from_slice(json).map(Self::ContactDisabled),
+            NotificationKind::Digest => serde_json::from_slice(json).map(Self::Digest),
         }
     }
 
@@ -80,6 +95,8 @@ impl Notification {
         match self {
             Self::Alert(alert) => serde_json::to_string(alert),
             Self::Verification(request) => serde_json::to_string(request),
+            Self::ContactDisabled(notice) => serde_json::to_string(notice),
+            Self::Digest(digest) => serde_json::to_string(digest),
         }
         .expect("plain strings and numbers serialise")
     }
@@ -90,15 +107,19 @@ impl Notification {
         match self {
             Self::Alert(_) => NotificationKind::Alert,
             Self::Verification(_) => NotificationKind::Verification,
+            Self::ContactDisabled(_) => NotificationKind::ContactDisabled,
+            Self::Digest(_) => NotificationKind::Digest,
         }
     }
 
-    /// The id of the alert or of the request.
+    /// Its id.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Alert(alert) => alert.id.as_str(),
             Self::Verification(request) => &request.id,
+            Self::ContactDisabled(notice) => &notice.id,
+            Self::Digest(digest) => &digest.id,
         }
     }
 
@@ -107,7 +128,7 @@ impl Notification {
     pub const fn alert_id(&self) -> Option<&AlertId> {
         match self {
             Self::Alert(alert) => Some(&alert.id),
-            Self::Verification(_) => None,
+            Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
 
@@ -115,17 +136,19 @@ impl Notification {
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         match self {
-            Self::Alert(_) => None,
             Self::Verification(request) => Some(&request.id),
+            Self::Alert(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
 
-    /// Whom it is about.
+    /// Whom it is about; `None` where that is nobody.
     #[must_use]
-    pub const fn subject(&self) -> &Subject {
+    pub const fn subject(&self) -> Option<&Subject> {
         match self {
-            Self::Alert(alert) => &alert.subject,
-            Self::Verification(request) => &request.subject,
+            Self::Alert(alert) => Some(&alert.subject),
+            Self::Verification(request) => Some(&request.subject),
+            Self::ContactDisabled(notice) => Some(&notice.subject),
+            Self::Digest(_) => None,
         }
     }
 
@@ -135,6 +158,8 @@ impl Notification {
         match self {
             Self::Alert(alert) => alert.raised_at_ms,
             Self::Verification(request) => request.requested_at_ms,
+            Self::ContactDisabled(notice) => notice.state.at,
+            Self::Digest(digest) => digest.until_ms,
         }
     }
 
@@ -164,7 +189,7 @@ mod tests {
         let read = Notification::from_json(told.kind(), told.to_json().as_bytes()).expect("JSON");
         assert_eq!(read, told);
         assert!(Notification::from_json(NotificationKind::Alert, told.to_json().as_bytes()).is_err());
-        for kind in [NotificationKind::Alert, NotificationKind::Verification] {
+        for kind in NotificationKind::ALL {
             assert_eq!(NotificationKind::from_stored(kind.as_str()), Some(kind));
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::DisableReason;
 use super::text::is_control;
 
 /// What an outcome means for the delivery. Decided where the attempt is made, never guessed from text afterwards.
@@ -34,29 +35,6 @@ impl Class {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// Why a contact is to get nothing more, as the other side told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DisableReason {
-    /// HTTP 410: there is no such receiver any more.
-    Gone,
-    /// The receiver asked for it, by `webhook-delivery: disable`.
-    Asked,
-    /// The mail server knows no such mailbox.
-    NoMailbox,
-}
-
-impl DisableReason {
-    /// The reason as it is stored and shown.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gone => "gone",
-            Self::Asked => "asked",
-            Self::NoMailbox => "no_mailbox",
-        }
     }
 }
 

@@ -60,3 +60,34 @@ impl fmt::Display for UnixMs {
         }
     }
 }
+
+/// An instant whose JSON form is the text that [`UnixMs`] shows; for `#[serde(with)]`.
+pub mod rfc3339 {
+    use chrono::DateTime;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::UnixMs;
+
+    /// Writes the text.
+    ///
+    /// # Errors
+    ///
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(at: &UnixMs, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(at)
+    }
+
+    /// Reads RFC 3339 in any offset, to the millisecond.
+    ///
+    /// # Errors
+    ///
+    /// Where it is none.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixMs, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let parsed = DateTime::parse_from_rfc3339(&text);
+        parsed
+            .map(|at| UnixMs(at.timestamp_millis()))
+            .map_err(|_| D::Error::custom("a time is written as 2026-11-21T08:37:00.123Z"))
+    }
+}

@@ -162,6 +162,28 @@ impl VerificationService {
         Ok(())
     }
 
+    /// Changes a contact, whoever added it, and returns it as it is then, with the time. Repeatable where `change` is.
+    ///
+    /// # Errors
+    ///
+    /// [`VerificationError`]
+    pub async fn change(
+        &self,
+        subject: &Subject,
+        contact: &ContactId,
+        change: impl Fn(&mut ContactArray),
+    ) -> Result<(Contact, UnixMs), VerificationError> {
+        let change = |array: &mut ContactArray| {
+            change(array);
+            array.find(contact).ok_or(VerificationError::NotFound)
+        };
+        within_timeout(async {
+            let changed = self.edit(subject, change).await?.contact;
+            Ok((changed, self.home().client.server_time().await?))
+        })
+        .await
+    }
+
     /// Requests the verification of an unverified contact once more.
     ///
     /// # Errors

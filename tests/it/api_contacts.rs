@@ -345,3 +345,37 @@ async fn before_redis_was_reached_it_is_503_too() {
     assert_eq!(api.send("POST", "/confirm/any", &[], "").await.status, 503);
     api.send("DELETE", "/v1/subjects/alice/contacts/c", &[], "").await.expect_problem(503, "Redis");
 }
+
+/// A platform shows its customers why a contact is silent, and lets them say what they want to hear.
+#[tokio::test]
+async fn a_contact_is_enabled_and_told_what_to_hear() {
+    let api = ContactsApi::start().await;
+    let stored = json!([{
+        "id": "m", "channel": "email", "address": "a@b.test",
+        "disabled": {"reason": "gone", "detail": "HTTP 410", "at": "2026-11-21T08:37:00.123Z"},
+    }]);
+    api.outbox.set_contacts(&subject("alice"), &stored.to_string()).await;
+    assert_eq!(api.list("alice").await[0]["disabled"]["reason"], "gone");
+    let path = "/v1/subjects/alice/contacts/m";
+    for _ in 0..2 {
+        let enabled = api.caller.send("POST", &format!("{path}/enable"), &[], "").await;
+        assert_eq!((enabled.status, enabled.json().get("disabled")), (200, None), "{}", enabled.text);
+    }
+    let caller = &api.caller;
+    let put = async |body: Value| caller.put(path, &body).await;
+    let heard = put(json!({"thresholds": [100, 80], "metrics": ["requests"]})).await;
+    assert_eq!((heard.status, &heard.json()["thresholds"]), (200, &json!([80, 100])), "{}", heard.text);
+    let all = put(json!({"thresholds": null})).await;
+    assert_eq!((all.status, all.json().get("thresholds"), all.json().get("metrics")), (200, None, None));
+    put(json!({"thresholds": []})).await.expect_problem(400, "thresholds names none");
+    put(json!({"thresholds": [0]})).await.expect_problem(400, "1 to 1000");
+    put(json!({"threshold": [80]})).await.expect_problem(400, "threshold");
+    for missing in ["/v1/subjects/alice/contacts/x/enable", "/v1/subjects/bob/contacts/m/enable"] {
+        assert_eq!(api.caller.send("POST", missing, &[], "").await.status, 404, "{missing}");
+    }
+    assert_eq!(api.caller.put("/v1/subjects/alice/contacts/x", &json!({})).await.status, 404);
+    let added = json!({"channel": "email", "address": "b@b.test", "thresholds": [100]});
+    api.add("alice", &added).await;
+    assert_eq!(api.list("alice").await[1]["thresholds"], json!([100]));
+    api.daemon.drain().await;
+}

@@ -21,7 +21,9 @@ async fn what_the_daemon_did_is_shown() {
     let outbox = Outbox::on(server);
     let server = &outbox.server;
     let takes = HttpCatcher::start([]).await.expect("a receiver");
-    let gone = HttpCatcher::start([Answer::status(410)]).await.expect("a receiver");
+    let gone = HttpCatcher::start([Answer::status(422).header("webhook-delivery", "abort-message")])
+        .await
+        .expect("a receiver");
     let set = |line: String| run(server, &line).expect_done();
     set(format!("subject set alice --limit requests=10 --webhook {} --webhook-secret {SECRET}", takes.url("/hook")));
     set(format!("subject set bob --threshold 90 --webhook {} --webhook-secret {SECRET}", gone.url("/hook")));

@@ -218,6 +218,20 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
     assert!(allowed.code == 0 && allowed.stderr.contains("ok: fallback contact c_"), "{}", allowed.stderr);
 }
 
+/// A threshold that nothing raises is a contact that hears nothing.
+#[test]
+fn a_threshold_that_no_plan_has_is_warned_of() {
+    let contacts = r#"[{"channel":"email","address":"a@b.test","thresholds":[85,100],"plans":["free"]}]"#;
+    let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__OPERATOR__CONTACTS", contacts).run();
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    assert!(checked.stderr.contains("hears 85 %, a threshold that no plan has"), "{}", checked.stderr);
+    assert!(
+        !checked.stderr.contains("hears 100 %") && checked.stdout.contains("plans = [\"free\"]"),
+        "{}",
+        checked.stdout
+    );
+}
+
 /// Mail from alerts@example.com is refused or lost, and nothing else says why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sender_that_is_the_example_is_warned_of_where_mail_leaves() {

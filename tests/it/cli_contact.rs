@@ -128,11 +128,11 @@ fn the_list_shows_state_and_origin_and_no_secret() {
     store(&server, &format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]"));
     let listed = contact(&server, &["list", "alice"]);
     insta::assert_snapshot!(listed.told(), @r#"
-    ID    CHANNEL  ADDRESS          STATE       ADDED BY
-    main  email    a@B.test         -           operator
-    own   email    own@b.test       -           subject
-    owl   email    new@b.test       unverified  subject
-    hook  webhook  https://x.test/  muted       operator
+    ID    CHANNEL  ADDRESS          STATE       HEARS  ADDED BY
+    main  email    a@B.test         -           all    operator
+    own   email    own@b.test       -           all    subject
+    owl   email    new@b.test       unverified  all    subject
+    hook  webhook  https://x.test/  muted       all    operator
     warning: contact can't be read and gets nothing: contact has channel "sms", allowed are "email" and "webhook"
     exit 0
     "#);
@@ -141,6 +141,58 @@ fn the_list_shows_state_and_origin_and_no_secret() {
         "id": "hook", "channel": "webhook", "url": "https://x.test/", "secret": "***", "muted": true, "added_by": "operator",
     });
     assert_eq!(json, Some(expected));
+}
+
+/// Whoever mends a mailbox must get its alerts again, and see before why there were none.
+#[test]
+fn a_disabled_contact_is_shown_with_its_reason_and_enabled_again() {
+    let server = RedisServer::start();
+    let disabled = MAIN.replace(
+        "1e999",
+        r#"1e999,"disabled":{"reason":"no_mailbox","detail":"SMTP 550 5.1.1 to RCPT","at":"2026-11-21T08:37:00.123Z"}"#,
+    );
+    store(&server, &format!("[{disabled},{ODD},{OWN}]"));
+    let state = "disabled: no_mailbox (SMTP 550 5.1.1 to RCPT)";
+    let listed = contact(&server, &["list", "alice"]);
+    assert!(listed.stdout.contains(state), "{}", listed.stdout);
+    let shown = quotabell(["subject", "show", "alice"]).redis(&server.url()).run();
+    let since = "main email a@B.test (disabled since 2026-11-21T08:37:00.123Z: no_mailbox (SMTP 550 5.1.1 to RCPT))";
+    assert!(shown.stdout.contains(since), "{}", shown.stdout);
+    let enabled = contact(&server, &["enable", "alice", "ma", "--json"]).expect_json().remove(0);
+    assert_eq!(enabled, json!({"subject": "alice", "enabled": ["main"]}));
+    assert_eq!(stored(&server), Some(format!("[{MAIN},{ODD},{OWN}]")));
+    let again = contact(&server, &["enable", "alice", "main"]);
+    assert_eq!((again.code, again.stderr.as_str()), (0, "main is not disabled\n"));
+    assert_eq!(contact(&server, &["enable", "alice", "nobody"]).code, 1);
+
+    store(&server, &format!("[{disabled}]"));
+    quotabell(["subject", "set", "alice", "--email", "a@b.test"]).redis(&server.url()).run().expect_done();
+    assert_eq!(stored(&server), Some(format!("[{MAIN}]")), "who names it again vouches for it");
+}
+
+/// A manager who wants the last warning alone must not have to be told of each.
+#[test]
+fn a_contact_hears_what_it_is_told_to() {
+    let server = RedisServer::start();
+    let add = ["add", "alice", "--email", "cto@b.test"];
+    let with = |more: &[&str]| contact(&server, &[&add[..], more].concat());
+    with(&["--threshold", "100,80", "--metric", "requests"]).expect_done();
+    let hears = r#""thresholds":[80,100],"metrics":["requests"]"#;
+    assert!(stored(&server).expect("contacts").contains(hears));
+    assert!(contact(&server, &["list", "alice"]).stdout.contains("80,100 of requests"));
+    with(&["--threshold", "all"]).expect_done();
+    let left = stored(&server).expect("contacts");
+    assert!(left.contains(r#""metrics":["requests"]"#) && !left.contains("thresholds"), "{left}");
+    for (bad, told) in [
+        (&["--threshold", "all,80"][..], "--threshold all stands alone"),
+        (&["--threshold", "80,80"], "thresholds names 80 twice"),
+        (&["--threshold", "0"], "1 to 1000"),
+        (&["--metric", "A"], "metric must match"),
+    ] {
+        let refused = with(bad);
+        assert!(refused.code == 2 && refused.stderr.contains(told), "{bad:?}: {}", refused.stderr);
+    }
+    assert_eq!(stored(&server), Some(left));
 }
 
 /// What is no array is nobody's to overwrite, and a key of another type is no subject.

@@ -241,6 +241,12 @@ wrong_files! {
     requests_for_a_verification_without_a_period_are_an_error: "[verification]\nrequests = 3\n";
     /// No mail arrives in a second.
     a_password_that_lives_a_second_is_an_error: "[verification]\nlifetime = \"1s\"\n";
+    /// A plan that is not there.
+    an_operator_contact_with_an_unknown_plan_is_an_error: "[[operator.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nplans = [\"fre\"]\n";
+    /// An empty list may mean all or none.
+    an_operator_contact_that_hears_nothing_is_an_error: "[[operator.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nthresholds = []\n";
+    /// Nobody could ever enable it.
+    a_fallback_contact_that_is_disabled_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\ndisabled = { reason = \"gone\", detail = \"\", at = \"2026-11-21T08:37:00Z\" }\n";
     /// Nobody could ever confirm it.
     a_fallback_contact_that_is_not_verified_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nverified = false\n";
     /// A level that is none.

@@ -117,7 +117,48 @@ fn every_metric_is_documented_with_its_kind() {
     }
     assert_eq!(documented.len(), meters::ALL.len(), "docs/operations.md names metrics that are not there");
     for name in quoted_metrics(&text_of("packaging/alerts.yaml")) {
+        // A histogram's series bear a suffix.
+        let name = name.trim_end_matches("_bucket").trim_end_matches("_count");
         assert!(meters::ALL.iter().any(|meter| meter.name == name), "packaging/alerts.yaml asks for {name}");
+    }
+}
+
+/// Whoever is woken by a rule looks it up; and a rule about a label that nothing has wakes nobody.
+#[test]
+fn every_alert_rule_is_documented_and_asks_for_labels_that_exist() {
+    let rules = text_of("packaging/alerts.yaml");
+    let operations = text_of("docs/operations.md");
+    let named: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let rows = rows(&operations);
+    let documented: BTreeSet<&str> =
+        rows.iter().flat_map(|row| row[0].split(", ")).filter(|name| name.starts_with("Quotabell")).collect();
+    assert_eq!(named.iter().copied().collect::<BTreeSet<_>>(), documented);
+    assert!(named.len() == documented.len() && named.len() > 10, "{named:?}");
+    for rule in rules.split("- alert: ").skip(1) {
+        let name = rule.lines().next().unwrap_or_default();
+        for part in ["expr: ", "severity: ", "summary: "] {
+            assert_eq!(rule.matches(part).count(), 1, "{name}: {part}");
+        }
+        let expression = rule.split("expr: ").nth(1).and_then(|rest| rest.split("labels: ").next()).unwrap_or_default();
+        for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
+            assert_eq!(expression.matches(open).count(), expression.matches(close).count(), "{name}: {open}");
+        }
+        // What one customer's receiver does for days must wake nobody.
+        assert!(!expression.contains("quotabell_deliveries_dead") && !expression.contains("oldest_pending"), "{name}");
+        for matcher in expression.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+            for (label, values) in matcher.split(',').filter_map(|one| one.split_once('=')) {
+                let values = values.trim_matches(['~', '"']).split('|');
+                let known: &[&str] = match label.trim_end_matches('!') {
+                    "channel" => &["email", "webhook", "none"],
+                    "outcome" => &["delivered", "rejected", "transient", "permanent"],
+                    "state" => &["delivered", "dead", "open"],
+                    "le" => &["600"],
+                    "decision" => &["error_.*"],
+                    other => panic!("{name}: a matcher of {other}"),
+                };
+                values.for_each(|value| assert!(known.contains(&value), "{name}: {label}={value}"));
+            }
+        }
     }
 }
 
@@ -365,7 +406,9 @@ async fn ends_well(mut daemon: Child) {
 async fn the_documented_users_of_redis_may_do_all_their_work() {
     let served = Served::start().await;
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
-    let gone = HttpCatcher::start([Answer::status(410)]).await.expect("a receiver");
+    let gone = HttpCatcher::start([Answer::status(422).header("webhook-delivery", "abort-message")])
+        .await
+        .expect("a receiver");
     served.set("alice", &receiver.url("/hook")).await;
     served.set("carol", &gone.url("/hook")).await;
     let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");

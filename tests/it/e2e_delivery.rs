@@ -175,17 +175,17 @@ async fn a_receiver_that_recovers_gets_the_same_alert_and_every_attempt_is_logge
     assert!(town.receiver.try_next().is_none());
 }
 
-/// A receiver that says it is gone is left alone; once an operator replays, it is the same alert and not a new one.
+/// A receiver that drops a webhook is left alone with it; once an operator replays, it is the same alert and not a new one.
 #[tokio::test]
-async fn a_receiver_that_is_gone_ends_dead_and_a_replay_delivers_the_same_id() {
-    let mut town = Town::found([Answer::status(410)]).await;
+async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id() {
+    let mut town = Town::found([Answer::status(422).header("webhook-delivery", "abort-message")]).await;
     town.reach("alice", "w").await;
     let daemon = town.setup.start().await;
     town.add("alice", 80).await;
     let first = town.request().await;
     let id = town.deliveries().await.remove(0);
     let dead = town.ended(&id, "dead").await;
-    assert_eq!(log_of(&dead), [(Some(410), "permanent")]);
+    assert_eq!(log_of(&dead), [(Some(422), "permanent")]);
     assert_eq!(town.outbox.assert_balanced().await.dead, 1);
 
     let ids = std::slice::from_ref(&id);
@@ -195,7 +195,7 @@ async fn a_receiver_that_is_gone_ends_dead_and_a_replay_delivers_the_same_id() {
     let second = town.request().await;
     assert_eq!((&second.id, &second.body), (&first.id, &first.body));
     let detail = town.ended(&id, "delivered").await;
-    assert_eq!(log_of(&detail), [(Some(410), "permanent"), (Some(204), "delivered")]);
+    assert_eq!(log_of(&detail), [(Some(422), "permanent"), (Some(204), "delivered")]);
     let totals = town.outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.dead, totals.dead_kept), (1, 0, 0));
     daemon.drain().await;

@@ -56,8 +56,13 @@ impl Metrics {
 /// What happens in the test, so that every metric has a reason to appear.
 async fn stage() -> (Outbox, HttpCatcher, Daemon) {
     let outbox = Outbox::on(RedisServer::start());
-    // The first alert is refused once, the last receiver has gone.
-    let receiver = HttpCatcher::start([Answer::status(503), Answer::status(204), Answer::status(410)]).await;
+    // The first alert is refused once, the last one for good.
+    let receiver = HttpCatcher::start([
+        Answer::status(503),
+        Answer::status(204),
+        Answer::status(422).header("webhook-delivery", "abort-message"),
+    ])
+    .await;
     let receiver = receiver.expect("a receiver");
     let contacts = |id: &str| {
         serde_json::json!([{"id": id, "channel": "webhook", "url": receiver.url("/"), "secret": secret(3)}]).to_string()
@@ -102,7 +107,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     add(&outbox, &["subject", "alice", "units", "1"]).await;
     eventually("alice is told", || async { (outbox.totals().await.delivered == 1).then_some(()) }).await;
     add(&outbox, &["subject", "bob", "units", "80"]).await;
-    eventually("bob's receiver has gone", || async { (outbox.totals().await.dead == 1).then_some(()) }).await;
+    eventually("bob's receiver has refused", || async { (outbox.totals().await.dead == 1).then_some(()) }).await;
     add(&outbox, &["subject", "dora", "units", "100"]).await;
     add(&outbox, &["subject", "carol", "units", "5"]).await;
     add(&outbox, &["subject", "alice", "units", "-1"]).await;
@@ -215,5 +220,33 @@ async fn metrics_are_served_while_redis_is_away() {
         page.body.contains(&format!("{} 1", meters::READY)).then_some(())
     })
     .await;
+    daemon.drain().await;
+}
+
+/// The rule that wakes somebody is about the mail server, through which everything goes, and not about one customer's receiver.
+#[tokio::test]
+async fn a_dead_mail_server_shows_and_a_broken_webhook_does_not() {
+    let outbox = Outbox::on(RedisServer::start());
+    let broken = HttpCatcher::start_on(([127, 0, 0, 1], 0).into(), |_| Answer::status(503)).await.expect("a receiver");
+    let hook = serde_json::json!([{"channel": "webhook", "url": broken.url("/"), "secret": secret(3)}]);
+    outbox.set_contacts(&subject("alice"), &hook.to_string()).await;
+    outbox.set_contacts(&subject("bob"), r#"[{"channel":"email","address":"bob@b.test"}]"#).await;
+    let nobody = format!("smtp://127.0.0.1:{}", support::redis_server::free_port());
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
+    let mut daemon = setup.env("QUOTABELL__EMAIL__SMTP_URL", &nobody).start().await;
+    let address = daemon.http().await;
+    let shows = |line: String| async move {
+        eventually(&line, || async {
+            let page = support::daemon::page(address, "/metrics").await?;
+            page.body.contains(&line).then_some(())
+        })
+        .await;
+    };
+    let circuit = |value: u8| format!("{}{{channel=\"email\"}} {value}", meters::SERVER_CIRCUIT);
+    add(&outbox, &["subject", "alice", "units", "80"]).await;
+    shows(format!("{}{{state=\"open\"}} 1", meters::DESTINATIONS)).await;
+    shows(circuit(0)).await;
+    add(&outbox, &["subject", "bob", "units", "80"]).await;
+    shows(circuit(1)).await;
     daemon.drain().await;
 }

@@ -246,7 +246,9 @@ async fn a_cap_and_a_replay_are_about_all_partitions() {
     let server = RedisServer::start();
     let mut streams = Streams::on(&server.url(), 4).await;
     let one_of_each: Vec<String> = (0..4).map(|number| name_in(&streams, number)).collect();
-    let mut receiver = HttpCatcher::start(vec![Answer::status(410); 4]).await.expect("a receiver");
+    let mut receiver = HttpCatcher::start(vec![Answer::status(422).header("webhook-delivery", "abort-message"); 4])
+        .await
+        .expect("a receiver");
     for name in &one_of_each {
         let contact = json!([{"channel": "webhook", "url": receiver.url(&format!("/{name}")), "secret": secret(7)}]);
         let key = streams.partitions.first().keys.subject(&name.parse().expect("legal"));
@@ -273,7 +275,7 @@ async fn a_cap_and_a_replay_are_about_all_partitions() {
     assert_eq!(replayed.iter().map(|one| &one["id"]).collect::<Vec<_>>(), [&ids[3], &ids[0]]);
     assert_eq!(verb(&["deliveries", "replay", "--all", "--json"]).expect_json().len(), 2);
     for _ in 0..4 {
-        assert_eq!(receiver.next().await.status, 410);
+        assert_eq!(receiver.next().await.status, 422);
     }
     let mut capped = streams.daemon().env("QUOTABELL__WEBHOOK__PER_DESTINATION", "1/1h").start().await;
     assert_eq!(receiver.next().await.status, 204);

@@ -79,6 +79,8 @@ mod ledger_tidy;
 mod outbox_actions;
 mod outbox_contacts;
 mod outbox_destinations;
+mod outbox_digest;
+mod outbox_disabling;
 mod outbox_fan_out;
 mod outbox_loops;
 mod outbox_moving_slot;

@@ -67,6 +67,7 @@ impl Running {
             keys: outbox.keys.clone(),
             contacts,
             notifier: Arc::new(sending.notifier),
+            jump: JumpPolicy::Each,
             consents: Arc::new(NoConsentRequests),
             slots: Slots::new(&delivery_config(concurrency)),
             config: delivery_config(concurrency),
@@ -298,7 +299,8 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
         lease(&outbox.client, &outbox.keys, all_due(&token, LONG)).await.expect("the lease works").leased
     };
     let end = async |leased: &LeasedDelivery, settlement: Settlement| -> (i64, i64) {
-        let ends = [LeaseEnd { id: &leased.id, token: &leased.token, settlement: &settlement }];
+        let ends =
+            [LeaseEnd { id: &leased.id, channel: leased.channel, token: &leased.token, settlement: &settlement }];
         let config = delivery_config(1);
         let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");
         (settled.circuits_opened, settled.circuits_closed)

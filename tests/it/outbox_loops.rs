@@ -147,6 +147,7 @@ impl Loops {
             keys: outbox.keys.clone(),
             contacts,
             notifier: Arc::clone(notifier),
+            jump: setting.jump,
             consents: Arc::new(NoConsentRequests),
             slots: Slots::new(&delivery_config(setting.concurrency)),
             config: delivery_config(setting.concurrency),
@@ -202,7 +203,7 @@ async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
         let notifier = Double::new(|_| Act::Deliver);
         let subject = subject("alice");
         outbox.set_contacts(&subject, &json(&[email("alice")])).await;
-        let lower = Alert { higher_percent: Percent::new(100), ..alert(&subject, 80) };
+        let lower = Alert { higher_percents: Percent::new(100).into_iter().collect(), ..alert(&subject, 80) };
         for alert in [lower, alert(&subject, 100)] {
             outbox.raise(&alert).await;
         }
@@ -219,7 +220,7 @@ async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
 #[tokio::test]
 async fn alerts_travel_from_the_outbox_to_their_contacts() {
     let outbox = Outbox::start();
-    let notifier = Double::new(|due| match (due.notification.subject().as_str(), due.attempt) {
+    let notifier = Double::new(|due| match (due.notification.subject().expect("an alert").as_str(), due.attempt) {
         ("dies", _) => Act::Die,
         ("muted", _) => Act::Mute,
         ("retries", 1 | 2) => Act::Retry,
@@ -335,7 +336,8 @@ async fn a_panic_in_an_attempt_costs_one_lease() {
     raised(&outbox, "panics", &[email("a")]).await;
     let panicked = AtomicU64::new(0);
     let notifier = Double::new(move |due| {
-        let first = due.notification.subject().as_str() == "panics" && panicked.fetch_add(1, Ordering::SeqCst) == 0;
+        let first = due.notification.subject().expect("an alert").as_str() == "panics"
+            && panicked.fetch_add(1, Ordering::SeqCst) == 0;
         if first { Act::Panic } else { Act::Deliver }
     });
     let loops =

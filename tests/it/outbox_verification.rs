@@ -18,8 +18,8 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    ConsentRequestError, ConsentRequests, Dispatcher, DispatcherParts, EnqueueAnswer, LEASE_MARGIN, NewDelivery,
-    RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
+    ConsentRequestError, ConsentRequests, Dispatcher, DispatcherParts, EnqueueAnswer, JumpPolicy, LEASE_MARGIN,
+    NewDelivery, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
     Channel, Class, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, Secret, Subject,
@@ -129,6 +129,7 @@ impl Running {
             keys: outbox.keys.clone(),
             contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
             notifier: Arc::new(sending.expect("legal settings").notifier),
+            jump: JumpPolicy::Each,
             consents,
             slots: Slots::new(&delivery_config(4)),
             config: delivery_config(4),

@@ -171,7 +171,7 @@ impl Scene {
         }
         let manners = match (number + which) % 5 {
             0 => Manners::Flaky,
-            1 if number.is_multiple_of(3) => Manners::Gone,
+            1 if number.is_multiple_of(3) => Manners::Refuses,
             _ => Manners::Good,
         };
         let secret = secret(u8::try_from(number).expect("few customers"));
@@ -371,10 +371,10 @@ impl Scene {
                 let detail = detail.unwrap_or_else(|| panic!("no delivery {id} of {alert:?}"));
                 let logged = detail.attempt_log.len() as u64;
                 let attempts = u64::from(detail.delivery.attempts);
-                let gone = contact.kind == Kind::Webhook(Manners::Gone);
-                assert_eq!(detail.delivery.state.as_str(), if gone { "dead" } else { "delivered" }, "{detail:?}");
-                delivered += u64::from(!gone);
-                dead += u64::from(gone);
+                let refused = contact.kind == Kind::Webhook(Manners::Refuses);
+                assert_eq!(detail.delivery.state.as_str(), if refused { "dead" } else { "delivered" }, "{detail:?}");
+                delivered += u64::from(!refused);
+                dead += u64::from(refused);
                 let requests = match contact.kind {
                     Kind::Email => mails.get(&format!("<{id}@example.com>")).copied().unwrap_or(0),
                     Kind::Webhook(manners) => {

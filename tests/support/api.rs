@@ -122,6 +122,11 @@ impl Caller {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
+    /// Puts JSON.
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
     /// Sends whatever it is given, and judges the answer by the document.
     pub async fn send(
         &self,

@@ -8,11 +8,11 @@ use quotabell::channels::Sample;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
     DeliveryConfig, FanOutAnswer, FanOutRequest, FanOutSource, LeaseAnswer, LeaseEnd, LeaseRequest, LeaseTimes,
-    LeasedDelivery, OutboxError, SettleAnswer, Settlement, Totals, lease, totals,
+    LeasedDelivery, OutboxError, Recipients, SettleAnswer, Settlement, Totals, lease, totals,
 };
 use quotabell::types::{
-    Alert, AlertId, AlertKey, Class, DeliveryId, Destination, Instance, Keys, Outcome, Percent, Period, Secret,
-    Subject, UnixMs,
+    Alert, AlertId, AlertKey, Channel, Class, DeliveryId, Destination, Instance, Keys, Outcome, Percent, Period,
+    Secret, Subject, UnixMs,
 };
 use quotabell::wire::RedisClient;
 use redis::{FromRedisValue, ToRedisArgs};
@@ -39,6 +39,7 @@ pub const fn delivery_config(concurrency: u32) -> DeliveryConfig {
         per_destination_max: PER_DESTINATION_MAX,
         probe_first: Duration::from_secs(30),
         probe_max: Duration::from_secs(900),
+        disable_after: Duration::from_secs(5 * 86_400),
     }
 }
 
@@ -62,7 +63,7 @@ pub async fn settle(
     token: &str,
     settlement: &Settlement,
 ) -> Result<SettleAnswer, OutboxError> {
-    let ends = [LeaseEnd { id, token, settlement }];
+    let ends = [LeaseEnd { id, channel: Channel::Webhook, token, settlement }];
     let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &ends).await?;
     Ok(settled.answers[0])
 }
@@ -75,7 +76,8 @@ pub async fn fan_out(
     alert: &Alert,
     contacts: &[Contact],
 ) -> Result<FanOutAnswer, OutboxError> {
-    let requests = [FanOutRequest { source, alert, contacts }];
+    let recipients = Recipients { contacts: contacts.to_vec(), waits: contacts.is_empty() };
+    let requests = [FanOutRequest { source, alert, recipients: &recipients }];
     let mut answers = quotabell::outbox::fan_out(client, keys, &requests).await?;
     Ok(answers.remove(0))
 }

@@ -31,8 +31,8 @@ pub enum Manners {
     Good,
     /// Is overloaded at the first attempt of each alert.
     Flaky,
-    /// Has gone for good.
-    Gone,
+    /// Drops everything.
+    Refuses,
 }
 
 /// A contact of this office.
@@ -130,17 +130,19 @@ async fn take(
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
-) -> StatusCode {
+) -> (StatusCode, [(&'static str, &'static str); 1]) {
+    // Heard only where the status says no.
+    let answer = |status| (status, [("webhook-delivery", "abort-message")]);
     let Some(contact) = lock(&shared.boxes).get(uri.path()).cloned() else {
         lock(&shared.faults).push(format!("a request to {uri}"));
-        return StatusCode::NOT_FOUND;
+        return answer(StatusCode::NOT_FOUND);
     };
     let request = CaughtRequest { method, uri, headers, body, status: 200, arrived: Instant::now() };
     let verified = match std::panic::catch_unwind(|| verify(&request, &contact.secret)) {
         Ok(verified) => verified,
         Err(_) => {
             lock(&shared.faults).push(format!("{}: not verified: {request:?}", contact.id));
-            return StatusCode::BAD_REQUEST;
+            return answer(StatusCode::BAD_REQUEST);
         }
     };
     let delivery = DeliveryId::of(&AlertId::from_stored(&verified.id), &ContactId::from_stored(&contact.id));
@@ -161,8 +163,9 @@ async fn take(
             lock(&shared.faults).push(format!("{delivery}: another body: {} and {}", so_far.body, verified.body));
         }
         match contact.manners {
+            // Without the word: it is to be tried again.
             Manners::Flaky if so_far.requests == 1 => StatusCode::SERVICE_UNAVAILABLE,
-            Manners::Gone => StatusCode::GONE,
+            Manners::Refuses => StatusCode::UNPROCESSABLE_ENTITY,
             Manners::Good | Manners::Flaky => {
                 so_far.accepted += 1;
                 StatusCode::NO_CONTENT
@@ -173,7 +176,10 @@ async fn take(
     for _ in 0..HELD_ROUND_TRIPS {
         let () = shared.client.query(&redis::cmd("PING")).await.expect("redis answers");
     }
-    status
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => (status, [("retry-after", "0")]),
+        _ => answer(status),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -13,6 +13,7 @@ use super::channel::{
     SettingText, SharedServer, check_timeout,
 };
 use super::error::ChannelError;
+use super::notice_text;
 use super::resolver::DnsConfig;
 use crate::contacts::{Contact, MessageFormat};
 use crate::types::{Alert, Channel, Class, Outcome, Rate, Secret, meters};
@@ -22,6 +23,7 @@ pub mod config;
 mod dkim;
 pub mod mailer;
 mod message;
+mod notices;
 mod outcomes;
 mod smtp;
 mod smtp_connection;
@@ -156,6 +158,8 @@ fn render_with(templates: &Templates, content: Content<'_>) -> Option<Result<Ren
             Some(templates.render_verification(variables))
         }
         Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) => None,
+        Content::ContactDisabled(notice) => Some(Ok(notices::rendered(notice_text::contact_disabled(notice)))),
+        Content::Digest(digest) => Some(Ok(notices::rendered(notice_text::digest(digest)))),
     }
 }
 
@@ -173,6 +177,7 @@ impl NotificationChannel for EmailChannel {
             let (message_id, alert_id) = match content {
                 Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
                 Content::Verification(question) => (question.id, None),
+                Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
             };
             let mail = Mail {
                 to: contact.address(),

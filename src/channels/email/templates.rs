@@ -118,6 +118,7 @@ impl Templates {
         let rendered = self.render_all(ALERT, &variables(alert, purpose))?;
         Ok(match purpose {
             AlertPurpose::Alert => rendered,
+            AlertPurpose::Copy => Rendered { subject_line: format!("[copy] {}", rendered.subject_line), ..rendered },
             AlertPurpose::Test => Rendered { subject_line: format!("[test] {}", rendered.subject_line), ..rendered },
         })
     }

@@ -171,6 +171,8 @@ impl NotificationChannel for WebhookChannel {
                 Content::Verification(Question { proof: ConsentProof::CodeAndLink(_), .. }) => {
                     return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
                 }
+                Content::ContactDisabled(notice) => (formats::contact_disabled(options, notice), None),
+                Content::Digest(digest) => (formats::digest(options, digest), None),
             };
             let own = own_time();
             self.compare_clocks(now, own);

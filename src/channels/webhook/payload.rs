@@ -4,7 +4,7 @@ use chrono::SecondsFormat;
 use serde::Serialize;
 
 use crate::channels::channel::AlertPurpose;
-use crate::types::{Alert, Subject, UnixMs};
+use crate::types::{Alert, DailyDigest, DisabledNotice, Subject, UnixMs};
 
 #[derive(Serialize)]
 struct Payload<D> {
@@ -34,6 +34,38 @@ pub(super) struct AlertData<'a> {
     plan: &'a str,
     timezone: &'a str,
     resets_at: String,
+    /// There and true where a contact of the operator gets a copy.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    copy: bool,
+}
+
+#[derive(Serialize)]
+struct DisabledData<'a> {
+    subject: &'a str,
+    contact: &'a str,
+    channel: &'a str,
+    address: &'a str,
+    reason: &'a str,
+    detail: &'a str,
+}
+
+#[derive(Serialize)]
+struct DigestData<'a> {
+    from: String,
+    until: String,
+    dead: u64,
+    dead_first: Vec<DeadData<'a>>,
+    waiting: u64,
+    waiting_first: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct DeadData<'a> {
+    delivery: &'a str,
+    subject: &'a str,
+    channel: &'a str,
+    error: &'a str,
+    at: String,
 }
 
 /// The type of a question for consent.
@@ -42,7 +74,7 @@ pub(super) const VERIFICATION: &str = "contact.verification";
 /// The type of a message about an alert: `quota.test` for one that is made up, so that no receiver takes it for the other.
 pub(super) const fn type_of(purpose: AlertPurpose) -> &'static str {
     match purpose {
-        AlertPurpose::Alert => "quota.threshold_reached",
+        AlertPurpose::Alert | AlertPurpose::Copy => "quota.threshold_reached",
         AlertPurpose::Test => "quota.test",
     }
 }
@@ -54,7 +86,7 @@ impl<'a> ChallengeData<'a> {
 }
 
 impl<'a> AlertData<'a> {
-    pub(super) fn of(alert: &'a Alert) -> Self {
+    pub(super) fn of(alert: &'a Alert, purpose: AlertPurpose) -> Self {
         Self {
             subject: alert.subject.as_str(),
             metric: alert.metric.as_str(),
@@ -67,6 +99,7 @@ impl<'a> AlertData<'a> {
             plan: &alert.plan,
             timezone: &alert.timezone,
             resets_at: shortest(alert.resets_at_ms),
+            copy: purpose == AlertPurpose::Copy,
         }
     }
 }
@@ -76,8 +109,8 @@ impl<'a> AlertData<'a> {
 /// `timestamp` is when the alert was raised, the same on every attempt.
 #[must_use]
 pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
-    let payload =
-        Payload { r#type: type_of(purpose), timestamp: alert.raised_at_ms.to_string(), data: AlertData::of(alert) };
+    let data = AlertData::of(alert, purpose);
+    let payload = Payload { r#type: type_of(purpose), timestamp: alert.raised_at_ms.to_string(), data };
     serde_json::to_string(&payload).expect("strings and finite numbers serialise")
 }
 
@@ -87,6 +120,44 @@ pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
     let data = ChallengeData::of(subject, challenge);
     let payload = Payload { r#type: VERIFICATION, timestamp: now.to_string(), data };
     serde_json::to_string(&payload).expect("strings serialise")
+}
+
+/// Writes the body of a notice that a contact of a subject is disabled.
+#[must_use]
+pub fn contact_disabled(notice: &DisabledNotice) -> String {
+    let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
+    let data = DisabledData {
+        subject: subject.as_str(),
+        contact: contact.as_str(),
+        channel: channel.as_str(),
+        address,
+        reason: state.reason.as_str(),
+        detail: &state.detail,
+    };
+    let payload = Payload { r#type: "contact.disabled", timestamp: state.at.to_string(), data };
+    serde_json::to_string(&payload).expect("strings serialise")
+}
+
+/// Writes the body of the operator's digest of a day.
+#[must_use]
+pub fn digest(digest: &DailyDigest) -> String {
+    let dead = digest.dead_first.iter().map(|dead| DeadData {
+        delivery: dead.id.as_str(),
+        subject: &dead.subject,
+        channel: dead.channel.as_str(),
+        error: &dead.error,
+        at: dead.at_ms.to_string(),
+    });
+    let data = DigestData {
+        from: shortest(digest.from_ms),
+        until: shortest(digest.until_ms),
+        dead: digest.dead,
+        dead_first: dead.collect(),
+        waiting: digest.waiting,
+        waiting_first: digest.waiting_first.iter().map(Subject::as_str).collect(),
+    };
+    let payload = Payload { r#type: "operator.digest", timestamp: digest.until_ms.to_string(), data };
+    serde_json::to_string(&payload).expect("strings and numbers serialise")
 }
 
 /// RFC 3339 in UTC, without a fraction where there is none.

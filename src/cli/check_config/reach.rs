@@ -1,4 +1,4 @@
-//! The checks of what is sent: a channel's server takes messages, fallback contacts can be called. Sends nothing.
+//! The checks of what is sent: a channel's server takes messages, contacts of the configuration can be called. Sends nothing.
 
 use super::findings::Findings;
 use crate::channels::{ChannelDefinition, Channels, REGISTRY, ServerProbe, SharedServer, definition};
@@ -7,21 +7,24 @@ use crate::contacts::Contact;
 use crate::terminal::hint;
 use crate::types::Class;
 
-/// Tries each channel's server, and where it has none each fallback contact: one finding each.
+/// Tries each channel's server, and where it has none each contact of the configuration: one finding each.
 pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let defaults = Config::defaults()?;
     for definition in REGISTRY {
-        let contacts = fallback_of(definition, config);
+        let contacts = contacts_of(definition, config);
         match &definition.server {
             Some(server) => {
-                let Some(probe) = channels.probe(definition.channel, contacts.first().copied()).await else { continue };
+                let Some(probe) = channels.probe(definition.channel, contacts.first().map(|named| named.contact)).await
+                else {
+                    continue;
+                };
                 let is_wanted = is_wanted(definition, server, config, &defaults);
                 note_server(&probe, (!is_wanted).then_some(server.absence), findings);
             }
             None => {
-                for contact in contacts {
-                    let Some(probe) = channels.probe(definition.channel, Some(contact)).await else { continue };
-                    note_contact(&probe, contact, findings);
+                for named in contacts {
+                    let Some(probe) = channels.probe(definition.channel, Some(named.contact)).await else { continue };
+                    note_contact(&probe, named, findings);
                 }
             }
         }
@@ -30,13 +33,13 @@ pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut F
     Ok(())
 }
 
-/// Tells what the form of the fallback contacts and the settings say already: an attempt would be refused.
+/// Tells what the form of the contacts and the settings say already: an attempt would be refused.
 pub(super) fn warn_of_contacts(config: &Config, findings: &Findings) {
-    for contact in &config.fallback.contacts {
+    for ConfiguredContact { section, contact } in configured(config) {
         let warning = definition(contact.channel())
             .and_then(|definition| (definition.warning)(contact.address(), &config.channel_settings()));
         if let Some(warning) = warning {
-            findings.warn(&format!("fallback contact {}: {warning}", contact.id));
+            findings.warn(&format!("{section} contact {}: {warning}", contact.id));
         }
     }
 }
@@ -54,14 +57,27 @@ pub(super) fn warn_of_defaults(config: &Config, findings: &Findings) -> anyhow::
     Ok(())
 }
 
-fn fallback_of<'a>(definition: &ChannelDefinition, config: &'a Config) -> Vec<&'a Contact> {
-    config.fallback.contacts.iter().filter(|contact| contact.channel() == definition.channel).collect()
+/// A contact of the configuration, and its section.
+#[derive(Debug, Clone, Copy)]
+struct ConfiguredContact<'a> {
+    section: &'static str,
+    contact: &'a Contact,
+}
+
+fn configured(config: &Config) -> impl Iterator<Item = ConfiguredContact<'_>> {
+    let fallback = config.fallback.contacts.iter().map(|contact| ConfiguredContact { section: "fallback", contact });
+    let operator = config.operator.contacts.iter();
+    fallback.chain(operator.map(|one| ConfiguredContact { section: "operator", contact: &one.contact }))
+}
+
+fn contacts_of<'a>(definition: &ChannelDefinition, config: &'a Config) -> Vec<ConfiguredContact<'a>> {
+    configured(config).filter(|named| named.contact.channel() == definition.channel).collect()
 }
 
 /// Whether somebody has named the server, or a contact that needs it.
 fn is_wanted(definition: &ChannelDefinition, server: &SharedServer, config: &Config, defaults: &Config) -> bool {
     let is_configured = (server.is_configured)(&config.channel_settings(), &defaults.channel_settings());
-    is_configured || !fallback_of(definition, config).is_empty()
+    is_configured || !contacts_of(definition, config).is_empty()
 }
 
 /// Where nobody has named the server, its absence is no failure: many need only another channel. `absence` says what it means.
@@ -84,11 +100,12 @@ fn note_server(probe: &ServerProbe, absence: Option<&str>, findings: &mut Findin
     }
 }
 
-fn note_contact(probe: &ServerProbe, contact: &Contact, findings: &mut Findings) {
+fn note_contact(probe: &ServerProbe, named: ConfiguredContact<'_>, findings: &mut Findings) {
     let ServerProbe { server, location, outcome, works, hint } = probe;
-    let name = format!("fallback contact {} ({server} at {location})", contact.id);
+    let ConfiguredContact { section, contact } = named;
+    let name = format!("{section} contact {} ({server} at {location})", contact.id);
     findings.note(
-        "fallback contacts",
+        "contacts",
         match &outcome.error {
             None => Ok(format!("{name} {works}")),
             Some(why) => Err(hint::failed(format_args!("{name}: {why}"), outcome.hint.unwrap_or(hint))),

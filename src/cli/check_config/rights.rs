@@ -75,6 +75,8 @@ const DELIVERY: [&str; 9] = [
     "EXISTS KEY",
 ];
 const DESTINATION: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1"];
+/// The failing contacts of a subject.
+const FAILING: [&str; 5] = ["HGET KEY x", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
 const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
 /// The counter of a fixed window.
 const FIXED_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
@@ -208,7 +210,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
     let destination = Destination::from_stored("check-config");
-    let of_keys: [(String, &[&'static str]); 32] = [
+    let of_keys: [(String, &[&'static str]); 33] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -228,6 +230,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.due(&destination), &SCHEDULE),
         (format!("{}{destination}", keys.leased_prefix()), &SCHEDULE),
         (format!("{}{destination}", keys.destination_prefix()), &DESTINATION),
+        (format!("{}{subject}", keys.failing_prefix()), &FAILING),
         (keys.pending(), &SCHEDULE),
         (keys.waiting(), &SCHEDULE),
         (keys.deliveries(), &SCHEDULE),

@@ -7,6 +7,7 @@ use super::edit::edit;
 use crate::channels;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
+use crate::cli::hears::HearsArgs;
 use crate::cli::named_contacts::{
     self, GeneratedSecret, NamedAddresses, NamedContacts, TemplateCheck, serialize_lists,
 };
@@ -21,11 +22,13 @@ use crate::types::{ContactId, Subject};
 #[command(
     group = ArgGroup::new("named").required(true).args(NamedAddresses::flags()),
     after_help = "Adds one contact and leaves the others alone. Where the address is there already, the contact keeps its id and whether \
-    it is muted; --webhook-secret, --format and --header replace what it has of each, and it counts as verified. Without \
-    --webhook-secret, one is generated for a new webhook whose format needs one, and printed once.
+    it is muted; --webhook-secret, --format, --header, --threshold and --metric replace what it has of each. It counts as verified, and \
+    is enabled. Without --webhook-secret, one is generated for a new webhook whose format needs one, and printed once.
 
 Examples:
   quotabell contact add alice --email a@b.test
+  quotabell contact add alice --email cto@b.test --threshold 100 --metric requests
+  quotabell contact add alice --email cto@b.test --threshold all
   quotabell contact add alice --webhook https://example.com/hook --id main
   quotabell contact add alice --webhook https://hooks.slack.com/services/T0/B0/abc --format slack
   quotabell contact add alice --webhook https://events.pagerduty.com/v2/enqueue --format pagerduty --webhook-secret KEY
@@ -40,6 +43,9 @@ pub struct ContactAddArgs {
     /// The id of the new contact [default: one that follows from its address]
     #[arg(long, value_parser = contact_id)]
     pub id: Option<ContactId>,
+    /// Which alerts it hears.
+    #[command(flatten)]
+    pub hears: HearsArgs,
     /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
@@ -64,7 +70,7 @@ fn contact_id(text: &str) -> Result<ContactId, String> {
 enum AddOutcome {
     /// It is new.
     Added,
-    /// It was there, and has another secret, format or headers, or is verified now.
+    /// It was there, and has another secret, format or headers, hears other alerts, or is verified or enabled now.
     Changed,
     /// It was there.
     Unchanged,
@@ -108,6 +114,8 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");
     let named = args.contact.into_contacts().and_then(NamedContacts::into_one).map_err(bad)?;
     let (mut contact, generated) = named;
+    contact.hears = args.hears.change().map_err(bad)?;
+    contact.contact.hears = contact.hears.of_new();
     if let Some(id) = &args.id {
         contact.contact.id = id.clone();
     }

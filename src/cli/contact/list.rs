@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::edit::contacts_error;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
+use crate::cli::hears;
 use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
@@ -15,7 +16,8 @@ use crate::types::{Subject, UnixMs};
 /// Arguments of `contact list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "STATE is muted, until when and why, or unverified where a contact gets no alerts. ADDED BY is subject for a contact that was added through \
+    after_help = "STATE is muted, until when and why, unverified, or disabled and why where a contact gets no alerts. HEARS is the \
+    percentages and metrics whose alerts it gets. ADDED BY is subject for a contact that was added through \
     the API. Secrets are shown as ***.
 
 Examples:
@@ -44,16 +46,17 @@ impl ListedContact {
     }
 
     fn row(&self) -> Vec<String> {
-        let Contact { id, mute, verified, .. } = &self.contact;
+        let Contact { id, mute, verified, disabled, hears: filter, .. } = &self.contact;
         let unverified = (!verified).then(|| "unverified".to_owned());
-        let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).collect();
+        let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
+        let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
         let state = if states.is_empty() { "-" } else { &states.join(", ") };
-        let channel = self.contact.channel().as_str();
-        [id.as_str(), channel, self.contact.address(), state, self.added_by].map(str::to_owned).to_vec()
+        let (channel, hears) = (self.contact.channel().as_str(), hears::shown(filter));
+        [id.as_str(), channel, self.contact.address(), state, &hears, self.added_by].map(str::to_owned).to_vec()
     }
 }
 
-const HEADING: [&str; 5] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ADDED BY"];
+const HEADING: [&str; 6] = ["ID", "CHANNEL", "ADDRESS", "STATE", "HEARS", "ADDED BY"];
 
 const fn name_of(origin: ContactOrigin) -> &'static str {
     match origin {

@@ -1,4 +1,4 @@
-//! `contact list / add / remove / mute / unmute`: one contact of a subject at a time.
+//! `contact list / add / remove / mute / unmute / enable`: one contact of a subject at a time.
 //!
 //! Every change is written only if the contacts are still those that were read, so that the daemon and the subject's side may edit
 //! them at the same moment. Read next: [`crate::contacts::edit`], what an edit may do.
@@ -9,6 +9,7 @@ use super::context::CliContext;
 
 pub mod add;
 mod edit;
+pub mod enable;
 pub mod list;
 pub mod mute;
 pub mod remove;
@@ -26,7 +27,7 @@ pub struct ContactArgs {
 pub enum ContactAction {
     /// List the contacts of a subject
     List(list::ContactListArgs),
-    /// Add one contact, or change its secret
+    /// Add one contact, or change its secret or which alerts it hears
     Add(add::ContactAddArgs),
     /// Remove one contact: its pending deliveries are cancelled
     Remove(remove::ContactRemoveArgs),
@@ -34,6 +35,8 @@ pub enum ContactAction {
     Mute(mute::ContactMuteArgs),
     /// Send alerts to a muted contact again
     Unmute(mute::ContactUnmuteArgs),
+    /// Send alerts to a disabled contact again
+    Enable(enable::ContactEnableArgs),
 }
 
 /// Does what the action says.
@@ -48,5 +51,6 @@ pub async fn run(args: ContactArgs, context: &CliContext) -> anyhow::Result<()> 
         ContactAction::Remove(args) => remove::run(args, context).await,
         ContactAction::Mute(args) => mute::run(args, context).await,
         ContactAction::Unmute(args) => mute::run_unmute(args, context).await,
+        ContactAction::Enable(args) => enable::run(args, context).await,
     }
 }

@@ -4,13 +4,14 @@ use clap::Args;
 
 use crate::cli::connect;
 use crate::cli::context::CliContext;
+use crate::cli::hears;
 use crate::contacts::Contact;
 use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
 use crate::subjects::record::write_thresholds;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::{Metric, Subject, UnixMs};
+use crate::types::{ContactFilter, Metric, Subject, UnixMs};
 use crate::views::subject::{self, SubjectField};
 use crate::views::{MuteView, SubjectView};
 
@@ -95,7 +96,8 @@ const NOT_SET: &str = "-";
 fn reservations(contact: &Contact) -> String {
     let muted = contact.mute.as_ref().map(|mute| format!(" ({mute})"));
     let unverified = (!contact.verified).then(|| " (unverified)".to_owned());
-    muted.into_iter().chain(unverified).collect()
+    let disabled = contact.disabled.as_ref().map(|state| format!(" (disabled since {}: {state})", state.at));
+    muted.into_iter().chain(unverified).chain(disabled).collect()
 }
 
 /// The columns of [`SubjectView::row`].
@@ -144,8 +146,12 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         pairs.push(("contact", NOT_SET.to_owned()));
     }
     for contact in &shown.contacts {
-        let channel = contact.channel().as_str();
-        pairs.push(("contact", format!("{} {channel} {}{}", contact.id, contact.address(), reservations(contact))));
+        let hears = match &contact.hears {
+            filter if *filter == ContactFilter::default() => String::new(),
+            filter => format!(" (hears {})", hears::shown(filter)),
+        };
+        let (channel, address) = (contact.channel().as_str(), contact.address());
+        pairs.push(("contact", format!("{} {channel} {address}{}{hears}", contact.id, reservations(contact))));
     }
     pairs.extend(shown.mutes().map(|mute| ("mute", mute)));
     pairs

@@ -30,6 +30,8 @@ pub enum DeliveryContactStatus {
     Current,
     /// It gets no alerts.
     Muted,
+    /// It gets nothing: its receiver or mailbox has gone.
+    Disabled,
     /// Nobody has confirmed it.
     Unverified,
     /// The subject does not have it any more.
@@ -45,11 +47,24 @@ impl DeliveryContactStatus {
         match self {
             Self::Current => "current",
             Self::Muted => "muted",
+            Self::Disabled => "disabled",
             Self::Unverified => "unverified",
             Self::Removed => "removed",
             Self::Unreadable => "unreadable",
         }
     }
+}
+
+/// A contact of the operator, which is the same for every subject; `configured` are the contacts of the configuration.
+pub(super) fn of_operator(configured: &[Contact], id: &ContactId, now: UnixMs) -> Option<DeliveryContactView> {
+    let (id, known) = (id.is_of_operator().then(|| id.clone())?, configured.iter().find(|contact| contact.id == *id));
+    let mute = known.and_then(|contact| contact.muted_at(now)).cloned().map(MuteView::from);
+    let status = match known {
+        Some(_) if mute.is_some() => DeliveryContactStatus::Muted,
+        Some(_) => DeliveryContactStatus::Current,
+        None => DeliveryContactStatus::Removed,
+    };
+    Some(DeliveryContactView { id, address: known.map(address_of), status, mute })
 }
 
 /// Looks for the contact among the subject's own and in `fallback`.
@@ -73,6 +88,7 @@ pub(super) async fn find(
             let status = if mute.is_some() { DeliveryContactStatus::Muted } else { DeliveryContactStatus::Current };
             (Some(address_of(&contact)), status)
         }
+        ContactLookup::Disabled(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Disabled),
         ContactLookup::Removed if contacts.unverified.contains(id) => (None, DeliveryContactStatus::Unverified),
         // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the same.
         ContactLookup::Removed => {

@@ -128,7 +128,7 @@ pub async fn list_all(
     Ok(deliveries)
 }
 
-/// Reads one delivery with its attempts, and its contact as it is now; `None` when there is no such delivery (any more).
+/// Reads one delivery with its attempts, and its contact as it is now, also where it is one of those that are configured; `None` when there is no such delivery (any more).
 ///
 /// # Errors
 ///
@@ -136,7 +136,7 @@ pub async fn list_all(
 pub async fn show(
     client: &RedisClient,
     keys: &Keys,
-    fallback: &[Contact],
+    configured: &[Contact],
     id: &DeliveryId,
 ) -> RedisResult<Option<DeliveryDetailView>> {
     let mut hash: HashMap<String, String> = client.query(redis::cmd("HGETALL").arg(keys.delivery(id))).await?;
@@ -146,10 +146,13 @@ pub async fn show(
     let due = client.query(redis::cmd("ZSCORE").arg(keys.due(&destination_in(&fields))).arg(id.as_str())).await?;
     let stored = StoredDelivery::of(id, fields, due);
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
-    let contact = match view.subject.parse() {
-        Ok(subject) if view.channel != Channel::None => {
-            let now = client.server_time().await?;
-            let found = contact::find(client, keys, fallback, &subject, &view.contact_id, now).await;
+    let now = client.server_time().await?;
+    let contact = match (contact::of_operator(configured, &view.contact_id, now), view.subject.parse()) {
+        (Some(contact), _) => Some(contact),
+        (None, Ok(subject)) if view.channel != Channel::None => {
+            let fallback: Vec<Contact> =
+                configured.iter().filter(|contact| !contact.id.is_of_operator()).cloned().collect();
+            let found = contact::find(client, keys, &fallback, &subject, &view.contact_id, now).await;
             Some(found.map_err(|error| error.source)?)
         }
         _ => None,

@@ -94,6 +94,7 @@ fn fan_out(facts: &DeliveryFacts) -> String {
         DeliveryContactStatus::Muted => {
             contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is {} now", mute.mute()))
         }
+        DeliveryContactStatus::Disabled => ", which is disabled; `quotabell contact list` says why".to_owned(),
         DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
         DeliveryContactStatus::Removed => ", which the subject does not have any more".to_owned(),
         DeliveryContactStatus::Unreadable => ", which can't be read now".to_owned(),
@@ -103,7 +104,12 @@ fn fan_out(facts: &DeliveryFacts) -> String {
 
 /// Why nobody could be told.
 pub(super) fn nobody(contacts: &ResolvedContacts) -> String {
-    let ResolvedContacts { unverified, unreadable, readable, .. } = contacts;
+    let ResolvedContacts { unverified, unreadable, readable, disabled, .. } = contacts;
+    if let (true, Some(state)) = (readable.is_empty(), disabled.iter().find_map(|contact| contact.disabled.as_ref())) {
+        return format!(
+            "its contacts are disabled ({state}); `quotabell contact enable` takes them back, and there is no other contact"
+        );
+    }
     match (readable.len(), unreadable.len(), unverified.len()) {
         (0, 0, 0) => "the subject has no contact, and there is no fallback contact".to_owned(),
         (0, 0, count) => format!("nobody has confirmed its contacts ({count}), and there is no fallback contact"),

@@ -14,6 +14,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 use serde::Serialize;
 
+use self::alert::NotTold;
 use super::deliveries::{self, read_destinations};
 use super::subject::SubjectSettings;
 use super::usage::{self, UsageRequest};
@@ -25,7 +26,7 @@ use crate::channels::{Channels, NotificationChannel};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::ledger::query;
-use crate::outbox::{JumpPolicy, read_pause};
+use crate::outbox::{JumpPolicy, Recipients, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
 use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs, keys};
 use crate::wire::{Partition, Partitions, RedisClient};
@@ -286,12 +287,24 @@ impl Explainer {
         }
         if details.is_empty() {
             let waits = self.waits_in_outbox(client, keys, &id).await?;
-            let is_recorded_alone =
-                self.jump == JumpPolicy::Highest && whole.is_some_and(|alert| alert.higher_percent.is_some());
+            let not_told = match &whole {
+                Some(alert) => self.not_told(client, keys, alert).await?,
+                None => NotTold::Unknown,
+            };
             let daemons = self.daemons(client.server_time().await?).await?;
-            explanation.push(alert::without_deliveries(waits, is_recorded_alone, daemons));
+            explanation.push(alert::without_deliveries(waits, not_told, daemons));
         }
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
+    }
+
+    async fn not_told(&self, client: &RedisClient, keys: &Keys, alert: &Alert) -> Result<NotTold, ExplainError> {
+        if self.jump == JumpPolicy::Highest && !alert.higher_percents.is_empty() {
+            return Ok(NotTold::HigherIsTold);
+        }
+        let resolver = ContactResolver::new(keys.clone(), self.fallback.clone());
+        let contacts = resolver.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
+        let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
+        Ok(if contacts.is_empty() && !waits { NotTold::NobodyHears } else { NotTold::Unknown })
     }
 
     async fn waits_in_outbox(&self, client: &RedisClient, keys: &Keys, id: &str) -> RedisResult<bool> {

@@ -38,8 +38,8 @@ impl Severity {
     pub(super) const fn of(alert: &Alert, purpose: AlertPurpose) -> Self {
         match purpose {
             AlertPurpose::Test => Self::Test,
-            AlertPurpose::Alert if alert.threshold_percent.get() < 100 => Self::Warning,
-            AlertPurpose::Alert => Self::Exceeded,
+            AlertPurpose::Alert | AlertPurpose::Copy if alert.threshold_percent.get() < 100 => Self::Warning,
+            AlertPurpose::Alert | AlertPurpose::Copy => Self::Exceeded,
         }
     }
 }

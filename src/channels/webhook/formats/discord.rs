@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 
 use super::alert_text::{AlertText, Severity};
 use crate::channels::channel::AlertPurpose;
+use crate::channels::notice_text::NoticeText;
 use crate::types::Alert;
 
+/// The most characters of a message.
+const CONTENT_MAX: usize = 2000;
 /// Letters that are Markdown there, or begin a mention, an emoji or a link.
 const MARKUP: &str = r"\*_~`|>#-[]()<:@";
 
@@ -28,6 +31,12 @@ pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
         "allowed_mentions": {"parse": []},
     })
     .to_string()
+}
+
+/// Writes a notice, as much of it as a message holds.
+pub(super) fn notice(NoticeText { heading, text }: &NoticeText) -> String {
+    let content: String = format!("{}\n\n{}", escaped(heading), escaped(text)).chars().take(CONTENT_MAX).collect();
+    json!({"content": content, "allowed_mentions": {"parse": []}}).to_string()
 }
 
 fn escaped(name: &str) -> String {

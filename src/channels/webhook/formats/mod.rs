@@ -13,8 +13,9 @@ pub mod templates;
 
 use super::payload;
 use crate::channels::channel::AlertPurpose;
+use crate::channels::notice_text::{self, NoticeText};
 use crate::contacts::{ContactOptions, MessageFormat};
-use crate::types::{Alert, Secret, Subject, UnixMs};
+use crate::types::{Alert, DailyDigest, DisabledNotice, Secret, Subject, UnixMs};
 
 pub use templates::WebhookTemplates;
 
@@ -78,5 +79,70 @@ pub fn challenge(
             Some(WebhookBody { content_type: CLOUDEVENT_JSON, json })
         }
         _ => None,
+    }
+}
+
+/// Writes a notice that a contact is disabled.
+#[must_use]
+pub fn contact_disabled(options: &ContactOptions, notice: &DisabledNotice) -> WebhookBody {
+    let text = notice_text::contact_disabled(notice);
+    written(options, &notice.id, &text, payload::contact_disabled(notice))
+}
+
+/// Writes the operator's digest of a day.
+#[must_use]
+pub fn digest(options: &ContactOptions, digest: &DailyDigest) -> WebhookBody {
+    written(options, &digest.id, &notice_text::digest(digest), payload::digest(digest))
+}
+
+/// Writes what is no alert: chats get the text, a template, which knows alerts alone, the standard body.
+fn written(options: &ContactOptions, id: &str, text: &NoticeText, standard: String) -> WebhookBody {
+    WebhookBody::json(match options.format {
+        MessageFormat::Standard | MessageFormat::Template(_) => standard,
+        MessageFormat::CloudEvents => {
+            return WebhookBody { content_type: CLOUDEVENT_JSON, json: cloudevents::notice(id, &standard) };
+        }
+        MessageFormat::Slack => slack::notice(text),
+        MessageFormat::Discord => discord::notice(text),
+        MessageFormat::Teams => teams::notice(text),
+        MessageFormat::PagerDuty => {
+            let routing_key = options.secret.as_ref().map_or("", Secret::reveal);
+            pagerduty::notice(id, text, routing_key)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::types::{Channel, ContactId, DisableReason, DisabledState};
+
+    /// A chat that is sent the standard body refuses it, and nobody hears that a contact is disabled.
+    #[test]
+    fn every_format_can_tell_a_notice() {
+        let subject = "<@all>".parse().expect("legal");
+        let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(1) };
+        let to = (Channel::Webhook, "https://x.test/".to_owned());
+        let notice = DisabledNotice::new(&subject, &ContactId::from_stored("main"), to, state);
+        let body = |format: MessageFormat| {
+            let options =
+                ContactOptions { secret: Some(Secret::new("KEY".to_owned())), format, ..ContactOptions::default() };
+            let written = contact_disabled(&options, &notice);
+            serde_json::from_str::<Value>(&written.json).expect("JSON")
+        };
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        assert_eq!(body(MessageFormat::Standard)["type"], "contact.disabled");
+        assert_eq!(body(MessageFormat::Template("x".to_owned()))["type"], "contact.disabled");
+        let event = body(MessageFormat::CloudEvents);
+        assert_eq!((&event["type"], &event["id"]), (&"contact.disabled".into(), &notice.id.as_str().into()));
+        assert_eq!(event["data"]["reason"], "gone");
+        assert!(text(&body(MessageFormat::Slack)["text"]).contains("&lt;@all&gt;"));
+        let discord = body(MessageFormat::Discord);
+        assert!(text(&discord["content"]).contains("\\<\\@all\\>"), "{discord}");
+        assert!(body(MessageFormat::Teams).to_string().contains("https://x.test/"));
+        let event = body(MessageFormat::PagerDuty);
+        assert_eq!((&event["routing_key"], &event["dedup_key"]), (&"KEY".into(), &notice.id.as_str().into()));
     }
 }

@@ -7,8 +7,12 @@ use serde_json::json;
 
 use super::alert_text::{AlertText, Severity};
 use crate::channels::channel::AlertPurpose;
+use crate::channels::notice_text::NoticeText;
 use crate::channels::webhook::payload::AlertData;
 use crate::types::Alert;
+
+/// The most characters of a summary.
+const SUMMARY_MAX: usize = 1024;
 
 /// Writes the event. Repetitions of one alert have one `dedup_key`, and so are one incident.
 pub(super) fn alert(alert: &Alert, purpose: AlertPurpose, routing_key: &str) -> String {
@@ -31,7 +35,26 @@ pub(super) fn alert(alert: &Alert, purpose: AlertPurpose, routing_key: &str) -> 
             "component": alert.metric,
             "group": alert.subject,
             "class": "quota",
-            "custom_details": AlertData::of(alert),
+            "custom_details": AlertData::of(alert, purpose),
+        },
+    })
+    .to_string()
+}
+
+/// Writes a notice: an incident of its own.
+pub(super) fn notice(id: &str, NoticeText { heading, text }: &NoticeText, routing_key: &str) -> String {
+    let summary: String = heading.chars().take(SUMMARY_MAX).collect();
+    json!({
+        "routing_key": routing_key,
+        "event_action": "trigger",
+        "dedup_key": id,
+        "client": "quotabell",
+        "payload": {
+            "summary": summary,
+            "source": "quotabell",
+            "severity": "warning",
+            "class": "delivery",
+            "custom_details": {"text": text},
         },
     })
     .to_string()

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::alert_text::AlertText;
 use crate::channels::channel::AlertPurpose;
+use crate::channels::notice_text::NoticeText;
 use crate::types::Alert;
 
 /// Writes the message.
@@ -25,6 +26,11 @@ pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
         ],
     })
     .to_string()
+}
+
+/// Writes a notice.
+pub(super) fn notice(NoticeText { heading, text }: &NoticeText) -> String {
+    json!({"text": format!("{}\n\n{}", escaped(heading), escaped(text)), "mrkdwn": false}).to_string()
 }
 
 fn plain(text: &str) -> Value {

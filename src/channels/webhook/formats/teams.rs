@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::alert_text::{AlertText, Severity};
 use crate::channels::channel::AlertPurpose;
+use crate::channels::notice_text::NoticeText;
 use crate::types::Alert;
 
 /// Writes the message.
@@ -24,6 +25,18 @@ pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
         block(vec![name, run(value)])
     }));
     body.push(block(vec![json!({"type": "TextRun", "text": text.note, "isSubtle": true, "size": "Small"})]));
+    message(&text.lines(), &body)
+}
+
+/// Writes a notice.
+pub(super) fn notice(NoticeText { heading, text }: &NoticeText) -> String {
+    let heading = json!({"type": "TextRun", "text": heading, "weight": "Bolder", "size": "Large"});
+    let mut body = vec![block(vec![heading])];
+    body.extend(text.lines().filter(|line| !line.is_empty()).map(|line| block(vec![run(line)])));
+    message(text, &body)
+}
+
+fn message(fallback: &str, body: &[Value]) -> String {
     json!({
         "type": "message",
         "attachments": [{
@@ -33,7 +46,7 @@ pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
                 "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
                 "type": "AdaptiveCard",
                 "version": "1.4",
-                "fallbackText": text.lines(),
+                "fallbackText": fallback,
                 "body": body,
             },
         }],

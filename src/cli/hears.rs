@@ -1,0 +1,86 @@
+//! Which alerts a contact hears, as a command line names it and as a table shows it.
+
+use std::str::FromStr;
+
+use clap::Args;
+
+use crate::contacts::state::FilterChange;
+use crate::types::{ContactFilter, ContactFilterError, Metric, Percent};
+
+/// The word for every threshold or metric.
+const ALL: &str = "all";
+
+/// The flags that say which alerts a contact hears.
+#[derive(Debug, Clone, Args)]
+pub struct HearsArgs {
+    /// Hear alerts at this percentage of a limit only, or `all` again
+    #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
+    pub thresholds: Vec<AllOr<Percent>>,
+    /// Hear alerts of this metric only, or `all` again
+    #[arg(long = "metric", value_name = "METRIC", value_delimiter = ',')]
+    pub metrics: Vec<AllOr<Metric>>,
+}
+
+/// A value, or the word for all of them.
+#[derive(Debug, Clone)]
+pub enum AllOr<T> {
+    /// `all`.
+    All,
+    /// One.
+    One(T),
+}
+
+impl<T: FromStr> FromStr for AllOr<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text == ALL { Ok(Self::All) } else { text.parse().map(Self::One) }
+    }
+}
+
+impl HearsArgs {
+    /// What is to become of the alerts that the contact hears.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: a value that is named twice, or beside `all`.
+    pub fn change(self) -> Result<FilterChange, String> {
+        let thresholds = listed("--threshold", self.thresholds)?;
+        let metrics = listed("--metric", self.metrics)?;
+        let named = |error: ContactFilterError| error.to_string();
+        // An empty list is `all` here.
+        let filter = ContactFilter::new(
+            thresholds.clone().filter(|list| !list.is_empty()),
+            metrics.clone().filter(|list| !list.is_empty()),
+        )
+        .map_err(named)?;
+        Ok(FilterChange { thresholds: thresholds.map(|_| filter.thresholds), metrics: metrics.map(|_| filter.metrics) })
+    }
+}
+
+/// `None` where nothing is named, an empty list for all.
+fn listed<T>(flag: &str, named: Vec<AllOr<T>>) -> Result<Option<Vec<T>>, String> {
+    let count = named.len();
+    let values: Vec<T> = named
+        .into_iter()
+        .filter_map(|one| match one {
+            AllOr::All => None,
+            AllOr::One(value) => Some(value),
+        })
+        .collect();
+    match (count, values.len()) {
+        (0, _) => Ok(None),
+        (1, 0) => Ok(Some(Vec::new())),
+        (all, some) if all == some => Ok(Some(values)),
+        _ => Err(format!("{flag} {ALL} stands alone")),
+    }
+}
+
+/// The filter in a table: `all`, or as `80,100 of requests`.
+pub fn shown(filter: &ContactFilter) -> String {
+    let ContactFilter { thresholds, metrics } = filter;
+    let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
+    let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
+    let thresholds = if thresholds.is_empty() { ALL.to_owned() } else { thresholds.join(",") };
+    if metrics.is_empty() { thresholds } else { format!("{thresholds} of {}", metrics.join(",")) }
+}

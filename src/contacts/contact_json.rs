@@ -1,0 +1,215 @@
+//! The stored form of one contact: JSON in Redis, TOML in the configuration. Pure.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::contact::{Contact, Endpoint};
+use super::message_format::{InvalidFormat, MessageFormat, SecretUse};
+use super::options::{ContactOptions, ExtraHeaders};
+use crate::types::timestamp::NotATime;
+use crate::types::{
+    Channel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret, UnixMs,
+};
+
+impl Serialize for Contact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ContactJson::from(self.clone()).serialize(serializer)
+    }
+}
+
+/// The JSON and TOML form: a flat object whose `channel` says which of the others belong.
+///
+/// Unknown fields are left alone: the platform may keep its own notes beside ours.
+#[derive(Serialize, Deserialize)]
+struct ContactJson {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    channel: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    format: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    headers: Option<Value>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    muted: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    muted_until: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    muted_reason: Option<String>,
+    #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
+    verified: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    thresholds: Option<Vec<Percent>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    metrics: Option<Vec<Metric>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disabled: Option<DisabledState>,
+}
+
+/// An object and nothing else: what is derived would take a list for the fields in their order.
+impl<'de> Deserialize<'de> for Contact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Contact;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a channel and an address or url")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contact, A::Error> {
+        let json = ContactJson::deserialize(MapAccessDeserializer::new(map))?;
+        Contact::try_from(json).map_err(de::Error::custom)
+    }
+}
+
+impl Contact {
+    /// Reads an element of an array of contacts. Its other fields may hold what is no value (a number beyond all bounds, a text that is
+    /// no Unicode), and of a field that is there twice the last one counts.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it; the text may quote a field.
+    pub fn of_element(element: &RawValue) -> Result<Self, serde_json::Error> {
+        match serde_json::from_str::<Value>(element.get()) {
+            Ok(value) => Self::deserialize(&value),
+            Err(_) => serde_json::from_str(element.get()),
+        }
+    }
+}
+
+/// What a contact is that does not say.
+const fn verified() -> bool {
+    true
+}
+
+/// Why a JSON object is not a contact.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContactError {
+    /// `channel` is neither of the two.
+    #[error("contact has channel {0:?}, allowed are \"email\" and \"webhook\"")]
+    Channel(String),
+    /// A field that the channel needs is absent or empty.
+    #[error("{channel} contact has no {field:?}")]
+    Missing {
+        /// The channel.
+        channel: &'static str,
+        /// The absent field.
+        field: &'static str,
+    },
+    /// What it hears can't be told.
+    #[error(transparent)]
+    Hears(#[from] ContactFilterError),
+    /// `muted_until` is no time.
+    #[error("muted_until {}", NotATime)]
+    MutedUntil,
+    /// `format` names none.
+    #[error(transparent)]
+    Format(#[from] InvalidFormat),
+    /// `format` or `headers` is of another type. Shows no value.
+    #[error("{0} of a webhook contact must be {1}")]
+    Type(&'static str, &'static str),
+}
+
+impl TryFrom<ContactJson> for Contact {
+    type Error = ContactError;
+
+    fn try_from(json: ContactJson) -> Result<Self, ContactError> {
+        let needed = |value: Option<String>, channel: Channel, field| {
+            let missing = ContactError::Missing { channel: channel.as_str(), field };
+            value.filter(|text| !text.is_empty()).ok_or(missing)
+        };
+        let mut contact = match json.channel.as_str() {
+            "email" => Self::email(&needed(json.address, Channel::Email, "address")?),
+            "webhook" => {
+                let url = needed(json.url, Channel::Webhook, "url")?;
+                let (format, headers) = (format_of(json.format)?, headers_of(json.headers)?);
+                let secret = match format.secret_use() {
+                    SecretUse::MaySign => json.secret.filter(|text| !text.is_empty()),
+                    SecretUse::Signs | SecretUse::RoutingKey => Some(needed(json.secret, Channel::Webhook, "secret")?),
+                };
+                Self::webhook_with(&url, ContactOptions { secret: secret.map(Secret::new), format, headers })
+            }
+            _ => return Err(ContactError::Channel(json.channel)),
+        };
+        if let Some(id) = json.id.filter(|id| !id.is_empty()) {
+            contact.id = ContactId::from_stored(&id);
+        }
+        let until =
+            json.muted_until.map(|text| UnixMs::of_rfc3339(&text).ok_or(ContactError::MutedUntil)).transpose()?;
+        contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
+        contact.verified = json.verified;
+        contact.hears = ContactFilter::new(json.thresholds, json.metrics)?;
+        contact.disabled = json.disabled;
+        Ok(contact)
+    }
+}
+
+/// Only of a webhook: what another contact bears under this name is a note of the platform's.
+fn format_of(json: Option<Value>) -> Result<MessageFormat, ContactError> {
+    match json {
+        None | Some(Value::Null) => Ok(MessageFormat::default()),
+        Some(Value::String(text)) => Ok(text.parse()?),
+        Some(_) => Err(ContactError::Type("format", "a string")),
+    }
+}
+
+fn headers_of(json: Option<Value>) -> Result<ExtraHeaders, ContactError> {
+    let json = json.filter(|json| !json.is_null());
+    let headers = json.map_or_else(|| Ok(ExtraHeaders::default()), |json| ExtraHeaders::deserialize(&json));
+    headers.map_err(|_| ContactError::Type("headers", "an object of strings"))
+}
+
+impl From<Contact> for ContactJson {
+    fn from(contact: Contact) -> Self {
+        let channel = contact.channel().as_str().to_owned();
+        let (address, url, options) = match contact.endpoint {
+            Endpoint::Email { address } => (Some(address), None, ContactOptions::default()),
+            Endpoint::Webhook { url, options } => (None, Some(url), options),
+        };
+        let secret = options.secret.map(|secret| secret.reveal().to_owned());
+        let format = (options.format != MessageFormat::default()).then(|| options.format.to_string().into());
+        let headers = (!options.headers.is_empty()).then(|| json!(options.headers));
+        let Contact { id, mute, verified, hears: ContactFilter { thresholds, metrics }, disabled, .. } = contact;
+        let muted = mute.is_some();
+        let Mute { until, reason: muted_reason } = mute.unwrap_or_default();
+        let muted_until = until.map(|until| until.to_string());
+        let (id, thresholds, metrics) = (Some(id.as_str().to_owned()), named(thresholds), named(metrics));
+        Self {
+            id,
+            channel,
+            address,
+            url,
+            secret,
+            format,
+            headers,
+            muted,
+            muted_until,
+            muted_reason,
+            verified,
+            thresholds,
+            metrics,
+            disabled,
+        }
+    }
+}
+
+/// The list as it is stored: absent for all.
+fn named<T>(values: Vec<T>) -> Option<Vec<T>> {
+    (!values.is_empty()).then_some(values)
+}

@@ -1,0 +1,152 @@
+//! The operator's digest: once a day what did not reach anybody, to the contacts of the operator that get notices.
+//!
+//! It is a notification like any other, and its id follows from the day: however many daemons make it, and however often, each contact
+//! gets one. Never decides what becomes of a delivery.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisError, RedisResult};
+use tokio_util::sync::CancellationToken;
+
+use super::enqueue::{NewDelivery, enqueue};
+use super::error::{Operation, OutboxError};
+use super::new_deliveries::NewDeliveries;
+use crate::contacts::resolver::ContactResolver;
+use crate::types::alert::digest_of;
+use crate::types::daily::Daily;
+use crate::types::{Channel, DailyDigest, DeadDelivery, DeliveryId, Notification, Subject, UnixMs};
+use crate::wire::{Partition, Partitions};
+
+/// How many dead deliveries, and how many subjects without contacts, a digest names.
+const NAMED_MAX: usize = 20;
+
+/// How often the loop looks at the clock of Redis.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Makes the digest of each day.
+#[derive(Debug, Clone)]
+pub struct DigestLoop {
+    /// Redis. The digest is about all of them; it leaves from the first.
+    pub partitions: Partitions,
+    /// Where the operator is reached.
+    pub contacts: Arc<ContactResolver>,
+    /// When.
+    pub daily: Daily,
+    /// Notified when deliveries were made.
+    pub new_deliveries: NewDeliveries,
+}
+
+impl DigestLoop {
+    /// Makes digests until `stop`; at once the last one that was due, if nobody has made it. May be dropped at any moment.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError`]; the digest is then made by the next run.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
+        let mut made = None;
+        while !stop.is_cancelled() {
+            let now = self.first().client.server_time().await.map_err(|error| self.failed(error))?;
+            let due = self.daily.last_two(now);
+            if due != made {
+                self.make(now).await?;
+                made = due;
+            }
+            let _ = tokio::time::timeout(LOOK_EVERY, stop.cancelled()).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the digest that was due last before `now`, unless it is there. A day on which everything reached somebody has none.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError`]; some contacts may have it.
+    pub async fn make(&self, now: UnixMs) -> Result<(), OutboxError> {
+        let Some(span) = self.daily.last_two(now) else { return Ok(()) };
+        let digest = self.read(span).await.map_err(|error| self.failed(error))?;
+        if digest.dead == 0 && digest.waiting == 0 {
+            return Ok(());
+        }
+        let (dead, waiting) = (digest.dead, digest.waiting);
+        let notification = Notification::Digest(digest);
+        let Partition { client, keys } = self.first();
+        for one in self.contacts.operator().iter().filter(|one| one.notices) {
+            enqueue(client, keys, NewDelivery { notification: &notification, contact: &one.contact }).await?;
+        }
+        tracing::info!(dead, waiting, "the digest of the day is on its way to the operator");
+        self.new_deliveries.of(self.first().number()).notify_one();
+        Ok(())
+    }
+
+    async fn read(&self, (from_ms, until_ms): (UnixMs, UnixMs)) -> RedisResult<DailyDigest> {
+        let Partition { client, keys } = self.first();
+        let mut command = redis::cmd("HGET");
+        let instance: Option<String> = client.query(command.arg(keys.checkpoint()).arg("instance")).await?;
+        let id = digest_of(&[&instance.unwrap_or_default(), keys.name(), &until_ms.to_string()]);
+        let mut digest = DailyDigest {
+            id: format!("digest_{id}"),
+            from_ms,
+            until_ms,
+            dead: 0,
+            dead_first: Vec::new(),
+            waiting: 0,
+            waiting_first: Vec::new(),
+        };
+        for partition in self.partitions.iter() {
+            add_dead(&mut digest, partition).await?;
+            add_waiting(&mut digest, partition).await?;
+        }
+        Ok(digest)
+    }
+
+    fn first(&self) -> &Partition {
+        self.partitions.first()
+    }
+
+    fn failed(&self, error: RedisError) -> OutboxError {
+        OutboxError::redis(Operation::Query, format_args!("the digest of {}", self.first().keys.name()))(error)
+    }
+}
+
+/// The deliveries of a partition that were given up on that day.
+async fn add_dead(digest: &mut DailyDigest, Partition { client, keys }: &Partition) -> RedisResult<()> {
+    let (after, until) = (format!("({}", digest.from_ms.0), digest.until_ms.0);
+    let mut command = redis::cmd("ZCOUNT");
+    digest.dead += client.query::<u64>(command.arg(keys.dead()).arg(&after).arg(until)).await?;
+    let left = NAMED_MAX - digest.dead_first.len();
+    let mut command = redis::cmd("ZRANGEBYSCORE");
+    command.arg(keys.dead()).arg(&after).arg(until).arg("WITHSCORES").arg("LIMIT").arg(0).arg(left);
+    let ids: Vec<(String, i64)> = client.query(&command).await?;
+    for (id, at) in ids {
+        let id = DeliveryId::from_stored(&id);
+        let mut command = redis::cmd("HMGET");
+        command.arg(keys.delivery(&id)).arg(&["subject", "channel", "last_error"]);
+        let [subject, channel, error]: [Option<String>; 3] = client.query(&command).await?;
+        digest.dead_first.push(DeadDelivery {
+            id,
+            subject: subject.unwrap_or_default(),
+            channel: channel.as_deref().and_then(Channel::from_stored).unwrap_or(Channel::None),
+            error: error.unwrap_or_default(),
+            at_ms: UnixMs(at),
+        });
+    }
+    Ok(())
+}
+
+/// The alerts of a partition that wait for a contact now, and the first of their subjects.
+async fn add_waiting(digest: &mut DailyDigest, Partition { client, keys }: &Partition) -> RedisResult<()> {
+    let mut command = redis::cmd("ZCARD");
+    digest.waiting += client.query::<u64>(command.arg(keys.waiting())).await?;
+    let mut from = b"-".to_vec();
+    while digest.waiting_first.len() < NAMED_MAX {
+        let mut command = redis::cmd("ZRANGEBYLEX");
+        command.arg(keys.waiting()).arg(&from).arg("+").arg("LIMIT").arg(0).arg(1);
+        let found: Vec<Vec<u8>> = client.query(&command).await?;
+        let Some(name) = found.first().and_then(|member| member.split(|byte| *byte == 0).next()) else { break };
+        digest.waiting_first.extend(Subject::parse(name).ok());
+        // A member is the subject, NUL, the delivery's id: SOH is behind all of this subject's.
+        from = [b"(", name, b"\x01"].concat();
+    }
+    Ok(())
+}

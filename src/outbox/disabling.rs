@@ -1,0 +1,153 @@
+//! Contacts that are to get nothing more: the mark, the notice to the others, and their alerts.
+//!
+//! The order loses nothing, wherever it is cut off: first the contact is marked, then the others get the notice and the alert, and only
+//! then the delivery is settled. A delivery that was not settled is leased again, finds its contact disabled, and does the rest. Each
+//! step may be repeated: the mark keeps its first reason, and notices and deliveries have ids that follow from it.
+
+use metrics::counter;
+
+use super::contact_health::{ContactHealth, failing_since};
+use super::delivery_worker::DeliveryWorker;
+use super::enqueue::{NewDelivery, enqueue};
+use super::error::{Operation, OutboxError, chain};
+use super::fan_out::{FanOutRequest, FanOutSource, fan_out};
+use super::lease::LeasedDelivery;
+use super::lease_clock::LeaseClock;
+use super::notifier::Notifier;
+use super::recipients::Recipients;
+use super::settle::Settlement;
+use super::{KEPT, fan_out_loop};
+use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
+use crate::contacts::store::{EditContactsError, edit_contacts};
+use crate::contacts::{Contact, masked_contact};
+use crate::types::{
+    Class, ContactId, DisableReason, DisabledNotice, DisabledState, Notification, Outcome, Subject, UnixMs, meters,
+};
+
+impl<N: Notifier> DeliveryWorker<N> {
+    /// Disables the contact where the attempt says so. Returns how the lease is to end: as it would have, or with the alert given to
+    /// others.
+    pub(super) async fn judge_contact(
+        &self,
+        leased: &LeasedDelivery,
+        contact: &Contact,
+        contacts: &ResolvedContacts,
+        settlement: Settlement,
+        clock: LeaseClock,
+    ) -> Settlement {
+        let Ok(notification) = &leased.notification else { return settlement };
+        let (Some(subject), Some(outcome)) = (notification.subject(), settlement.outcome()) else { return settlement };
+        let Some(reason) = self.reason_to_disable(subject, contact, outcome, clock).await else { return settlement };
+        if contacts.is_configured(&contact.id) {
+            counter!(meters::CONFIGURED_REFUSED, "reason" => reason.as_str()).increment(1);
+            tracing::error!(contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
+                "a contact of the configuration wants nothing more or can't be reached: change fallback.contacts or operator.contacts");
+            return settlement;
+        }
+        let state = DisabledState { reason, detail: detail_of(outcome), at: clock.now() };
+        let mark = || self.mark_disabled(subject, contact, &state);
+        let Some(Some(marked)) = self.retry_until_recorded(leased, clock, mark).await else { return settlement };
+        if marked == state {
+            counter!(meters::CONTACTS_DISABLED, "reason" => reason.as_str()).increment(1);
+            tracing::warn!(%subject, contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
+                "contact is disabled: it gets nothing until somebody enables it again");
+        }
+        let tell = || self.tell_of_disabled(subject, contact, &marked, clock.now());
+        let Some(others) = self.retry_until_recorded(leased, clock, tell).await else { return settlement };
+        let is_enabled_again = matches!(others.find(&contact.id), ContactLookup::Found(_));
+        if is_enabled_again || outcome.class == Class::Delivered {
+            return settlement;
+        }
+        if let Notification::Alert(alert) = notification {
+            let recipients = Recipients::of(alert, &others, self.jump);
+            let source = FanOutSource::Kept { id: &leased.id };
+            let requests = [FanOutRequest { source, alert, recipients: &recipients }];
+            let call = || fan_out(&self.client, &self.keys, &requests);
+            let Some(answers) = self.retry_until_recorded(leased, clock, call).await else { return settlement };
+            for result in answers.iter().filter_map(|answer| answer.done()) {
+                fan_out_loop::log_fan_out(alert, result, &self.no_contact_log);
+            }
+            self.new_deliveries.notify_one();
+        }
+        Settlement::ContactDisabled(outcome.clone())
+    }
+
+    /// Tells the subject's other contacts, and those of the operator that get notices, that a contact is disabled: each once, however
+    /// often this is called. Returns the contacts of the subject as they are now.
+    pub(super) async fn tell_of_disabled(
+        &self,
+        subject: &Subject,
+        disabled: &Contact,
+        state: &DisabledState,
+        now: UnixMs,
+    ) -> Result<ResolvedContacts, OutboxError> {
+        let contacts = self.contacts.contacts_of(&self.client, subject).await?;
+        // Deliveries are kept for so long: later nobody knows that they were told.
+        if now.since(state.at) >= KEPT {
+            return Ok(contacts);
+        }
+        let address = masked_contact(disabled).address().to_owned();
+        let notice = DisabledNotice::new(subject, &disabled.id, (disabled.channel(), address), state.clone());
+        let notification = Notification::ContactDisabled(notice);
+        let operators = contacts.operator.iter().filter(|one| one.notices).map(|one| &one.contact);
+        for contact in contacts.readable.iter().filter(|other| other.id != disabled.id).chain(operators) {
+            enqueue(&self.client, &self.keys, NewDelivery { notification: &notification, contact }).await?;
+        }
+        self.new_deliveries.notify_one();
+        Ok(contacts)
+    }
+
+    /// Why the contact is to get nothing more, if so.
+    async fn reason_to_disable(
+        &self,
+        subject: &Subject,
+        contact: &Contact,
+        outcome: &Outcome,
+        clock: LeaseClock,
+    ) -> Option<DisableReason> {
+        if outcome.disables.is_some() {
+            return outcome.disables;
+        }
+        let is_failing = ContactHealth::told_by(contact.channel(), outcome) == Some(ContactHealth::Failing);
+        if !is_failing || self.disable_after.is_zero() {
+            return None;
+        }
+        let (now, kept) = (clock.now(), self.disable_after);
+        match failing_since(&self.client, &self.keys, subject, &contact.id, (now, kept)).await {
+            Ok(since) => since.filter(|since| now.since(*since) >= kept).map(|_| DisableReason::Failing),
+            Err(error) => {
+                tracing::debug!(%subject, error = chain(&error), "nobody knows since when a contact fails; looked at again");
+                None
+            }
+        }
+    }
+
+    /// Marks the contact, if it is still there as it was attempted. `None`: it is not, or the contacts can't be edited now.
+    async fn mark_disabled(
+        &self,
+        subject: &Subject,
+        contact: &Contact,
+        state: &DisabledState,
+    ) -> Result<Option<DisabledState>, OutboxError> {
+        let edited = edit_contacts(&self.client, &self.keys, subject, |array| {
+            Ok::<_, EditContactsError>(array.disable(contact, state))
+        });
+        match edited.await {
+            Ok(marked) => Ok(marked),
+            Err(EditContactsError::Redis(source)) => {
+                Err(OutboxError::redis(Operation::DisableContact, format_args!("subject {subject}"))(source))
+            }
+            Err(error @ (EditContactsError::NotAnArray(_) | EditContactsError::Contended)) => {
+                let id: &ContactId = &contact.id;
+                tracing::warn!(%subject, contact = %id, error = chain(&error), "contact could not be disabled; the next attempt tries again");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What the other side said, in a few words.
+fn detail_of(outcome: &Outcome) -> String {
+    let status = || outcome.status.map_or_else(String::new, |status| format!("status {status}"));
+    outcome.error.clone().unwrap_or_else(status)
+}

@@ -1,0 +1,145 @@
+//! Who is told of an alert. Pure.
+
+use super::config::JumpPolicy;
+use crate::contacts::resolver::ResolvedContacts;
+use crate::contacts::{Contact, OperatorContact};
+use crate::types::{Alert, ContactFilter};
+
+/// Who is told of an alert.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recipients {
+    /// The contacts that get a delivery each.
+    pub contacts: Vec<Contact>,
+    /// Whether the alert also waits for a contact of the subject, which has none.
+    pub waits: bool,
+}
+
+impl Recipients {
+    /// The contacts that hear this alert: the subject's own or the fallback, and those of the operator that ask for it.
+    ///
+    /// Where nobody but disabled contacts would hear it, it goes to the subject's other contacts, whatever they hear otherwise; without
+    /// any, to the contacts of the operator that get notices. So a contact that is disabled silences no alert.
+    #[must_use]
+    pub fn of(alert: &Alert, contacts: &ResolvedContacts, jump: JumpPolicy) -> Self {
+        let hears = |contact: &Contact| hears(&contact.hears, alert, jump);
+        let ResolvedContacts { readable, disabled, operator, .. } = contacts;
+        let mut told: Vec<Contact> = readable.iter().filter(|contact| hears(contact)).cloned().collect();
+        let is_left_to_others = told.is_empty() && disabled.iter().any(hears);
+        if is_left_to_others {
+            told.clone_from(readable);
+        }
+        let is_left_to_operator = is_left_to_others && told.is_empty();
+        let gets_copy =
+            |one: &&OperatorContact| one.takes_plan(alert) && hears(&one.contact) || is_left_to_operator && one.notices;
+        told.extend(operator.iter().filter(gets_copy).map(|one| one.contact.clone()));
+        Self { contacts: told, waits: readable.is_empty() }
+    }
+}
+
+/// Whether a contact that hears these alerts is told of this one.
+fn hears(filter: &ContactFilter, alert: &Alert, jump: JumpPolicy) -> bool {
+    let hears_higher = || alert.higher_percents.iter().any(|percent| filter.takes_threshold(*percent));
+    filter.takes(alert) && (jump == JumpPolicy::Each || !hears_higher())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channels::sample_alert;
+    use crate::contacts::resolver::ContactsSource;
+    use crate::types::{DisableReason, DisabledState, Percent, UnixMs};
+
+    fn percents(percents: &[u16]) -> Vec<Percent> {
+        percents.iter().filter_map(|percent| Percent::new(*percent)).collect()
+    }
+
+    /// A contact that hears these thresholds; all without any.
+    fn contact(name: &str, thresholds: &[u16]) -> Contact {
+        let hears = ContactFilter { thresholds: percents(thresholds), metrics: Vec::new() };
+        Contact { hears, ..Contact::email(&format!("{name}@b.test")) }
+    }
+
+    fn disabled(name: &str, thresholds: &[u16]) -> Contact {
+        let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(1) };
+        Contact { disabled: Some(state), ..contact(name, thresholds) }
+    }
+
+    fn operator(name: &str, thresholds: &[u16], plans: &[&str]) -> OperatorContact {
+        let plans = plans.iter().map(|plan| (*plan).to_owned()).collect();
+        OperatorContact { contact: contact(name, thresholds), plans, notices: true }
+    }
+
+    fn alert(percent: u16, higher: &[u16]) -> Alert {
+        let at = Percent::new(percent).expect("legal");
+        Alert { higher_percents: percents(higher), ..sample_alert(at, UnixMs(1)) }
+    }
+
+    /// The local parts of the addresses that are told, and whether the alert waits.
+    fn told(alert: &Alert, contacts: &ResolvedContacts, jump: JumpPolicy) -> (Vec<String>, bool) {
+        let Recipients { contacts, waits } = Recipients::of(alert, contacts, jump);
+        let local = |contact: &Contact| contact.address().split('@').next().unwrap_or_default().to_owned();
+        (contacts.iter().map(local).collect(), waits)
+    }
+
+    fn names(names: &[&str], waits: bool) -> (Vec<String>, bool) {
+        (names.iter().map(ToString::to_string).collect(), waits)
+    }
+
+    /// Who asks for a threshold gets it and nobody else does; an alert that nobody asks for waits for nobody.
+    #[test]
+    fn an_alert_goes_to_those_that_hear_it() {
+        let contacts = ResolvedContacts {
+            readable: vec![contact("all", &[]), contact("late", &[100])],
+            operator: vec![operator("ops", &[90], &[]), operator("pro", &[], &["pro"])].into(),
+            ..ResolvedContacts::default()
+        };
+        let each = JumpPolicy::Each;
+        assert_eq!(told(&alert(80, &[]), &contacts, each), names(&["all"], false));
+        assert_eq!(told(&alert(90, &[]), &contacts, each), names(&["all", "ops"], false));
+        assert_eq!(told(&alert(100, &[]), &contacts, each), names(&["all", "late"], false));
+        let pro = Alert { plan: "pro".to_owned(), ..alert(80, &[]) };
+        assert_eq!(told(&pro, &contacts, each), names(&["all", "pro"], false));
+        let deaf = ResolvedContacts { readable: vec![contact("late", &[100])], ..ResolvedContacts::default() };
+        assert_eq!(told(&alert(80, &[]), &deaf, each), names(&[], false));
+        let other = Alert { metric: "tokens".parse().expect("legal"), ..alert(100, &[]) };
+        let mut requests = contact("requests", &[]);
+        requests.hears.metrics = vec!["requests".parse().expect("legal")];
+        let contacts = ResolvedContacts { readable: vec![requests], ..ResolvedContacts::default() };
+        assert_eq!(told(&other, &contacts, each), names(&[], false));
+        assert_eq!(told(&alert(80, &[]), &ResolvedContacts::default(), each), names(&[], true));
+    }
+
+    /// The highest threshold of a jump may be one that a contact does not hear: then it would hear nothing at all.
+    #[test]
+    fn the_highest_is_that_which_a_contact_hears() {
+        let contacts = ResolvedContacts {
+            readable: vec![contact("all", &[]), contact("early", &[50, 80]), contact("first", &[50])],
+            ..ResolvedContacts::default()
+        };
+        let highest = JumpPolicy::Highest;
+        assert_eq!(told(&alert(50, &[80, 100]), &contacts, highest), names(&["first"], false));
+        assert_eq!(told(&alert(80, &[100]), &contacts, highest), names(&["early"], false));
+        assert_eq!(told(&alert(100, &[]), &contacts, highest), names(&["all"], false));
+    }
+
+    /// A receiver that has gone must not take the only alert of its kind along.
+    #[test]
+    fn what_only_a_disabled_contact_would_hear_goes_to_the_others() {
+        let each = JumpPolicy::Each;
+        let ops: std::sync::Arc<[OperatorContact]> = vec![operator("ops", &[50], &["pro"])].into();
+        let others = ResolvedContacts {
+            readable: vec![contact("early", &[50])],
+            disabled: vec![disabled("gone", &[100])],
+            operator: ops.clone(),
+            ..ResolvedContacts::default()
+        };
+        assert_eq!(told(&alert(100, &[]), &others, each), names(&["early"], false));
+        assert_eq!(told(&alert(80, &[]), &others, each), names(&[], false), "nobody would have heard it");
+        let nobody = ResolvedContacts { readable: Vec::new(), source: ContactsSource::Fallback, ..others.clone() };
+        assert_eq!(told(&alert(100, &[]), &nobody, each), names(&["ops"], true));
+        let silent: Vec<OperatorContact> =
+            ops.iter().map(|one| OperatorContact { notices: false, ..one.clone() }).collect();
+        let nobody = ResolvedContacts { operator: silent.into(), ..nobody };
+        assert_eq!(told(&alert(100, &[]), &nobody, each), names(&[], true));
+    }
+}

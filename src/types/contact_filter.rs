@@ -1,0 +1,80 @@
+//! Which alerts a contact hears.
+
+use super::{Alert, Metric, Percent};
+
+/// The alerts that a contact hears: those at these thresholds, of these metrics. Without any it hears all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContactFilter {
+    /// Percentages of a limit, ascending; empty for all.
+    pub thresholds: Vec<Percent>,
+    /// Metrics, in order; empty for all.
+    pub metrics: Vec<Metric>,
+}
+
+/// Why a filter can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContactFilterError {
+    /// A list without anything in it: nobody knows whether that means all or none.
+    #[error("{0} names none: leave it out for all")]
+    Empty(&'static str),
+    /// The same one twice.
+    #[error("{field} names {value} twice")]
+    Twice {
+        /// Which list.
+        field: &'static str,
+        /// What stands there twice.
+        value: String,
+    },
+}
+
+impl ContactFilter {
+    /// A filter of these; `None` for all.
+    ///
+    /// # Errors
+    ///
+    /// [`ContactFilterError`]
+    pub fn new(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<Self, ContactFilterError> {
+        Ok(Self { thresholds: in_order("thresholds", thresholds)?, metrics: in_order("metrics", metrics)? })
+    }
+
+    /// Whether it takes alerts at this threshold.
+    #[must_use]
+    pub fn takes_threshold(&self, threshold: Percent) -> bool {
+        self.thresholds.is_empty() || self.thresholds.contains(&threshold)
+    }
+
+    /// Whether it takes this alert.
+    #[must_use]
+    pub fn takes(&self, alert: &Alert) -> bool {
+        let takes_metric = self.metrics.is_empty() || self.metrics.contains(&alert.metric);
+        takes_metric && self.takes_threshold(alert.threshold_percent)
+    }
+}
+
+fn in_order<T: Ord + ToString>(field: &'static str, named: Option<Vec<T>>) -> Result<Vec<T>, ContactFilterError> {
+    let Some(mut values) = named else { return Ok(Vec::new()) };
+    values.sort_unstable();
+    if let Some(pair) = values.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(ContactFilterError::Twice { field, value: pair[0].to_string() });
+    }
+    if values.is_empty() { Err(ContactFilterError::Empty(field)) } else { Ok(values) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody knows whether an empty list means all alerts or none, and a wrong guess costs somebody an alert.
+    #[test]
+    fn an_empty_list_and_a_repetition_are_refused() {
+        let percent = |percent| Percent::new(percent).expect("legal");
+        let empty = ContactFilter::new(Some(Vec::new()), None).expect_err("empty").to_string();
+        assert_eq!(empty, "thresholds names none: leave it out for all");
+        let twice = ContactFilter::new(Some(vec![percent(80), percent(80)]), None).expect_err("twice").to_string();
+        assert_eq!(twice, "thresholds names 80 twice");
+        let filter = ContactFilter::new(Some(vec![percent(100), percent(80)]), None).expect("legal");
+        assert_eq!(filter.thresholds, [percent(80), percent(100)]);
+        assert!(filter.takes_threshold(percent(80)) && !filter.takes_threshold(percent(90)));
+        assert!(ContactFilter::default().takes_threshold(percent(90)));
+    }
+}

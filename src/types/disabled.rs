@@ -1,0 +1,68 @@
+//! Contacts that get nothing more: why, and since when.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::UnixMs;
+use super::timestamp::rfc3339;
+
+/// Why a contact is to get nothing more. Its stored form is the same as [`Self::as_str`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DisableReason {
+    /// HTTP 410: there is no such receiver any more.
+    Gone,
+    /// The receiver asked for it, by `webhook-delivery: disable`.
+    Asked,
+    /// The mail server knows no such mailbox.
+    NoMailbox,
+    /// Attempts have failed for `delivery.disable_after`, and none succeeded.
+    Failing,
+}
+
+impl DisableReason {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::Gone, Self::Asked, Self::NoMailbox, Self::Failing];
+
+    /// The reason as it is stored and shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Asked => "asked",
+            Self::NoMailbox => "no_mailbox",
+            Self::Failing => "failing",
+        }
+    }
+
+    /// The reason for people, to follow "disabled because".
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Gone => "its receiver is gone",
+            Self::Asked => "its receiver asked for no more",
+            Self::NoMailbox => "the mail server knows no such mailbox",
+            Self::Failing => "nothing has reached it for days",
+        }
+    }
+}
+
+/// That a contact is disabled: it gets nothing until somebody enables it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DisabledState {
+    /// Why.
+    pub reason: DisableReason,
+    /// What the other side said, in a few words, without address, URL or body.
+    pub detail: String,
+    /// Since when, server time.
+    #[serde(with = "rfc3339")]
+    pub at: UnixMs,
+}
+
+/// As `gone (HTTP 410)`.
+impl fmt::Display for DisabledState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.reason.as_str(), self.detail)
+    }
+}

@@ -1,0 +1,145 @@
+//! The operator's digest of a day: made once, whoever makes it.
+
+use std::sync::Arc;
+
+use quotabell::contacts::resolver::ContactResolver;
+use quotabell::contacts::{Contact, OperatorContact};
+use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::outbox::{DigestLoop, NewDeliveries, Settlement};
+use quotabell::types::daily::{Daily, DigestTime};
+use quotabell::types::{Class, DeliveryId, UnixMs};
+use quotabell::wire::Partitions;
+use serde_json::Value;
+
+use crate::support::daemon::DaemonSetup;
+use crate::support::eventually::PATIENCE;
+use crate::support::mail_server::ParsedMail;
+use crate::support::outbox::{LONG, Outbox, alert, email, outcome, settle, subject, webhook};
+use crate::support::webhook_receiver::{secret, verify};
+
+const DAY_MS: i64 = 86_400_000;
+
+fn operator(contact: Contact, notices: bool) -> OperatorContact {
+    OperatorContact { contact, plans: Vec::new(), notices }
+}
+
+/// The loop of one daemon, with a client of its own.
+fn digests(outbox: &Outbox) -> DigestLoop {
+    let contacts = [operator(email("ops"), true), operator(webhook("ops"), true), operator(email("quiet"), false)];
+    let DigestTime::At(time) = "08:00".parse().expect("legal") else { panic!("a time") };
+    DigestLoop {
+        partitions: Partitions::new(&outbox.server.client(), &outbox.keys),
+        contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new()).with_operator(&contacts)),
+        daily: Daily { time, zone: chrono_tz::Tz::UTC },
+        new_deliveries: NewDeliveries::new(1),
+    }
+}
+
+/// Every digest that was made, with the contact that gets it.
+async fn made(outbox: &Outbox) -> Vec<(String, Value)> {
+    let ids: Vec<String> = outbox.run("ZRANGE", &[outbox.keys.deliveries().as_str(), "0", "-1"]).await;
+    let mut made = Vec::new();
+    for id in ids.iter().map(|id| DeliveryId::from_stored(id)) {
+        if outbox.field(&id, "type").await.as_deref() == Some("digest") {
+            let contact = outbox.field(&id, "contact_id").await.expect("a contact");
+            let json = outbox.field(&id, "digest").await.expect("a digest");
+            made.push((contact, serde_json::from_str::<Value>(&json).expect("JSON")));
+        }
+    }
+    made.sort_by_key(|(contact, digest)| (contact.clone(), digest["until_ms"].as_i64()));
+    made
+}
+
+/// A delivery of this subject that was given up now.
+async fn given_up(outbox: &Outbox, name: &str) {
+    outbox.fan_out_new(&alert(&subject(name), 80), &[email(name)]).await;
+    let leased = outbox.lease_one(name, LONG).await;
+    let dead = Settlement::Dead(outcome(Class::Permanent));
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await.expect("settles");
+}
+
+/// Two daemons make it at the same moment, and one starts again later: everybody gets one a day.
+#[tokio::test]
+async fn a_day_has_one_digest_however_many_make_it() {
+    let outbox = Outbox::start();
+    let (one, other) = (digests(&outbox), digests(&outbox));
+    let now = outbox.client.server_time().await.expect("redis answers");
+    one.make(now.plus(DAY_MS)).await.expect("redis answers");
+    assert_eq!(made(&outbox).await, [], "nothing was given up, and nothing waits");
+
+    for name in ["a", "b"] {
+        given_up(&outbox, name).await;
+    }
+    for name in ["x", "y", "x2"] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[]).await;
+    }
+    outbox.fan_out_new(&alert(&subject("x"), 100), &[]).await;
+    let (_, until) = one.daily.last_two(now.plus(DAY_MS)).expect("a calendar");
+    for _ in 0..3 {
+        let both = tokio::join!(one.make(until), other.make(until.plus(1000)));
+        assert!(both.0.is_ok() && both.1.is_ok());
+    }
+    let today = made(&outbox).await;
+    let contacts: Vec<&str> = today.iter().map(|(contact, _)| contact.as_str()).collect();
+    let mut expected = [email("ops"), webhook("ops")].map(|contact| contact.id.of_operator().to_string());
+    expected.sort();
+    assert_eq!(contacts, expected);
+    let digest = &today[0].1;
+    assert_eq!((&digest["dead"], &digest["waiting"]), (&2.into(), &4.into()));
+    assert_eq!(digest["until_ms"], until.0);
+    let dead: Vec<&Value> =
+        digest["dead_first"].as_array().expect("a list").iter().map(|one| &one["subject"]).collect();
+    assert_eq!(dead, ["a", "b"]);
+    assert_eq!(digest["dead_first"][0]["error"], "receiver answered 503");
+    assert_eq!(digest["waiting_first"], serde_json::json!(["x", "x2", "y"]));
+
+    // The day after tells what died then, and what still waits.
+    one.make(until.plus(DAY_MS)).await.expect("redis answers");
+    let both_days = made(&outbox).await;
+    assert_eq!(both_days.len(), 4);
+    assert_eq!((&both_days[1].1["dead"], &both_days[1].1["waiting"]), (&0.into(), &4.into()));
+    outbox.assert_balanced().await;
+}
+
+/// Thousands of dead deliveries make a mail, and not a book.
+#[tokio::test]
+async fn a_digest_names_the_first_twenty() {
+    let outbox = Outbox::start();
+    for n in 0..25 {
+        given_up(&outbox, &format!("s{n:02}")).await;
+        outbox.fan_out_new(&alert(&subject(&format!("w{n:02}")), 80), &[]).await;
+    }
+    let now: UnixMs = outbox.client.server_time().await.expect("redis answers");
+    digests(&outbox).make(now.plus(DAY_MS)).await.expect("redis answers");
+    let digest = made(&outbox).await.remove(0).1;
+    let named = |field: &str| digest[field].as_array().expect("a list").len();
+    assert_eq!((&digest["dead"], named("dead_first")), (&25.into(), 20));
+    assert_eq!((&digest["waiting"], named("waiting_first")), (&25.into(), 20));
+}
+
+/// A daemon that starts after it was due makes it up, and both channels can tell it.
+#[tokio::test]
+async fn the_digest_reaches_the_operator() {
+    let outbox = Outbox::start();
+    outbox.fan_out_new(&alert(&subject("alice"), 80), &[]).await;
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let mut mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let contacts = serde_json::json!([
+        {"channel": "email", "address": "ops@b.test"},
+        {"channel": "webhook", "url": receiver.url("/ops"), "secret": secret(8)},
+    ]);
+    let daemon = DaemonSetup::on(&outbox.server.url())
+        .env("QUOTABELL__OPERATOR__CONTACTS", &contacts.to_string())
+        .env("QUOTABELL__OPERATOR__DIGEST", "00:00")
+        .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
+        .start()
+        .await;
+    let request = tokio::time::timeout(PATIENCE, receiver.next()).await.expect("a request in time");
+    let body = verify(&request, &secret(8)).body;
+    assert_eq!((&body["type"], &body["data"]["waiting"]), (&"operator.digest".into(), &1.into()));
+    assert_eq!(body["data"]["waiting_first"], serde_json::json!(["alice"]));
+    let mail = tokio::time::timeout(PATIENCE, mailbox.next()).await.expect("a mail in time");
+    let line = ParsedMail::parse(&mail.text()).header("Subject");
+    assert_eq!(line, "quotabell: 0 dead deliveries, 1 alerts without a contact");
+    daemon.drain().await;
+}
