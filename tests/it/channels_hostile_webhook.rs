@@ -113,7 +113,7 @@ async fn contradictory_heads_end_the_attempt() {
 async fn frames_of_http2_end_the_attempt() {
     /// SETTINGS, and a PING (RFC 9113, section 6), whose bytes are all ASCII.
     const SETTINGS: &str = "\0\0\0\x04\0\0\0\0\0";
-    const PING: &str = "\0\0\x08\x06\0\0\0\0\001234567";
+    const PING: &str = "\0\0\x08\x06\0\0\0\0\x0001234567";
     let certificates = Certificates::new();
     let config = WebhookConfig { timeout: SHORT, ca_file: Some(certificates.authority_file()), ..inside() };
     let flood = [Step::Say(SETTINGS), Step::Flood(PING)];
