@@ -4,10 +4,13 @@ use crate::support::api::Caller;
 use crate::support::books::{ids, run};
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
-use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, settle, subject, webhook};
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, json as stored, outcome, settle, subject, webhook};
 use crate::support::redis_server::RedisServer;
+use crate::support::webhook_receiver::secret;
+use quotabell::contacts::Contact;
+use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::Settlement;
-use quotabell::types::{Class, Outcome};
+use quotabell::types::{Class, Outcome, Secret};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -130,4 +133,27 @@ async fn a_daemon_that_sends_nothing_counts_and_leaves_deliveries_to_others() {
     assert!(listed.iter().all(|delivery| delivery["attempts"] == 0), "{listed:?}");
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.pending, totals.counted), (2, 1));
+}
+
+/// Whoever wonders why nothing leaves must find it in the log and in the metrics, and what waited must leave afterwards.
+#[tokio::test]
+async fn a_pause_is_logged_and_measured_and_what_waited_leaves_after_it() {
+    let outbox = Outbox::start();
+    let receiver = HttpCatcher::start([]).await.expect("a free port");
+    let contact = Contact::webhook(&receiver.url("/hook"), Secret::new(secret(7)));
+    outbox.set_contacts(&subject("alice"), &stored(std::slice::from_ref(&contact))).await;
+    run(&outbox.server, "deliveries pause --reason moving").expect_done();
+    let mut daemon = DaemonSetup::on(&outbox.server.url()).start().await;
+    let raised = alert(&subject("alice"), 80);
+    outbox.raise(&raised).await;
+    daemon.says("sending is paused").await;
+    let id = delivery(&raised, &contact);
+    eventually("it is fanned out", || async { outbox.field(&id, "state").await }).await;
+    assert!(daemon.get("/metrics").await.body.contains("\nquotabell_deliveries_paused 1\n"));
+    assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("0"));
+    run(&outbox.server, "deliveries resume").expect_done();
+    daemon.says("sending is resumed").await;
+    eventually("it is delivered", || async { (outbox.state(&id).await == "delivered").then_some(()) }).await;
+    assert!(daemon.get("/metrics").await.body.contains("\nquotabell_deliveries_paused 0\n"));
+    daemon.drain().await;
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::channels_webhook::{error, inside, send};
+use crate::support::certificates::Certificates;
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::types::{Class, Outcome};
@@ -104,5 +105,27 @@ async fn contradictory_heads_end_the_attempt() {
         let receiver = ScriptedServer::start([REQUEST, Step::Say(head)]).await;
         let outcome = send(&inside(), &receiver.url()).await;
         assert_eq!(outcome.class, class, "{head:?}: {outcome:?}");
+    }
+}
+
+/// HTTP/2 is not spoken: a receiver that does all the same, asked or not, has said nothing, and may flood nobody after the attempt.
+#[tokio::test]
+async fn frames_of_http2_end_the_attempt() {
+    /// SETTINGS, and a PING (RFC 9113, section 6), whose bytes are all ASCII.
+    const SETTINGS: &str = "\0\0\0\x04\0\0\0\0\0";
+    const PING: &str = "\0\0\x08\x06\0\0\0\0\001234567";
+    let certificates = Certificates::new();
+    let config = WebhookConfig { timeout: SHORT, ca_file: Some(certificates.authority_file()), ..inside() };
+    let flood = [Step::Say(SETTINGS), Step::Flood(PING)];
+    for (what, begin) in [
+        ("agreed on nothing", vec![Step::Tls(certificates.acceptor()), REQUEST]),
+        ("before the request", vec![Step::Tls(certificates.acceptor())]),
+        ("takes nothing else", vec![Step::Tls(certificates.http2_acceptor()), Step::Hear("SM\r\n\r\n")]),
+    ] {
+        let receiver = ScriptedServer::start(begin.into_iter().chain(flood.clone())).await;
+        let outcome = send(&config, &format!("https://localhost:{}/hook", receiver.port())).await;
+        receiver.has_served(1).await;
+        assert!(receiver.sent() < FLOOD_BYTES_MAX, "{what}: {} bytes went out", receiver.sent());
+        assert_eq!(outcome.class, Class::Transient, "{what}: {outcome:?}");
     }
 }

@@ -9,8 +9,10 @@ use crate::channels_webhook::{error, inside, send_through};
 use crate::support::name_server::{Knows, NameServer};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
-use quotabell::demo::receivers::HttpCatcher;
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::Class;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 /// The fewest hostile URLs and DNS answers.
 const CORPUS_MIN: usize = 500;
@@ -226,9 +228,43 @@ async fn redirects_to_the_inside_reach_nobody() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let client = WebhookClient::new(&inside(), &DnsConfig::default()).expect("a client");
     for status in [301, 302, 303, 307, 308] {
-        let answer = quotabell::demo::receivers::Answer::status(status).header("location", &receiver.url("/inside"));
+        let answer = Answer::status(status).header("location", &receiver.url("/inside"));
         let front = HttpCatcher::start([answer]).await.expect("a receiver");
         assert_eq!(send_through(&client, &front.url("/")).await.class, Class::Transient, "{status}");
     }
     assert!(receiver.try_next().is_none());
+}
+
+/// A name that stands for a receiver at one look-up and for an inner address at the next (DNS rebinding): what was judged is what is
+/// called, at each attempt anew.
+#[tokio::test]
+async fn a_name_that_changes_between_look_ups_reaches_nobody() {
+    const ATTEMPTS: usize = 60;
+    /// Stands for a receiver of the world outside.
+    const ALLOWED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+    let mut inner = HttpCatcher::start([]).await.expect("a receiver");
+    let port = inner.address().port();
+    let outer = HttpCatcher::start_on((ALLOWED, port).into(), |_| Answer::status(204)).await.expect("another");
+    let mut random = StdRng::seed_from_u64(9);
+    let names = NameServer::start(move |_| {
+        Knows::Addresses(vec![if random.random_bool(0.5) { LOOPBACK.into() } else { ALLOWED.into() }])
+    })
+    .await;
+    let allowed_networks = vec![format!("{ALLOWED}/32").parse().expect("a network")];
+    let config = WebhookConfig { allow_private_networks: false, allowed_networks, ..inside() };
+    let client = WebhookClient::new(&config, &names.config()).expect("a client");
+    let mut delivered = 0;
+    for number in 0..ATTEMPTS {
+        // The same name at each attempt, and one that was judged by itself before.
+        let url = format!("http://rebinds.test:{port}/{number}");
+        let _ = client.check(&url).await;
+        let outcome = send_through(&client, &url).await;
+        match outcome.class {
+            Class::Delivered => delivered += 1,
+            _ => assert_eq!(error(&outcome), "blocked address (loopback)", "{outcome:?}"),
+        }
+    }
+    assert!(delivered > 0 && delivered < ATTEMPTS, "{delivered} of {ATTEMPTS} were delivered: both must be met");
+    assert!(inner.try_next().is_none(), "nobody inside was called");
+    drop(outer);
 }

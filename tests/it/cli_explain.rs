@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::api::Caller;
+use crate::support::binary::quotabell;
 use crate::support::books::{hide_what_varies, record, run};
 use crate::support::daemon::DaemonSetup;
 use crate::support::outbox::{
@@ -97,6 +98,10 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
     pause(&partitions, Some("mail server moves")).await.expect("it works");
     told.add("while sending is paused", run(&outbox.server, &format!("explain {id}")).told());
     resume(&partitions).await.expect("it works");
+    // A cap is the configuration's to say.
+    let capped = quotabell(["explain", id.as_str()]).redis(&outbox.server.url());
+    let capped = capped.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "30/1m").run().expect_done();
+    assert!(capped.contains("\nA cap of 30/1m holds there: where it is used up, a delivery is put off"), "{capped}");
     hide_what_varies().bind(|| insta::assert_snapshot!("deliveries", told));
 }
 

@@ -9,9 +9,9 @@ use crate::support::outbox::{
 use quotabell::outbox::{
     ActionAnswer, DeliveryAction, FanOutAnswer, FanOutSource, Settlement, act, lease, pause, read_pause, resume,
 };
-use quotabell::types::{Class, DeliveryId, DeliveryState, Outcome};
+use quotabell::types::{Class, DeliveryId, DeliveryState, Keys, Outcome, PartitionNumber};
 use quotabell::views::DeliveryFilter;
-use quotabell::views::deliveries::{list_all, show};
+use quotabell::views::deliveries::{DeliveriesCursor, list_all, list_destinations, list_from, show};
 use quotabell::wire::Partitions;
 
 async fn answers(outbox: &Outbox, action: DeliveryAction, ids: &[DeliveryId]) -> Vec<ActionAnswer> {
@@ -131,4 +131,63 @@ async fn while_sending_is_paused_nothing_is_leased_and_fan_out_goes_on() {
     assert_eq!(read_pause(&outbox.client, &outbox.keys).await.expect("readable"), None);
     let answer = outbox.lease("u", LONG).await;
     assert_eq!((answer.leased.len(), answer.is_paused), (2, false));
+}
+
+/// A right that is withdrawn at run time must not leave a delivery half cancelled or half replayed.
+#[tokio::test]
+async fn an_action_without_one_right_writes_nothing_and_names_it() {
+    let (outbox, dead) = with_dead(&["alice"]).await;
+    let pending = alert(&subject("bob"), 80);
+    outbox.fan_out_new(&pending, &[email("b")]).await;
+    let pending = delivery(&pending, &email("b"));
+    let before = outbox.dump().await;
+    let refuse = async |right: &str| outbox.run::<String>("ACL", &["SETUSER", "default", right]).await;
+    for (action, id) in [
+        (DeliveryAction::Replay, &dead[0]),
+        (DeliveryAction::Retry, &pending),
+        (DeliveryAction::Cancel, &pending),
+        (DeliveryAction::Discard, &dead[0]),
+    ] {
+        for right in ["-hset", "-hdel", "-persist", "-expire", "-zadd", "-zrem", "-hincrby"] {
+            refuse(right).await;
+            let error = act(&outbox.client, &outbox.keys, action, std::slice::from_ref(id)).await.expect_err(right);
+            refuse("+@all").await;
+            let said = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let named = format!("may not run {}", right.trim_start_matches('-').to_uppercase());
+            assert!(said.contains(&named), "{action:?} {right}: {said}");
+            assert!(outbox.dump().await == before, "{action:?} {right}: something was written");
+        }
+    }
+}
+
+/// With several partitions a list must go through all of them, and begin each where it was left.
+#[tokio::test]
+async fn a_list_goes_through_every_partition_and_repeats_nothing() {
+    let mut outbox = Outbox::start();
+    let numbers: Vec<PartitionNumber> = PartitionNumber::all(3).collect();
+    for number in &numbers {
+        outbox.keys = Keys::of_partition("usage", *number);
+        for n in 0..7 {
+            let name = format!("p{}s{n}", number.get());
+            outbox.fan_out_new(&alert(&subject(&name), 80), &[webhook("a")]).await;
+        }
+    }
+    let partitions = Partitions::new(&outbox.server.client(), &Keys::of_partition("usage", numbers[0]));
+    let (mut listed, mut after, mut calls) = (Vec::new(), None, 0);
+    loop {
+        calls += 1;
+        let filter = DeliveryFilter { state: Some(DeliveryState::Pending), ..DeliveryFilter::default() };
+        let (slice, next) = list_from(&partitions, &filter, after, 4).await.expect("readable");
+        assert!(slice.len() <= 4);
+        listed.extend(slice.into_iter().map(|view| view.subject));
+        let Some(next) = next else { break };
+        assert_eq!(next.to_string().parse::<DeliveriesCursor>(), Ok(next), "what a caller sends back");
+        after = Some(next);
+    }
+    assert!((6..=9).contains(&calls), "{calls} calls");
+    let unique: std::collections::BTreeSet<&String> = listed.iter().collect();
+    assert_eq!((listed.len(), unique.len()), (21, 21));
+    let destinations = list_destinations(&partitions).await.expect("readable");
+    let waiting: Vec<(u32, u64)> = destinations.iter().map(|one| (one.partition, one.waiting)).collect();
+    assert_eq!(waiting, [(0, 7), (1, 7), (2, 7)], "each partition has a queue of its own");
 }

@@ -53,6 +53,13 @@ impl Certificates {
         self.acceptor.clone()
     }
 
+    /// The same for a server that speaks HTTP/2.
+    pub fn http2_acceptor(&self) -> TlsAcceptor {
+        let mut config = rustls::ServerConfig::clone(self.acceptor.config());
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+
     /// The authority, as PEM in a file.
     pub fn authority_file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")

@@ -216,7 +216,9 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
 /// Built here rather than by reqwest, which fails without any authority on the system even where only plain HTTP is called.
 fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
     let mut tls = authorities::tls("webhook.ca_file", config.ca_file.as_deref())?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // HTTP/2 gains nothing where a connection carries one request, and hyper goes on reading what a receiver floods such a connection
+    // with after the attempt has ended.
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(tls)
 }
 
