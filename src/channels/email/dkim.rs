@@ -19,16 +19,15 @@ use crate::channels::error::ChannelError;
 
 /// RFC 8301: a shorter key must not sign.
 const KEY_BITS_MIN: usize = 1024;
-/// The headers that are signed; one that a mail does not have is signed as absent, so that nobody can add it.
-const SIGNED: [&str; 12] = [
+/// The headers that are signed; one that a mail does not have is signed as absent, so that nobody can add it. `Content-Type` is not
+/// among them: lettre keeps that of a multipart mail beside the headers that it signs.
+const SIGNED: [&str; 10] = [
     "From",
     "To",
     "Subject",
     "Date",
     "Message-ID",
     "MIME-Version",
-    "Content-Type",
-    "Content-Transfer-Encoding",
     "Auto-Submitted",
     "List-Unsubscribe",
     "List-Unsubscribe-Post",

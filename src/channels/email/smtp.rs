@@ -64,11 +64,15 @@ struct OpenConnection {
 }
 
 impl Idle {
-    /// Whether the connection may take another mail.
     fn is_fresh(&self, now: Instant) -> bool {
         let age = |since| now.saturating_duration_since(since);
-        age(self.since) <= IDLE_FOR && age(self.connection.opened) <= AGE_MAX
+        may_be_used_again(age(self.since), age(self.connection.opened))
     }
+}
+
+/// Whether a connection may take another mail that has been idle for so long, and was made so long ago.
+fn may_be_used_again(idle: Duration, age: Duration) -> bool {
+    idle <= IDLE_FOR && age <= AGE_MAX
 }
 
 impl SmtpClient {
@@ -243,4 +247,17 @@ async fn announce(
     mail.map_err(|error| refusal(Step::Mail, error))?;
     let rcpt = connection.command(Rcpt::new(to.clone(), Vec::new()), Severity::PositiveCompletion).await;
     rcpt.map(drop).map_err(|error| refusal(Step::Rcpt, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under steady mail a connection is never idle: without a bound on its age, a mail server that has moved is never found.
+    #[test]
+    fn a_connection_is_neither_idle_nor_old_for_ever() {
+        assert!(may_be_used_again(IDLE_FOR, AGE_MAX));
+        assert!(!may_be_used_again(IDLE_FOR + Duration::from_millis(1), IDLE_FOR));
+        assert!(!may_be_used_again(Duration::ZERO, AGE_MAX + Duration::from_millis(1)));
+    }
 }
