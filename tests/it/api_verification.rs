@@ -433,7 +433,7 @@ async fn a_verification_whose_next_attempt_would_come_too_late_expires_and_is_no
         let setup = setup.env("QUOTABELL__RETRY__FIRST", "3m").env("QUOTABELL__RETRY__MAX_INTERVAL", "3m");
         setup.env("QUOTABELL__VERIFICATION__LIFETIME", "1m")
     };
-    let mut api = ContactsApi::start_with(slow).await;
+    let api = ContactsApi::start_with(slow).await;
     api.mailbox.program(Phase::Rcpt, Reply::Say("451 later"), Times::Once);
     api.add_email("alice", "alice@b.test").await;
     api.counted("failed", 1).await;
