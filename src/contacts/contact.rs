@@ -25,6 +25,20 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// The field of the stored form that holds an address of this channel; `None` for a channel that nothing is sent through.
+    pub(super) const fn address_field(channel: Channel) -> Option<&'static str> {
+        match channel {
+            Channel::Email => Some("address"),
+            Channel::Webhook => Some("url"),
+            Channel::None => None,
+        }
+    }
+
+    /// Whether contacts of this channel have a secret, a format and headers.
+    pub(super) const fn has_options(channel: Channel) -> bool {
+        matches!(channel, Channel::Webhook)
+    }
+
     /// The channel that reaches it.
     #[must_use]
     pub const fn channel(&self) -> Channel {

@@ -16,6 +16,9 @@ use crate::types::{
     Channel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret, UnixMs,
 };
 
+/// The field that holds an address which is a URL; every other lies in `address`.
+const URL: &str = "url";
+
 impl Serialize for Contact {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         ContactJson::from(self.clone()).serialize(serializer)
@@ -130,23 +133,25 @@ impl TryFrom<ContactJson> for Contact {
     type Error = ContactError;
 
     fn try_from(json: ContactJson) -> Result<Self, ContactError> {
-        let needed = |value: Option<String>, channel: Channel, field| {
+        let channel = Channel::from_stored(&json.channel);
+        let known = channel.and_then(|channel| Some((channel, Endpoint::address_field(channel)?)));
+        let (channel, field) = known.ok_or_else(|| ContactError::Channel(json.channel.clone()))?;
+        let needed = |value: Option<String>, field| {
             let missing = ContactError::Missing { channel: channel.as_str(), field };
             value.filter(|text| !text.is_empty()).ok_or(missing)
         };
-        let mut contact = match json.channel.as_str() {
-            "email" => Self::email(&needed(json.address, Channel::Email, "address")?),
-            "webhook" => {
-                let url = needed(json.url, Channel::Webhook, "url")?;
-                let (format, headers) = (format_of(json.format)?, headers_of(json.headers)?);
-                let secret = match format.secret_use() {
-                    SecretUse::MaySign => json.secret.filter(|text| !text.is_empty()),
-                    SecretUse::Signs | SecretUse::RoutingKey => Some(needed(json.secret, Channel::Webhook, "secret")?),
-                };
-                Self::webhook_with(&url, ContactOptions { secret: secret.map(Secret::new), format, headers })
-            }
-            _ => return Err(ContactError::Channel(json.channel)),
-        };
+        let address = needed(if field == URL { json.url } else { json.address }, field)?;
+        let mut options = ContactOptions::default();
+        if Endpoint::has_options(channel) {
+            let (format, headers) = (format_of(json.format)?, headers_of(json.headers)?);
+            let secret = match format.secret_use() {
+                SecretUse::MaySign => json.secret.filter(|text| !text.is_empty()),
+                SecretUse::Signs | SecretUse::RoutingKey => Some(needed(json.secret, "secret")?),
+            };
+            options = ContactOptions { secret: secret.map(Secret::new), format, headers };
+        }
+        let contact = Self::of_channel(channel, &address, options);
+        let mut contact = contact.ok_or(ContactError::Channel(json.channel))?;
         if let Some(id) = json.id.filter(|id| !id.is_empty()) {
             contact.id = ContactId::from_stored(&id);
         }
@@ -177,11 +182,11 @@ fn headers_of(json: Option<Value>) -> Result<ExtraHeaders, ContactError> {
 
 impl From<Contact> for ContactJson {
     fn from(contact: Contact) -> Self {
+        let is_url = Endpoint::address_field(contact.channel()) == Some(URL);
         let channel = contact.channel().as_str().to_owned();
-        let (address, url, options) = match contact.endpoint {
-            Endpoint::Email { address } => (Some(address), None, ContactOptions::default()),
-            Endpoint::Webhook { url, options } => (None, Some(url), options),
-        };
+        let options = contact.options().cloned().unwrap_or_default();
+        let address = Some(contact.address().to_owned());
+        let (address, url) = if is_url { (None, address) } else { (address, None) };
         let secret = options.secret.map(|secret| secret.reveal().to_owned());
         let format = (options.format != MessageFormat::default()).then(|| options.format.to_string().into());
         let headers = (!options.headers.is_empty()).then(|| json!(options.headers));

@@ -2,6 +2,7 @@
 
 use super::Keys;
 use super::keys::FAMILY_PREFIX;
+use super::text::glob_literal;
 
 /// A key without its partition: `usage` and `:requests:2026-11-21:0a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +18,21 @@ impl<'a> KeyFamily<'a> {
     #[must_use]
     pub fn of(keys: &Keys, key: &'a str) -> Option<Self> {
         let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
-        let rest = rest.strip_prefix(keys.tag())?;
+        let rest = rest.strip_prefix(keys.tag.as_str())?;
         (rest.is_empty() || rest.starts_with(':')).then_some(Self { name, rest })
     }
 
     /// The key of this family in the partition of `keys`.
     #[must_use]
     pub fn key_in(self, keys: &Keys) -> String {
-        format!("{FAMILY_PREFIX}{}:{}{}", self.name, keys.tag(), self.rest)
+        format!("{FAMILY_PREFIX}{}:{}{}", self.name, keys.tag, self.rest)
+    }
+}
+
+impl Keys {
+    /// A pattern of SCAN that every key of the partition but its stream matches.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
     }
 }

@@ -75,7 +75,8 @@ pub fn reader_channel(nonce: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     stream: String,
-    tag: String,
+    /// The stream in braces, which the keys of a partition have in common.
+    pub(super) tag: String,
     subject_prefix: Arc<str>,
     /// What the stream is called without the number of the partition.
     name: Arc<str>,
@@ -387,18 +388,6 @@ impl Keys {
     #[must_use]
     pub fn subject_pattern(&self) -> String {
         format!("{}*", glob_literal(&self.subject_prefix))
-    }
-
-    /// A pattern of SCAN that every key of the partition but its stream matches.
-    #[must_use]
-    pub fn pattern(&self) -> String {
-        format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
-    }
-
-    /// The stream in braces, which the keys of a partition have in common.
-    #[must_use]
-    pub fn tag(&self) -> &str {
-        &self.tag
     }
 }
 
