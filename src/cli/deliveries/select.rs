@@ -23,8 +23,13 @@ pub struct FilterArgs {
     /// Only those of this channel: email, webhook, or none for those that wait for a contact
     #[arg(long, value_parser = channel)]
     pub channel: Option<Channel>,
-    /// Only those to this destination: an origin as https://example.com, or email
-    #[arg(long, value_name = "NAME", value_parser = destination)]
+    /// Only those to this destination. The help is written out: as a comment, the URL would have to be marked as a link.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = destination,
+        help = "Only those to this destination: an origin as https://example.com, or email"
+    )]
     pub destination: Option<Destination>,
     /// Only those whose last error holds this text
     #[arg(long, value_name = "TEXT")]
