@@ -96,6 +96,7 @@ impl<'a> Parts<'a> {
                     partitions: partitions.clone(),
                     channels: Arc::clone(&channels),
                     fallback: config.fallback.contacts.clone(),
+                    operator: config.operator.contacts.clone(),
                     give_up_after: config.retry.give_up_after,
                     jump: config.alerts.jump,
                     plans: plans.clone(),

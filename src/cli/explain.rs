@@ -82,6 +82,7 @@ fn explainer(config: &Config, redis: &Redis) -> anyhow::Result<Explainer> {
         partitions: redis.partitions().clone(),
         channels: Arc::new(config.channels()?),
         fallback: config.fallback.contacts.clone(),
+        operator: config.operator.contacts.clone(),
         give_up_after: config.retry.give_up_after,
         jump: config.alerts.jump,
         plans: Plans::new(&config.plans, &config.default_plan)?,

@@ -23,8 +23,8 @@ use super::{
     DeliveryView, UsageView, alerts,
 };
 use crate::channels::{Channels, NotificationChannel};
-use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
+use crate::contacts::{Contact, OperatorContact};
 use crate::ledger::query;
 use crate::outbox::{JumpPolicy, Recipients, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
@@ -45,6 +45,8 @@ pub struct Explainer {
     pub channels: Arc<Channels>,
     /// The fallback contacts of the configuration.
     pub fallback: Vec<Contact>,
+    /// The contacts of the operator, which get copies.
+    pub operator: Vec<OperatorContact>,
     /// How long a delivery is tried.
     pub give_up_after: Duration,
     /// What is told where a count jumps over several thresholds.
@@ -216,7 +218,9 @@ impl Explainer {
         keys: &Keys,
         id: &DeliveryId,
     ) -> RedisResult<Option<delivery::DeliveryFacts>> {
-        let Some(detail) = deliveries::show(client, keys, &self.fallback, id).await? else { return Ok(None) };
+        let operator = self.resolver(keys).operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
+        let configured: Vec<Contact> = self.fallback.iter().cloned().chain(operator).collect();
+        let Some(detail) = deliveries::show(client, keys, &configured, id).await? else { return Ok(None) };
         let now = client.server_time().await?;
         let mut command = redis::cmd("HMGET");
         command.arg(keys.delivery(id)).arg("alert").arg("first_attempt_at_ms").arg("cancelled_by");
@@ -229,7 +233,7 @@ impl Explainer {
         let destinations = read_destinations(client, keys, std::slice::from_ref(destination)).await?;
         let recipients = match &alert {
             Some(alert) => {
-                let resolver = ContactResolver::new(keys.clone(), self.fallback.clone());
+                let resolver = self.resolver(keys);
                 Some(resolver.recipients_of(client, alert, now).await.map_err(|error| error.source)?)
             }
             None => None,
@@ -297,11 +301,15 @@ impl Explainer {
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
     }
 
+    fn resolver(&self, keys: &Keys) -> ContactResolver {
+        ContactResolver::new(keys.clone(), self.fallback.clone()).with_operator(&self.operator)
+    }
+
     async fn not_told(&self, client: &RedisClient, keys: &Keys, alert: &Alert) -> Result<NotTold, ExplainError> {
         if self.jump == JumpPolicy::Highest && !alert.higher_percents.is_empty() {
             return Ok(NotTold::HigherIsTold);
         }
-        let resolver = ContactResolver::new(keys.clone(), self.fallback.clone());
+        let resolver = self.resolver(keys);
         let contacts = resolver.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
         let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
         Ok(if contacts.is_empty() && !waits { NotTold::NobodyHears } else { NotTold::Unknown })
@@ -321,7 +329,7 @@ impl Explainer {
         let (profile, _) = Profile::read(&fields, &self.plans, None);
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
         let settings = SubjectSettings::read(&fields, &self.plans);
-        let resolver = ContactResolver::new(keys.clone(), self.fallback.clone());
+        let resolver = self.resolver(keys);
         let contacts = resolver.contacts_of(client, &subject).await.map_err(|error| error.source)?;
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(client, keys, request).await?.ok_or(ExplainError::NoPeriod(now))?;

@@ -1,6 +1,7 @@
 //! What is said of a subject: what it used, what is missing for the next alert, and who would hear of it. Pure.
 
 use super::delivery::nobody;
+use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::thresholds_of;
 use crate::outbox::Pause;
@@ -94,14 +95,50 @@ fn of_window(metric: &Metric, window: &WindowUsageView, thresholds: &[Percent]) 
 }
 
 fn recipients(contacts: &ResolvedContacts) -> String {
-    if contacts.readable.is_empty() {
-        return format!("Nobody would hear of an alert: {}.", nobody(contacts));
-    }
-    let named: Vec<String> =
-        contacts.readable.iter().map(|contact| format!("{} ({})", contact.id, contact.channel().as_str())).collect();
-    let whose = match contacts.source {
-        ContactsSource::Own => "its contacts",
-        ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
+    let own = match contacts.readable.is_empty() {
+        true if contacts.operator.is_empty() => format!("Nobody would hear of an alert: {}.", nobody(contacts)),
+        true => format!("Nobody but the operator would hear of an alert: {}.", nobody(contacts)),
+        false => {
+            let whose = match contacts.source {
+                ContactsSource::Own => "its contacts",
+                ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
+            };
+            format!("Its alerts go to {whose} {}.", named(&contacts.readable))
+        }
     };
-    format!("Its alerts go to {whose} {}.", named.join(", "))
+    let disabled = match contacts.disabled.as_slice() {
+        [] => String::new(),
+        _ if contacts.readable.is_empty() => String::new(),
+        disabled => format!(" Nothing goes to what is disabled: {}.", named(disabled)),
+    };
+    format!("{own}{disabled}")
+}
+
+/// Ids and channels.
+fn named(contacts: &[Contact]) -> String {
+    let named = contacts.iter().map(|contact| format!("{} ({})", contact.id, contact.channel().as_str()));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contacts::OperatorContact;
+
+    /// Who is told "nobody" looks for a mistake where the operator was told, and a disabled contact beside others must not be overlooked.
+    #[test]
+    fn the_operator_and_disabled_contacts_are_named() {
+        let nobody = ResolvedContacts::default();
+        assert!(recipients(&nobody).starts_with("Nobody would hear"));
+        let contact = Contact::email("ops@b.test");
+        let operator = [OperatorContact { contact, plans: Vec::new(), notices: true }].into();
+        assert!(recipients(&ResolvedContacts { operator, ..nobody }).starts_with("Nobody but the operator would hear"));
+        let (well, gone) = (Contact::email("a@b.test"), Contact::email("gone@b.test"));
+        let said = format!(
+            "Its alerts go to its contacts {} (email). Nothing goes to what is disabled: {} (email).",
+            well.id, gone.id
+        );
+        let both = ResolvedContacts { readable: vec![well], disabled: vec![gone], ..ResolvedContacts::default() };
+        assert_eq!(recipients(&both), said);
+    }
 }
