@@ -106,6 +106,11 @@ impl ScriptedServer {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
+    /// How many clients have been served to the end, or have left.
+    pub fn served(&self) -> usize {
+        *self.shared.served.borrow()
+    }
+
     /// Waits until so many clients have been served to the end, or have left.
     pub async fn has_served(&self, clients: usize) {
         let mut served = self.shared.served.subscribe();
