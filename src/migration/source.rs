@@ -43,7 +43,7 @@ fn division_of(family: &str) -> Option<Division> {
         "delivery" => Division::Delivery,
         "metrics" | "seen" | "history_metrics" | "paused" => Division::Shared,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
-        "unverified" | "unsubscribe_key" => Division::First,
+        "unverified" | "unsubscribe_key" | "digest" => Division::First,
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
         // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out anew.

@@ -42,6 +42,7 @@
 //! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_unsubscribe_key:{tag}` | string | what signs the unsubscribe links of mails | none; there is one |
+//! | `quota_digest:{tag}` | string | when the newest digest of the operator was due, ms: where the next begins | none; there is one |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, by its last heartbeat, ms | 3 s after the last heartbeat |
 //! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `muted`, `muted:<metric>`, `contacts` | none |
@@ -354,6 +355,12 @@ impl Keys {
     #[must_use]
     pub fn verify_link(&self, token: &str) -> String {
         format!("quota_verify_link:{}:{token}", self.tag)
+    }
+
+    /// `quota_digest:{tag}`.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        format!("quota_digest:{}", self.tag)
     }
 
     /// `quota_unsubscribe_key:{tag}`.
