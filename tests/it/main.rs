@@ -12,6 +12,7 @@ mod api_mutes;
 mod api_openapi;
 mod api_subjects;
 mod api_unsubscribe;
+mod api_unverified;
 mod api_verification;
 mod api_webhook_contacts;
 mod channels_caps;
