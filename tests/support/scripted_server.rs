@@ -120,11 +120,6 @@ impl ScriptedServer {
         tokio::time::timeout(PATIENCE, all).await.expect("the clients leave in time").expect("the server lives");
     }
 
-    /// How many have been so far.
-    pub fn served(&self) -> usize {
-        *self.shared.served.borrow()
-    }
-
     /// Waits until so many of the texts that it waits for have come.
     pub async fn has_heard(&self, texts: usize) {
         let mut heard = self.shared.heard.subscribe();
