@@ -88,6 +88,7 @@ mod outbox_moving_slot;
 mod outbox_notifier;
 mod outbox_settle;
 mod outbox_verification;
+mod outbox_waking;
 mod producers;
 mod throttle_edges;
 mod throttle_example;
