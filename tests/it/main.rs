@@ -21,6 +21,7 @@ mod channels_email;
 mod channels_formats;
 mod channels_hostile_mail;
 mod channels_hostile_webhook;
+mod channels_kept_connections;
 mod channels_ssrf;
 mod channels_text;
 mod channels_webhook;

@@ -108,16 +108,16 @@ impl ScriptedServer {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
+    /// How many clients have been served to the end, or have left.
+    pub fn served(&self) -> usize {
+        *self.shared.served.borrow()
+    }
+
     /// Waits until so many clients have been served to the end, or have left.
     pub async fn has_served(&self, clients: usize) {
         let mut served = self.shared.served.subscribe();
         let all = served.wait_for(|served| *served >= clients);
         tokio::time::timeout(PATIENCE, all).await.expect("the clients leave in time").expect("the server lives");
-    }
-
-    /// How many have been so far.
-    pub fn served(&self) -> usize {
-        *self.shared.served.borrow()
     }
 
     /// Waits until so many of the texts that it waits for have come.
