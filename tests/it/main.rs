@@ -90,6 +90,7 @@ mod outbox_notifier;
 mod outbox_settle;
 mod outbox_unrecorded;
 mod outbox_verification;
+mod outbox_waking;
 mod producers;
 mod throttle_edges;
 mod throttle_example;

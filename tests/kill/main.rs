@@ -4,5 +4,6 @@
 mod support;
 
 mod api_check_kill;
+mod disabling_kill;
 mod kill;
 mod partitions_kill;
