@@ -117,6 +117,8 @@ wrong_files! {
     an_address_that_no_mail_can_be_written_to_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice@[192.0.2.1]\"\n";
     /// Two deliveries of one alert to the same contact.
     a_doubled_contact_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"a@b.test\" }, { channel = \"email\", address = \"a@b.test\" }]\n";
+    /// A locale of POSIX would be told to nobody.
+    a_locale_with_an_underscore_is_an_error: "[email]\nfrom = \"a@b.test\"\nlocale = \"vi_VN\"\n";
     /// The first delay beyond the longest.
     a_first_delay_above_the_longest_is_an_error: "[retry]\nfirst = \"1h\"\nmax_interval = \"30m\"\n";
     /// Retries without a pause.
