@@ -267,7 +267,7 @@ pub(super) fn problem(error: VerificationError) -> Problem {
         | VerificationError::AlreadyVerified
         | VerificationError::OperatorsOwn
         | VerificationError::Unreadable => Problem::new(StatusCode::CONFLICT, detail),
-        VerificationError::TooManyRequests { retry_after } => {
+        VerificationError::TooManyRequests { retry_after } | VerificationError::TooManyOpen { retry_after } => {
             let seconds = u64::try_from(retry_after.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX);
             Problem::quota_exceeded(format!("{detail}: see Retry-After")).header(RETRY_AFTER, seconds.into())
         }

@@ -87,6 +87,7 @@ impl Workers<'_> {
             let digests = restart_on_error(stop.clone(), "digest", move || digests.clone().run(token.clone()));
             tasks.spawn("digest", digests);
         }
+        tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
         let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
         tasks.spawn("waker", waker.run(stop.clone()));
         Ok(())

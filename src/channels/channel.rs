@@ -296,6 +296,8 @@ pub struct Message<'a> {
     pub content: Content<'a>,
     /// Where whoever reads it mutes the contact, if that can be done.
     pub unsubscribe: Option<&'a str>,
+    /// Whether more is due at the same destination, which answered its last attempt.
+    pub more_follows: bool,
     /// Server time at which the attempt starts.
     pub now: UnixMs,
 }

@@ -13,6 +13,11 @@ use super::resolver::ResolveError;
 /// Nobody that is trusted has signed the certificate.
 pub(super) const UNTRUSTED: &str = "TLS: certificate not trusted";
 
+/// The other side ended a connection, in three ways.
+const CLOSED_EARLY: &str = "connection closed early";
+const CLOSED: &str = "connection closed";
+const RESET: &str = "connection reset";
+
 /// The innermost cause of an error that has a name here; `fallback` where there is none.
 pub(super) fn find(error: &(dyn Error + 'static), fallback: &'static str) -> &'static str {
     chain(error).filter_map(recognise).last().unwrap_or(fallback)
@@ -27,6 +32,11 @@ pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
             None => error.source(),
         }
     })
+}
+
+/// Whether the other side ended the connection, rather than refuse it or stay silent.
+pub(super) fn is_closed(error: &(dyn Error + 'static)) -> bool {
+    [CLOSED_EARLY, CLOSED, RESET].contains(&find(error, ""))
 }
 
 fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
@@ -47,7 +57,7 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
         return match error {
             _ if error.is_parse_too_large() => Some("the head of the answer is too large"),
             _ if error.is_parse() => Some("the answer is not HTTP"),
-            _ if error.is_incomplete_message() => Some("connection closed early"),
+            _ if error.is_incomplete_message() => Some(CLOSED_EARLY),
             _ => None,
         };
     }
@@ -60,9 +70,9 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
     Some(match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused",
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "connect: network unreachable",
-        io::ErrorKind::ConnectionReset => "connection reset",
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => "connection closed",
-        io::ErrorKind::UnexpectedEof => "connection closed early",
+        io::ErrorKind::ConnectionReset => RESET,
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => CLOSED,
+        io::ErrorKind::UnexpectedEof => CLOSED_EARLY,
         io::ErrorKind::TimedOut => "connect: timed out",
         _ => return None,
     })

@@ -83,7 +83,7 @@ impl Channels {
         let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
         let delivery = &DeliveryId::of(&alert.id, &contact.id);
         let content = Content::Alert(&alert, AlertPurpose::Test);
-        self.send(Message { delivery, contact, content, unsubscribe: None, now }).await
+        self.send(Message { delivery, contact, content, unsubscribe: None, more_follows: false, now }).await
     }
 
     /// What an operator should know about a locale that no channel has texts in.

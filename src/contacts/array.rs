@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::element::ElementFields;
 use super::{Contact, ContactOptions, MessageFormat};
-use crate::types::{ConsentId, ContactId, Secret};
+use crate::types::{ConsentId, ContactId, Secret, UnixMs};
 
 /// The field of a subject's hash that holds the contacts.
 pub const CONTACTS: &str = "contacts";
@@ -18,6 +18,8 @@ pub(super) const VERIFIED: &str = "verified";
 /// The field that tells an unverified contact from one of the same address that was removed before: a code that was sent for that
 /// one does not verify this one. The field stays once the contact is verified.
 pub(super) const NONCE: &str = "nonce";
+/// The field that says until when an unverified contact stays.
+pub(super) const UNVERIFIED_UNTIL: &str = "unverified_until";
 
 /// The stored contacts of one subject.
 #[derive(Debug, Default)]
@@ -52,6 +54,8 @@ pub struct StoredContact {
     pub origin: ContactOrigin,
     /// What consent for this contact refers to. Another address, another secret or another addition has another one.
     pub consent: ConsentId,
+    /// When it is removed if nobody has confirmed it; `None` for one that is verified, or that stays.
+    pub unverified_until: Option<UnixMs>,
     pub(super) position: usize,
 }
 
@@ -175,7 +179,9 @@ fn read(position: usize, element: &RawValue) -> Result<StoredContact, Unreadable
     endpoint.extend(contact.secret().map(Secret::reveal));
     let consent = ConsentId::of(&endpoint, &fields.text(NONCE).unwrap_or_default());
     let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
-    Ok(StoredContact { contact, origin, consent, position })
+    let unverified_until = fields.text(UNVERIFIED_UNTIL).filter(|_| !contact.verified);
+    let unverified_until = unverified_until.and_then(|text| UnixMs::of_rfc3339(&text));
+    Ok(StoredContact { contact, origin, consent, unverified_until, position })
 }
 
 /// What is wrong, without the place, and without values that the text may quote: a secret could be among them.

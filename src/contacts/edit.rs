@@ -4,7 +4,7 @@
 //! stays as it is. Every writer of contacts (the HTTP API, the command line) edits through this file and stores the result with
 //! [`super::store::edit_contacts`].
 
-use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact, VERIFIED};
+use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact};
 use super::state::FilterChange;
 use super::{Contact, ContactOptions};
 use crate::types::{ConsentId, ContactId, Mute};
@@ -145,7 +145,7 @@ impl ContactArray {
                 self.set_options(replaced, &asked.contact);
                 self.remove_element(asked.position);
             }
-            None => self.set(asked.position, VERIFIED, &true),
+            None => self.set_verified(asked.position),
         }
         VerifyOutcome::Verified
     }
@@ -225,7 +225,7 @@ impl ContactArray {
             };
             self.set_options(found, &merged);
             if !found.contact.verified {
-                self.set(found.position, VERIFIED, &true);
+                self.set_verified(found.position);
             }
             self.set_enabled(found.position);
             self.change_filter(found.position, hears);

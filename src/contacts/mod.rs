@@ -18,6 +18,7 @@ pub mod resolver;
 pub mod select;
 pub mod state;
 pub mod store;
+mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};
 pub use config::{FallbackConfig, OperatorConfig, OperatorContact};

@@ -13,7 +13,7 @@ use crate::ledger::forget::{self, ForgottenCounts};
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::subjects::Plans;
 use crate::types::{DeliveryId, Keys, Subject, UnixMs};
-use crate::verification::forget_codes;
+use crate::verification::forget_requests;
 use crate::views::deliveries::{self, DeliveryFilter};
 use crate::views::{alerts, subject as subjects};
 use crate::wire::{Partition, Partitions, RedisClient};
@@ -70,7 +70,7 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
     let mut metrics = forget::metrics(client, keys, &periods).await?;
     metrics.extend(plans.limited_by_rates());
     let mut removed = ErasedCounts {
-        verification_codes: forget_codes(partitions, subject, &contacts).await?,
+        verification_codes: forget_requests(partitions, subject, &contacts).await?,
         settings: fields.len() as u64,
         ..ErasedCounts::default()
     };

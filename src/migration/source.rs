@@ -42,7 +42,8 @@ fn division_of(family: &str) -> Option<Division> {
         "alert" => Division::Flag,
         "delivery" => Division::Delivery,
         "metrics" | "seen" | "history_metrics" | "paused" => Division::Shared,
-        "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" | "unsubscribe_key" => Division::First,
+        "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
+        "unverified" | "unsubscribe_key" | "digest" => Division::First,
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
         // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out anew.
@@ -51,7 +52,7 @@ fn division_of(family: &str) -> Option<Division> {
         }
         // Days are archived again from their counters, which changes nothing.
         "history_progress" => Division::LeftOut,
-        "lease" | "cap" | "cooldown" | "window" | "probe" => Division::LeftOut,
+        "lease" | "cap" | "cooldown" | "window" | "verify_open" | "probe" => Division::LeftOut,
         _ => return None,
     })
 }

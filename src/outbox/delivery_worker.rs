@@ -1,9 +1,10 @@
 //! One leased delivery: look its contact up, have the attempt made, record how it ended. The task that the dispatcher spawns.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{counter, histogram};
+use metrics::counter;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
@@ -20,6 +21,8 @@ use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
 use super::settle::{LeaseEnd, SettleAnswer, Settlement};
 use super::settle_queue::SettleQueue;
+use super::settlement_log::{count_ended, log_settlement};
+use super::slots::HeldSlot;
 use super::{UNREADABLE_CONTACT_WAIT, expires_at, fan_out_loop};
 use crate::channels::destination;
 use crate::contacts::Contact;
@@ -52,13 +55,14 @@ pub(super) struct DeliveryWorker<N> {
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out.
-    pub(super) async fn work(&self, leased: LeasedDelivery, clock: LeaseClock) {
+    /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free for another attempt
+    /// as soon as this one has ended, before its outcome is recorded.
+    pub(super) async fn work(&self, leased: LeasedDelivery, clock: LeaseClock, slot: HeldSlot) {
         match &leased.notification {
-            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock).await,
-            Ok(Notification::Verification(request)) => self.work_verification(&leased, request, clock).await,
-            Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, clock).await,
-            Ok(Notification::Digest(_)) => self.work_digest(&leased, clock).await,
+            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock, slot).await,
+            Ok(Notification::Verification(request)) => self.work_verification(&leased, request, clock, slot).await,
+            Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, clock, slot).await,
+            Ok(Notification::Digest(_)) => self.work_digest(&leased, clock, slot).await,
             Err(why) => {
                 let LeasedDelivery { id, subject, .. } = &leased;
                 tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
@@ -68,13 +72,10 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, clock: LeaseClock) {
+    async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, clock: LeaseClock, slot: HeldSlot) {
         let (contacts, mutes) = match self.contacts.recipients_of(&self.client, alert, clock.now()).await {
             Ok(recipients) => recipients,
-            Err(error) => {
-                tracing::warn!(subject = %alert.subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
-                return self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
-            }
+            Err(error) => return self.give_back(leased, &error, clock).await,
         };
         match choose_contact(leased, &contacts) {
             // Still nobody to tell: a delivery that was only woken goes on waiting.
@@ -83,7 +84,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
             ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
                 Some(muted) => self.end(leased, clock, Settlement::Muted(muted.to_string())).await,
-                None => self.attempt(leased, &contact, Some(&contacts), clock).await,
+                None => self.attempt(leased, &contact, Some(&contacts), clock, slot).await,
             },
             ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts, clock).await,
             ContactChoice::Disabled(contact, state) => {
@@ -105,18 +106,24 @@ impl<N: Notifier> DeliveryWorker<N> {
         match self.contacts.contacts_of(&self.client, subject).await {
             Ok(contacts) => Some(contacts),
             Err(error) => {
-                tracing::warn!(%subject, delivery = %leased.id, error = chain(&error), "no attempt: contacts can't be read");
-                self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
+                self.give_back(leased, &error, clock).await;
                 None
             }
         }
     }
 
+    /// No attempt, because Redis does not say where to.
+    async fn give_back(&self, leased: &LeasedDelivery, error: &(impl Error + 'static), clock: LeaseClock) {
+        let LeasedDelivery { id, subject, .. } = leased;
+        tracing::warn!(subject, delivery = %id, error = chain(error), "no attempt: contacts can't be read");
+        self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
+    }
+
     /// A notice goes to the contact that it was made for, or to nobody: the others have their own.
-    async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, clock: LeaseClock) {
+    async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, clock: LeaseClock, slot: HeldSlot) {
         let Some(contacts) = self.contacts_of(leased, subject, clock).await else { return };
         match choose_contact(leased, &contacts) {
-            ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), clock).await,
+            ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), clock, slot).await,
             ContactChoice::Wait => self.end(leased, clock, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
             ContactChoice::FanOut | ContactChoice::Disabled(..) => {
                 self.end(leased, clock, Settlement::Cancelled).await;
@@ -124,25 +131,28 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    async fn work_digest(&self, leased: &LeasedDelivery, clock: LeaseClock) {
+    async fn work_digest(&self, leased: &LeasedDelivery, clock: LeaseClock, slot: HeldSlot) {
         let contact = self.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
         match contact.filter(|contact| contact.channel() == leased.channel) {
-            Some(contact) => self.attempt(leased, contact, None, clock).await,
+            Some(contact) => self.attempt(leased, contact, None, clock, slot).await,
             None => self.end(leased, clock, Settlement::Cancelled).await,
         }
     }
 
-    async fn work_verification(&self, leased: &LeasedDelivery, request: &VerificationRequest, clock: LeaseClock) {
+    async fn work_verification(
+        &self,
+        leased: &LeasedDelivery,
+        request: &VerificationRequest,
+        clock: LeaseClock,
+        slot: HeldSlot,
+    ) {
         match self.consents.contact(request).await {
             // The lease is as long as the channel needs that the request was made for.
             Ok(Some(contact)) if contact.channel() == leased.channel => {
-                self.attempt(leased, &contact, None, clock).await
+                self.attempt(leased, &contact, None, clock, slot).await
             }
             Ok(_) => self.end(leased, clock, Settlement::Cancelled).await,
-            Err(error) => {
-                tracing::warn!(subject = %request.subject, delivery = %leased.id, error = chain(&error), "no attempt: the contact can't be read");
-                self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
-            }
+            Err(error) => self.give_back(leased, &error, clock).await,
         }
     }
 
@@ -153,6 +163,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         contact: &Contact,
         contacts: Option<&ResolvedContacts>,
         clock: LeaseClock,
+        slot: HeldSlot,
     ) {
         let Ok(notification) = &leased.notification else { return };
         // An attempt that outlives its lease could overlap with another worker's.
@@ -164,13 +175,16 @@ impl<N: Notifier> DeliveryWorker<N> {
             delivery: &leased.id,
             notification,
             contact,
+            more_follows: leased.more_follows,
             attempts: leased.attempts,
             attempt: leased.attempt,
             first_attempt: leased.first_attempt,
             now: clock.now(),
             start_by,
         };
-        let Ok(settlement) = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await else {
+        let attempted = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await;
+        drop(slot);
+        let Ok(settlement) = attempted else {
             let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
             let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
             tracing::error!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
@@ -215,9 +229,8 @@ impl<N: Notifier> DeliveryWorker<N> {
                 "delivery cancelled: the contacts changed");
         }
         fan_out_loop::log_fan_out(alert, result, &self.no_contact_log);
-        if !(result.made.is_empty() && result.reopened.is_empty()) {
-            self.new_deliveries.notify_one();
-        }
+        // Also where none was made, a place at a destination is free.
+        self.new_deliveries.notify_one();
     }
 
     /// Records how the lease ended, and says what happened.
@@ -340,51 +353,5 @@ fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> Conta
             None => ContactChoice::FanOut,
         },
         ContactLookup::Unreadable => ContactChoice::Wait,
-    }
-}
-
-pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
-    counter!(meters::ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
-}
-
-/// One event per outcome, and the metrics.
-fn log_settlement(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
-    let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
-    let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
-    let state = settlement.state();
-    if state != DeliveryState::Pending {
-        count_ended(*channel, state);
-    }
-    let channel = channel.as_str();
-    match settlement {
-        Settlement::Delivered(outcome) => {
-            let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
-            histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
-            // A u128 would stand in JSON as text.
-            let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(subject, alert, request, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
-        }
-        Settlement::Retry(outcome, wait) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
-        }
-        Settlement::Dead(outcome) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
-        }
-        Settlement::ContactDisabled(outcome) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
-        }
-        Settlement::ExpiredAfter(outcome) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
-            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next would come too late: expired");
-        }
-        Settlement::Throttled(wait) | Settlement::Released(wait) => {
-            tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
-        }
-        Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
-            tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
-        }
     }
 }

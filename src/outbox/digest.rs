@@ -1,7 +1,8 @@
 //! The operator's digest: once a day what did not reach anybody, to the contacts of the operator that get notices.
 //!
-//! It is a notification like any other, and its id follows from the day: however many daemons make it, and however often, each contact
-//! gets one. Never decides what becomes of a delivery.
+//! It is a notification like any other, and its id follows from when it is due: however many daemons make it, and however often, each
+//! contact gets one. Each begins where the one before ended, so whatever was given up is in one of them, also where no daemon ran for
+//! days. Never decides what becomes of a delivery.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,24 +58,44 @@ impl DigestLoop {
         Ok(())
     }
 
-    /// Makes the digest that was due last before `now`, unless it is there. A day on which everything reached somebody has none.
+    /// Makes the digest that was due last before `now`, unless it was made: of what happened since the one before, or of a day where there
+    /// was none before. Where everything reached somebody, none is sent.
     ///
     /// # Errors
     ///
     /// [`OutboxError`]; some contacts may have it.
     pub async fn make(&self, now: UnixMs) -> Result<(), OutboxError> {
-        let Some(span) = self.daily.last_two(now) else { return Ok(()) };
-        let digest = self.read(span).await.map_err(|error| self.failed(error))?;
-        if digest.dead == 0 && digest.waiting == 0 {
+        let Some((day_before, until)) = self.daily.last_two(now) else { return Ok(()) };
+        let from = self.made_until().await.map_err(|error| self.failed(error))?.unwrap_or(day_before);
+        if from >= until {
             return Ok(());
         }
+        let digest = self.read((from, until)).await.map_err(|error| self.failed(error))?;
+        if digest.dead > 0 || digest.waiting > 0 {
+            self.enqueue(digest).await?;
+        }
+        // Last: where the daemon dies before, the same digest is made again under the same id.
+        let Partition { client, keys } = self.first();
+        let mut command = redis::cmd("SET");
+        client.query(command.arg(keys.digest()).arg(until.0)).await.map_err(|error| self.failed(error))
+    }
+
+    /// When the newest digest was due.
+    async fn made_until(&self) -> RedisResult<Option<UnixMs>> {
+        let Partition { client, keys } = self.first();
+        let until: Option<i64> = client.query(redis::cmd("GET").arg(keys.digest())).await?;
+        Ok(until.map(UnixMs))
+    }
+
+    /// Makes a delivery for each contact that gets notices.
+    async fn enqueue(&self, digest: DailyDigest) -> Result<(), OutboxError> {
         let (dead, waiting) = (digest.dead, digest.waiting);
         let notification = Notification::Digest(digest);
         let Partition { client, keys } = self.first();
         for one in self.contacts.operator().iter().filter(|one| one.notices) {
             enqueue(client, keys, NewDelivery { notification: &notification, contact: &one.contact }).await?;
         }
-        tracing::info!(dead, waiting, "the digest of the day is on its way to the operator");
+        tracing::info!(dead, waiting, "the digest is on its way to the operator");
         self.new_deliveries.of(self.first().number()).notify_one();
         Ok(())
     }
@@ -109,7 +130,7 @@ impl DigestLoop {
     }
 }
 
-/// The deliveries of a partition that were given up on that day.
+/// The deliveries of a partition that were given up in that time.
 async fn add_dead(digest: &mut DailyDigest, Partition { client, keys }: &Partition) -> RedisResult<()> {
     let (after, until) = (format!("({}", digest.from_ms.0), digest.until_ms.0);
     let mut command = redis::cmd("ZCOUNT");

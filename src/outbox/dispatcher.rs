@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::{DeliveryConfig, JumpPolicy};
 use super::consent::ConsentRequests;
-use super::delivery_worker::{DeliveryWorker, count_ended};
+use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, lease};
 use super::lease_clock::LeaseClock;
@@ -19,7 +19,8 @@ use super::no_contact_log::NoContactLog;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
-use super::settle_queue::settle_queue;
+use super::settle_queue::{Settler, settle_queue};
+use super::settlement_log::count_ended;
 use super::slots::Slots;
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
@@ -97,10 +98,12 @@ impl<N: Notifier> Dispatcher<N> {
         let notify = Arc::clone(&new_deliveries);
         // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
         let stop = stop.child_token();
-        let (settle_queue, settler) = settle_queue();
+        let per_destination_max = config.per_destination_max;
+        let disable_after = config.disable_after;
+        let (settle_queue, settler) = settle_queue(Arc::clone(&client), keys.clone(), config);
         let worker = Arc::new(DeliveryWorker {
-            client: Arc::clone(&client),
-            keys: keys.clone(),
+            client,
+            keys,
             contacts,
             notifier,
             consents,
@@ -109,13 +112,14 @@ impl<N: Notifier> Dispatcher<N> {
             settle_queue,
             no_contact_log: NoContactLog::default(),
             jump,
-            disable_after: config.disable_after,
+            disable_after,
             stop: stop.clone(),
         });
         let dispatch = DispatchLoop {
             worker,
+            settler,
             slots,
-            per_destination_max: config.per_destination_max,
+            per_destination_max,
             give_up_after,
             times,
             nonce: self.nonce,
@@ -123,16 +127,14 @@ impl<N: Notifier> Dispatcher<N> {
             attempts: RunningAttempts::default(),
             is_paused: false,
         };
-        tokio::select! {
-            ended = dispatch.run(&stop, &notify) => ended,
-            () = settler.run(&client, &keys, &config) => unreachable!("the queue lives as long as the loop"),
-        }
+        dispatch.run(&stop, &notify).await
     }
 }
 
 /// The state of a running dispatcher.
 struct DispatchLoop<N> {
     worker: Arc<DeliveryWorker<N>>,
+    settler: Settler,
     slots: Slots,
     per_destination_max: u32,
     give_up_after: Duration,
@@ -152,6 +154,9 @@ struct NextLease {
     /// As soon as an attempt at an unhealthy destination may start: one waits for that.
     unhealthy_waits: bool,
 }
+
+/// How long outcomes wait for others that end at about the same time.
+const GATHER: Duration = Duration::from_millis(1);
 
 impl NextLease {
     const NOW: Self = Self { wait: Duration::ZERO, unhealthy_waits: false };
@@ -176,28 +181,43 @@ impl<N: Notifier> DispatchLoop<N> {
             tokio::select! {
                 () = stop.cancelled() => break Ok(()),
                 () = new_deliveries.notified() => {}
-                () = self.attempts.one_ended() => {}
+                () = self.settler.filled() => tokio::time::sleep(GATHER).await,
                 () = self.slots.unhealthy_free(), if next.unhealthy_waits => {}
                 () = tokio::time::sleep(next.wait) => {}
             }
         };
         // What was leased and has not started sees this and is given back.
         stop.cancel();
-        self.attempts.all_ended().await;
-        ended
+        tokio::select! {
+            () = self.attempts.all_ended() => ended,
+            () = self.settler.run() => unreachable!("the queue lives as long as the attempts"),
+        }
     }
 
-    /// Leases as many deliveries as there are free slots and spawns their attempts. Returns when to lease again.
+    /// Records the outcomes that have come, leases as many deliveries as there are free slots, and spawns their attempts. Returns when to
+    /// lease again.
+    ///
+    /// Both calls leave together, one turn after the other: what ends meanwhile goes out with the next, so that a call serves many
+    /// deliveries, and a place that an outcome leaves at its destination is taken in the same turn.
     async fn next(&mut self, stop: &CancellationToken) -> Result<NextLease, OutboxError> {
+        self.attempts.reap_ended();
         if self.worker.pending_outcomes.any() {
             let ping = self.worker.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, self.worker.keys.stream()))?;
-            self.worker.pending_outcomes.flush(RESPONSE_TIMEOUT).await;
+            tokio::select! {
+                () = self.worker.pending_outcomes.flush(RESPONSE_TIMEOUT) => {}
+                () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
+            }
         }
-        let mut slots = tokio::select! {
-            () = stop.cancelled() => return Ok(NextLease::NOW),
-            slots = self.slots.free() => slots,
-        };
+        let mut slots = self.slots.take();
+        if slots.count() == 0 {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.slots.free() => {}
+                () = self.settler.filled() => self.settler.record().await,
+            }
+            return Ok(NextLease::NOW);
+        }
         self.calls += 1;
         let token = format!("{}:{}", self.nonce, self.calls);
         let request = LeaseRequest {
@@ -209,7 +229,9 @@ impl<N: Notifier> DispatchLoop<N> {
             give_up_after: self.give_up_after,
         };
         let called = Instant::now();
-        let lease = lease(&self.worker.client, &self.worker.keys, request).await?;
+        let leasing = lease(&self.worker.client, &self.worker.keys, request);
+        let ((), lease) = tokio::join!(self.settler.record(), leasing);
+        let lease = lease?;
         let answered = Instant::now();
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
@@ -219,8 +241,7 @@ impl<N: Notifier> DispatchLoop<N> {
             let clock = LeaseClock { called, length, answered, server_now: lease.now };
             let (worker, slot) = (Arc::clone(&self.worker), slots.take(leased.is_healthy));
             self.attempts.spawn(leased.id.clone(), async move {
-                worker.work(leased, clock).await;
-                drop(slot);
+                worker.work(leased, clock, slot).await;
             });
         }
         let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| millis_until(lease.now, next)).min(IDLE);
@@ -276,12 +297,8 @@ impl RunningAttempts {
         self.deliveries.insert(id, delivery);
     }
 
-    /// Returns when at least one has ended; never when none runs.
-    async fn one_ended(&mut self) {
-        match self.tasks.join_next_with_id().await {
-            Some(ended) => self.reap(ended),
-            None => std::future::pending().await,
-        }
+    /// Forgets those that have ended.
+    fn reap_ended(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.reap(ended);
         }

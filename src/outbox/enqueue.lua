@@ -17,8 +17,7 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or wrong_type(9, 'hash') or wrong_total(KEYS[7], 'made') or denied(KEYS[9], 'HSET')
-  or denied(KEYS[3], 'ZADD') or denied(KEYS[5], 'ZADD') or denied(KEYS[7], 'HINCRBY')
+local refusal = schedule_refusal() or wrong_type(9, 'hash') or refused_total('made') or denied(KEYS[9], 'HSET')
 if refusal then return refusal end
 if redis.call('EXISTS', KEYS[9]) == 1 then return {'exists', whole(now)} end
 local queue, failed = destination_of(ARGV[12])

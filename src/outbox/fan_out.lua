@@ -35,9 +35,8 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = wrong_type(9, 'stream') or schedule_refusal() or wrong_total(KEYS[7], 'made') or wrong_total(KEYS[7], 'cancelled')
-  or denied(KEYS[7], 'HINCRBY') or denied(KEYS[9], 'XDEL') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
-for at = 3, 5 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
+local refusal = wrong_type(9, 'stream') or schedule_refusal() or refused_total('made') or refused_total('cancelled')
+  or denied(KEYS[9], 'XDEL')
 if refusal then return refusal end
 
 -- What is stored of a delivery that an alert wants; a word where it can't be one, or an error reply.

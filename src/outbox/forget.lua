@@ -15,8 +15,7 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or wrong_total(KEYS[7], 'cancelled') or denied(KEYS[7], 'HINCRBY') or denied(ARGV[4] .. 'x', 'UNLINK')
-for at = 3, 6 do refusal = refusal or denied(KEYS[at], 'ZREM') end
+local refusal = schedule_refusal() or refused_total('cancelled') or denied(ARGV[4] .. 'x', 'UNLINK')
 if refusal then return refusal end
 
 local found = {}

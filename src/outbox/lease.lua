@@ -11,8 +11,8 @@
 -- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for an unhealthy one,
 --          {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
 --           leased   thirteen strings each: id, type of the notification, its JSON, subject, channel, contact id, attempts (this one
---                    included), attempts before the last replay, first attempt ms, token, end of the lease ms, destination, '1' where
---                    that is healthy, else '0'
+--                    included), attempts before the last replay, first attempt ms, token, end of the lease ms, destination, and what
+--                    that is: 'unhealthy', 'healthy', or 'busy': healthy, and more than one is due there
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
 --                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
 --           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the circuit of its
@@ -30,8 +30,7 @@
 
 local now = now_ms()
 if redis.call('EXISTS', KEYS[9]) == 1 then return {whole(now), false, false, {}, {}, {}, '1'} end
-local refusal = schedule_refusal() or wrong_total(KEYS[7], 'cancelled') or wrong_total(KEYS[7], 'dead') or denied(KEYS[3], 'ZREM')
-  or denied(KEYS[7], 'HINCRBY') or denied(ARGV[1] .. 'x', 'ZADD', 'ZREM') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
+local refusal = schedule_refusal() or refused_total('cancelled') or refused_total('dead')
 if refusal then return refusal end
 
 local lease_ms = {}
@@ -97,7 +96,8 @@ local function take(names, slots_left)
       failed = give_up(d)
       if failed then return failed end
     end
-    local ids = both_ends(d.due, now, room)
+    local ids, waiting = both_ends(d.due, now, room)
+    d.standing = not is_healthy(d) and 'unhealthy' or waiting > 1 and 'busy' or 'healthy'
     for _, id in ipairs(ids) do
       local why, fields = judge(id)
       if why == 'refused' then return fields end
@@ -124,7 +124,8 @@ local function drop(d, id, why, fields)
   end
 end
 
-local leased, dropped = {}, {}
+local leased, dropped, ends, size = {}, {}, {}, 0
+for channel, length in pairs(lease_ms) do ends[channel] = whole(now + length) end
 for i, delivery in ipairs(due) do
   local id, why, fields, d = delivery.id, delivery.why, delivery.fields, delivery.d
   if why then
@@ -132,7 +133,7 @@ for i, delivery in ipairs(due) do
     dropped[#dropped + 1] = id
     dropped[#dropped + 1] = why
   else
-    local token, lease_end = ARGV[8] .. ':' .. whole(i), whole(now + lease_ms[fields[4]])
+    local token, lease_end = ARGV[8] .. ':' .. i, ends[fields[4]]
     local attempts, before = tonumber(fields[6]), string.match(fields[7] or '0', '^%d+$') or '0'
     local first = string.match(fields[8] or '', '^%d+$') or whole(now)
     collect('ZADD', d.due, lease_end, id)
@@ -143,10 +144,11 @@ for i, delivery in ipairs(due) do
       attempts = attempts + 1
       redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'attempts', whole(attempts), 'first_attempt_at_ms', first)
     end
-    for _, value in ipairs({id, fields[9], fields[2], fields[3], fields[4], fields[5], whole(attempts), before, first, token, lease_end,
-      d.name, is_healthy(d) and '1' or '0'}) do
-      leased[#leased + 1] = value
-    end
+    leased[size + 1], leased[size + 2], leased[size + 3], leased[size + 4] = id, fields[9], fields[2], fields[3]
+    leased[size + 5], leased[size + 6], leased[size + 7], leased[size + 8] = fields[4], fields[5], whole(attempts), before
+    leased[size + 9], leased[size + 10], leased[size + 11], leased[size + 12] = first, token, lease_end, d.name
+    leased[size + 13] = d.standing
+    size = size + 13
   end
 end
 local ended = {}

@@ -127,6 +127,8 @@ pub struct LeasedDelivery {
     pub destination: Destination,
     /// Whether the last attempt there was answered.
     pub is_healthy: bool,
+    /// Whether that one is healthy, and more was due there at the same time.
+    pub more_follows: bool,
 }
 
 /// An id that was due without a readable delivery.
@@ -187,7 +189,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
 
 /// One delivery from its fields in the answer; `None` when the script and this wrapper do not fit together.
 fn leased_of(fields: &[Vec<u8>]) -> Option<LeasedDelivery> {
-    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, healthy] = fields
+    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, health] = fields
     else {
         return None;
     };
@@ -207,7 +209,8 @@ fn leased_of(fields: &[Vec<u8>]) -> Option<LeasedDelivery> {
         token: text(token),
         lease_end: UnixMs(number(end)?),
         destination: Destination::from_stored(&text(destination)),
-        is_healthy: healthy == b"1",
+        is_healthy: health != b"unhealthy",
+        more_follows: health == b"busy",
     })
 }
 

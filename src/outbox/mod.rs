@@ -43,6 +43,7 @@ pub mod retry_policy;
 mod schedule;
 pub mod settle;
 mod settle_queue;
+mod settlement_log;
 pub mod slots;
 pub mod totals;
 pub mod wake;

@@ -39,6 +39,8 @@ pub struct AttemptRequest<'a> {
     pub notification: &'a Notification,
     /// The contact as it stands now.
     pub contact: &'a Contact,
+    /// Whether more is due at the same destination, which answered its last attempt.
+    pub more_follows: bool,
     /// Which attempt this is, 1 for the first ever. Only the first can find its alert too old.
     pub attempts: u32,
     /// Which attempt this is since the last replay, 1 for the first: the delays start over with a replay.
@@ -79,7 +81,7 @@ impl ChannelNotifier {
     }
 
     async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
-        let AttemptRequest { delivery, contact, now, .. } = *request;
+        let AttemptRequest { delivery, contact, more_follows, now, .. } = *request;
         let content = match request.notification {
             Notification::Verification(asked) => return self.ask(request, asked).await,
             Notification::Alert(alert) if contact.id.is_of_operator() => Content::Alert(alert, AlertPurpose::Copy),
@@ -92,7 +94,7 @@ impl ChannelNotifier {
             _ => None,
         };
         let unsubscribe = link.as_ref().map(Secret::reveal);
-        Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, now }).await)
+        Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, more_follows, now }).await)
     }
 
     /// The link with which a person takes consent back. A message without it is better than none.
@@ -113,7 +115,7 @@ impl ChannelNotifier {
         request: &AttemptRequest<'_>,
         asked: &VerificationRequest,
     ) -> Result<Outcome, ConsentRequestError> {
-        let AttemptRequest { delivery, contact, now, .. } = *request;
+        let AttemptRequest { delivery, contact, more_follows, now, .. } = *request;
         let method = definition(contact.channel()).expect("every contact has a channel of the registry").consent;
         let proof = match method {
             ConsentMethod::CodeAndLink => ConsentProof::CodeAndLink(self.consents.draw(asked).await?),
@@ -122,7 +124,8 @@ impl ChannelNotifier {
         let id = format!("{}_{}", asked.id, request.attempts);
         let question = Question { id: &id, subject: &asked.subject, proof: &proof };
         let content = Content::Verification(question);
-        let outcome = self.channels.send(Message { delivery, contact, content, unsubscribe: None, now }).await;
+        let outcome =
+            self.channels.send(Message { delivery, contact, content, unsubscribe: None, more_follows, now }).await;
         if method == ConsentMethod::Challenge && outcome.class == Class::Delivered {
             self.consents.grant(asked).await?;
         }

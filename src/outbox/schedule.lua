@@ -33,6 +33,13 @@ local function schedule_refusal()
   return refusal or denied(ARGV[3] .. 'x', 'HSET', 'HDEL', 'EXPIRE') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
 end
 
+-- The error reply where the total of deliveries that ended so, or were made, is no number. Each is looked at once.
+local total_errors = {}
+local function refused_total(field)
+  if total_errors[field] == nil then total_errors[field] = wrong_total(KEYS[7], field) or false end
+  return total_errors[field] or nil
+end
+
 -- The reply of a command, or the error reply as the second value where the key is another's or elsewhere.
 local function read(command, key, ...)
   local reply = redis.pcall(command, key, ...)
@@ -44,15 +51,15 @@ end
 
 -- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that nothing else in the
 -- call writes, because the order is lost.
-local collected = {}
-local function collect(command, key, ...)
-  local name = command .. key
-  local write = collected[name]
+local collected, collected_of = {}, {ZADD = {}, ZREM = {}, XDEL = {}}
+local function collect(command, key, first, second)
+  local write = collected_of[command][key]
   if not write then
     write = {command, key}
-    collected[name], collected[#collected + 1] = write, write
+    collected_of[command][key], collected[#collected + 1] = write, write
   end
-  for _, value in ipairs({...}) do write[#write + 1] = value end
+  local size = #write
+  write[size + 1], write[size + 2] = first, second
 end
 
 -- Deliveries by how they ended, and those made.
@@ -62,7 +69,7 @@ local function count(field, n) counted[field] = (counted[field] or 0) + n end
 local function write_collected()
   for _, write in ipairs(collected) do redis.call(unpack(write)) end
   for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
-  collected, counted = {}, {}
+  collected, collected_of, counted = {}, {ZADD = {}, ZREM = {}, XDEL = {}}, {}
 end
 
 local destinations = {}
@@ -145,10 +152,10 @@ local function dequeue(d, id)
   redis.call('ZREM', d.leased, id)
 end
 
--- Members that are due, as many as asked for. The oldest; from a backlog as many of the newest, so that what came last does not wait
+-- Members that are due, as many as asked for, and how many are in all. The oldest; from a backlog as many of the newest, so that what came last does not wait
 -- for all that came before it, and the oldest still get on.
 local function both_ends(key, now, count)
-  if count <= 0 then return {} end
+  if count <= 0 then return {}, 0 end
   local oldest = count
   local waiting = redis.call('ZCOUNT', key, '-inf', whole(now))
   if waiting > math.max(count, BACKLOG) then oldest = math.floor((count + now % 2) / 2) end
@@ -158,7 +165,7 @@ local function both_ends(key, now, count)
       members[#members + 1] = member
     end
   end
-  return members
+  return members, waiting
 end
 
 -- An attempt told something about its destination. What was told is stored by store_states.

@@ -32,9 +32,7 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or denied(KEYS[7], 'HINCRBY') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
-  or denied(ARGV[11] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
-for at = 3, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
+local refusal = schedule_refusal() or denied(ARGV[11] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 if refusal then return refusal end
 
 local answers, leases, tokens = {whole(now), 0, 0}, {}, {}
@@ -44,7 +42,7 @@ for at = 13, #ARGV, 8 do
   lease.key = ARGV[4] .. lease.id
   lease.again = lease.outcome == 'retry' or lease.outcome == 'released'
   if not lease.again then
-    local failed = wrong_total(KEYS[7], lease.outcome)
+    local failed = refused_total(lease.outcome)
     if failed then return failed end
   end
   local held = redis.pcall('HMGET', lease.key, 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel',
@@ -101,25 +99,30 @@ local function note(lease)
   redis.call('EXPIRE', lease.failing, ARGV[12])
 end
 
+local function store(fields, field, value)
+  local size = #fields
+  fields[size + 1], fields[size + 2] = field, value
+end
+
+local clock, probe_first, probe_max = answers[1], tonumber(ARGV[9]), tonumber(ARGV[10])
 for _, lease in ipairs(leases) do
   local key, id, fields = lease.key, lease.id, {'settled_token', lease.token}
-  local function store(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
   if lease.attempt ~= '' then
-    store('attempt:' .. whole(lease.attempts), '{"at_ms":' .. whole(now) .. ',' .. lease.attempt)
+    store(fields, 'attempt:' .. lease.attempts, '{"at_ms":' .. clock .. ',' .. lease.attempt)
   elseif lease.channel ~= 'none' and lease.attempts > 0 then
-    store('attempts', whole(lease.attempts - 1))
+    store(fields, 'attempts', whole(lease.attempts - 1))
     if lease.attempts - 1 <= lease.before then redis.call('HDEL', key, 'first_attempt_at_ms') end
   end
-  if lease.went_wrong ~= '' then store('last_error', lease.went_wrong) end
+  if lease.went_wrong ~= '' then store(fields, 'last_error', lease.went_wrong) end
   if not lease.again then
-    store('state', lease.outcome)
-    store('ended_at_ms', whole(now))
+    store(fields, 'state', lease.outcome)
+    store(fields, 'ended_at_ms', clock)
   end
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'lease_token')
   if lease.attempt ~= '' then forget_oldest_attempts(lease) end
   if lease.contact_told ~= '' then note(lease) end
-  if lease.told ~= '' then learn(lease.d, lease.told == 'answered', now, tonumber(ARGV[9]), tonumber(ARGV[10])) end
+  if lease.told ~= '' then learn(lease.d, lease.told == 'answered', now, probe_first, probe_max) end
   if lease.again then
     enqueue_due(lease.d, id, now + lease.wait)
   else
@@ -128,7 +131,7 @@ for _, lease in ipairs(leases) do
     collect('ZREM', lease.d.leased, id)
     collect('ZREM', KEYS[3], id)
     if lease.channel == 'none' then collect('ZREM', KEYS[4], lease.subject .. '\0' .. id) end
-    if lease.outcome == 'dead' then collect('ZADD', KEYS[6], whole(now), id) end
+    if lease.outcome == 'dead' then collect('ZADD', KEYS[6], clock, id) end
     count(lease.outcome, 1)
   end
 end

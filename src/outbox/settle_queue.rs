@@ -1,5 +1,7 @@
 //! Outcomes on their way to Redis: what is told while one call runs goes out together with the next.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::DeliveryConfig;
@@ -17,7 +19,12 @@ pub(super) struct SettleQueue {
 /// Records what the queue takes.
 #[derive(Debug)]
 pub(super) struct Settler {
+    client: Arc<RedisClient>,
+    keys: Keys,
+    config: DeliveryConfig,
     receiver: mpsc::Receiver<QueuedEnd>,
+    /// Taken from the queue, and not recorded yet.
+    ends: Vec<QueuedEnd>,
 }
 
 #[derive(Debug)]
@@ -30,9 +37,9 @@ struct QueuedEnd {
 }
 
 /// A queue, and what empties it.
-pub(super) fn settle_queue() -> (SettleQueue, Settler) {
+pub(super) fn settle_queue(client: Arc<RedisClient>, keys: Keys, config: DeliveryConfig) -> (SettleQueue, Settler) {
     let (sender, receiver) = mpsc::channel(SETTLE_MAX);
-    (SettleQueue { sender }, Settler { receiver })
+    (SettleQueue { sender }, Settler { client, keys, config, receiver, ends: Vec::new() })
 }
 
 impl SettleQueue {
@@ -59,19 +66,39 @@ impl QueuedEnd {
 
 impl Settler {
     /// Records what comes, call after call, as long as the queue lives.
-    pub(super) async fn run(mut self, client: &RedisClient, keys: &Keys, config: &DeliveryConfig) {
-        let mut ends = Vec::new();
-        while self.receiver.recv_many(&mut ends, SETTLE_MAX).await > 0 {
-            let leases: Vec<LeaseEnd<'_>> = ends.iter().map(QueuedEnd::as_lease_end).collect();
-            let settled = settle(client, keys, config, &leases).await;
-            if let Ok(settled) = &settled {
-                log_circuits(settled);
-            }
-            for (at, end) in ends.drain(..).enumerate() {
-                let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
-                // Whoever asked may have been cut off by the end of a drain.
-                let _ = end.answer.send(answer);
-            }
+    pub(super) async fn run(&mut self) {
+        loop {
+            self.filled().await;
+            self.record().await;
+        }
+    }
+
+    /// Returns when there is something to record. May be dropped: nothing is lost.
+    pub(super) async fn filled(&mut self) {
+        if self.ends.is_empty() && self.receiver.recv_many(&mut self.ends, SETTLE_MAX).await == 0 {
+            std::future::pending().await
+        }
+    }
+
+    /// Records what there is, in one call.
+    pub(super) async fn record(&mut self) {
+        while self.ends.len() < SETTLE_MAX
+            && let Ok(end) = self.receiver.try_recv()
+        {
+            self.ends.push(end);
+        }
+        if self.ends.is_empty() {
+            return;
+        }
+        let leases: Vec<LeaseEnd<'_>> = self.ends.iter().map(QueuedEnd::as_lease_end).collect();
+        let settled = settle(&self.client, &self.keys, &self.config, &leases).await;
+        if let Ok(settled) = &settled {
+            log_circuits(settled);
+        }
+        for (at, end) in self.ends.drain(..).enumerate() {
+            let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
+            // Whoever asked may have been cut off by the end of a drain.
+            let _ = end.answer.send(answer);
         }
     }
 }

@@ -38,18 +38,15 @@ impl Slots {
         Self { all: Arc::new(Semaphore::new(all)), unhealthy: Arc::new(Semaphore::new(all.div_ceil(2))) }
     }
 
-    /// Waits for one free slot and takes half of those that are free beside it. The other partitions' dispatchers of this process need
-    /// some too: a server of a cluster that does not answer must not hold all of them.
-    pub(super) async fn free(&self) -> FreeSlots {
-        let first = Arc::clone(&self.all).acquire_owned().await.expect("the semaphore is never closed");
-        let mut all = vec![first];
-        take_half(&self.all, &mut all);
-        let mut unhealthy = Vec::new();
-        if let Ok(first) = Arc::clone(&self.unhealthy).try_acquire_owned() {
-            unhealthy.push(first);
-            take_half(&self.unhealthy, &mut unhealthy);
-        }
-        FreeSlots { all, unhealthy }
+    /// Takes half of the free slots, at least one if there is any. The other partitions' dispatchers of this process need some too: a
+    /// server of a cluster that does not answer must not hold all of them.
+    pub(super) fn take(&self) -> FreeSlots {
+        FreeSlots { all: half_of(&self.all), unhealthy: half_of(&self.unhealthy) }
+    }
+
+    /// Returns when an attempt could start.
+    pub(super) async fn free(&self) {
+        drop(self.all.acquire().await);
     }
 
     /// Returns when an attempt at an unhealthy destination could start.
@@ -58,13 +55,9 @@ impl Slots {
     }
 }
 
-fn take_half(semaphore: &Arc<Semaphore>, taken: &mut Vec<OwnedSemaphorePermit>) {
-    let taken_max = (1 + semaphore.available_permits().div_ceil(2)).min(LEASE_MAX);
-    while taken.len() < taken_max
-        && let Ok(slot) = Arc::clone(semaphore).try_acquire_owned()
-    {
-        taken.push(slot);
-    }
+fn half_of(semaphore: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
+    let count = semaphore.available_permits().div_ceil(2).min(LEASE_MAX);
+    (0..count).map_while(|_| Arc::clone(semaphore).try_acquire_owned().ok()).collect()
 }
 
 impl FreeSlots {

@@ -17,7 +17,7 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or denied(KEYS[4], 'ZREM') or denied(ARGV[1] .. 'x', 'ZADD', 'ZREM')
+local refusal = schedule_refusal()
 if refusal then return refusal end
 local queue, failed = destination_of(ARGV[9])
 if failed then return failed end

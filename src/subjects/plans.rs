@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::throttle::Limiter;
+use crate::types::text::hex;
 use crate::types::{Limits, Metric, Percent};
 
 use super::config::PlanConfig;
@@ -115,7 +116,7 @@ fn fingerprint_of(by_name: &BTreeMap<String, Arc<Plan>>, default: &Plan) -> Stri
         hash.update(plan.counting_settings());
         hash.update(if plan.name == default.name { "default\n" } else { "\n" });
     }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize()[..8])
 }
 
 impl Plan {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::types::text::hex;
+
 /// The most members of a sorted set: at about 118 bytes each, 12 MB, and what the server removes in one step when all of them lapse.
 pub const MEMBERS_MAX: u64 = 100_000;
 
@@ -36,8 +38,7 @@ pub(crate) fn bounded(key: &str) -> Cow<'_, str> {
     while !key.is_char_boundary(kept) {
         kept -= 1;
     }
-    let digest: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    Cow::Owned(format!("{}:{digest}", &key[..kept]))
+    Cow::Owned(format!("{}:{}", &key[..kept], hex(&Sha256::digest(key.as_bytes()))))
 }
 
 /// Milliseconds for a script, at least 1 so that no key is without an end.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::text::hex;
 use super::text_id::text_id;
 use super::{Instance, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 
@@ -48,7 +49,7 @@ pub(crate) fn digest_of(parts: &[&str]) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
-    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize()[..16])
 }
 
 /// An alert's facts, frozen by the commit that raised it. This is also its JSON form in Redis: the outbox entry and the delivery

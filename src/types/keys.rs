@@ -36,10 +36,13 @@
 //! | `quota_cooldown:{tag}:send-test:<contact id>` | string | the test message that this contact got | 10 s |
 //! | `quota_window:{tag}:<algorithm>:<metric>:<subject>` | string, or zset (`sliding`) | what the check API's limiter of the plan has let through | the window |
 //! | `quota_verify_requests:{tag}:<address>` | zset | requests for a verification of one address, by when they are forgotten | `verification.requests` |
+//! | `quota_verify_open:{tag}:<subject>` | zset | deliveries that ask contacts of one subject, by when they are forgotten | `verification.lifetime` |
+//! | `quota_unverified:{tag}` | zset | `<subject>` NUL `<consent>` of contacts that nobody has confirmed yet, by when they are removed, ms | a member: until then |
 //! | `quota_verify_code:{tag}:<contact>` | string | nonce and digest of the code that was sent last | `verification.lifetime` |
 //! | `quota_verify_guesses:{tag}:<code>` | zset | guesses at one code | `verification.lifetime` |
 //! | `quota_verify_link:{tag}:<token>` | string | subject and contact of a confirm link, JSON | `verification.lifetime` |
 //! | `quota_unsubscribe_key:{tag}` | string | what signs the unsubscribe links of mails | none; there is one |
+//! | `quota_digest:{tag}` | string | when the newest digest of the operator was due, ms: where the next begins | none; there is one |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
 //! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, by its last heartbeat, ms | 3 s after the last heartbeat |
 //! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `muted`, `muted:<metric>`, `contacts` | none |
@@ -74,13 +77,13 @@ pub fn reader_channel(nonce: &str) -> String {
 /// The keys of one partition and of its subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    stream: String,
+    pub(super) stream: String,
     /// The stream in braces, which the keys of a partition have in common.
     pub(super) tag: String,
-    subject_prefix: Arc<str>,
+    pub(super) subject_prefix: Arc<str>,
     /// What the stream is called without the number of the partition.
-    name: Arc<str>,
-    partition: PartitionNumber,
+    pub(super) name: Arc<str>,
+    pub(super) partition: PartitionNumber,
 }
 
 impl Keys {
@@ -106,12 +109,6 @@ impl Keys {
         Self { subject_prefix, ..Self::of_partition(&self.name, partition) }
     }
 
-    /// The same keys with another prefix of subjects.
-    #[must_use]
-    pub fn with_subject_prefix(self, prefix: &str) -> Self {
-        Self { subject_prefix: prefix.into(), ..self }
-    }
-
     /// Keys for a rehearsal in the same slot and under the same name patterns, told apart by `nonce`.
     #[must_use]
     pub fn probe(&self, nonce: &str) -> Self {
@@ -119,34 +116,10 @@ impl Keys {
         Self { stream: format!("quota_probe:{tag}"), tag, ..self.clone() }
     }
 
-    /// Which partition it is.
-    #[must_use]
-    pub const fn partition(&self) -> PartitionNumber {
-        self.partition
-    }
-
-    /// What the streams are called, without the number of a partition: `stream.key`.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The usage stream.
-    #[must_use]
-    pub fn stream(&self) -> &str {
-        &self.stream
-    }
-
     /// `<prefix><subject>`: a subject's plan, zone, limits and contacts.
     #[must_use]
     pub fn subject(&self, subject: &Subject) -> String {
         format!("{}{subject}", self.subject_prefix)
-    }
-
-    /// What the keys of subjects begin with: `quota_subject:` by default.
-    #[must_use]
-    pub fn subject_prefix(&self) -> &str {
-        &self.subject_prefix
     }
 
     /// `quota_checkpoint:{tag}`.
@@ -354,6 +327,18 @@ impl Keys {
         format!("quota_verify_requests:{}:{address}", self.tag)
     }
 
+    /// `quota_verify_open:{tag}:<subject>`; `subject` is a digest of it, since a subject may be longer than a limiter's key.
+    #[must_use]
+    pub fn verify_open(&self, subject: &str) -> String {
+        format!("quota_verify_open:{}:{subject}", self.tag)
+    }
+
+    /// `quota_unverified:{tag}`.
+    #[must_use]
+    pub fn unverified(&self) -> String {
+        format!("quota_unverified:{}", self.tag)
+    }
+
     /// `quota_verify_code:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
     #[must_use]
     pub fn verify_code(&self, contact: &str) -> String {
@@ -370,6 +355,12 @@ impl Keys {
     #[must_use]
     pub fn verify_link(&self, token: &str) -> String {
         format!("quota_verify_link:{}:{token}", self.tag)
+    }
+
+    /// `quota_digest:{tag}`.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        format!("quota_digest:{}", self.tag)
     }
 
     /// `quota_unsubscribe_key:{tag}`.

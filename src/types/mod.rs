@@ -18,6 +18,7 @@ pub mod duration;
 pub mod event_id;
 pub mod instance;
 pub mod key_family;
+mod key_scope;
 pub mod keys;
 pub mod limits;
 pub mod locale;

@@ -37,16 +37,16 @@ impl DisabledNotice {
     }
 }
 
-/// What did not reach anybody in a day: told to the operator's contacts once a day.
+/// What did not reach anybody since the digest before: told to the operator's contacts once a day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DailyDigest {
-    /// The id of the digest: one a day.
+    /// The id of the digest: it follows from when it is due.
     pub id: String,
-    /// When the day began, server time.
+    /// When the digest before was due; a day before this one where there was none. Server time.
     pub from_ms: UnixMs,
-    /// When it was over: when the digest is due.
+    /// When it is due.
     pub until_ms: UnixMs,
-    /// How many deliveries were given up in it.
+    /// How many deliveries were given up between both.
     pub dead: u64,
     /// The first of them.
     pub dead_first: Vec<DeadDelivery>,

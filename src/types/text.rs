@@ -18,6 +18,13 @@ pub fn lossless(bytes: &[u8]) -> String {
     text
 }
 
+/// Bytes as hexadecimal digits, two each.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 /// Whether a character does something to the text around it instead of standing in it: controls, separators of lines, and those that
 /// turn the direction of what follows.
 #[must_use]

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use crate::types::Keys;
+use crate::types::text::hex;
 
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
@@ -27,8 +28,7 @@ pub(super) fn below(public_url: &Url, page: &str, token: &str) -> String {
 
 /// Where the request stands that a token answers.
 pub(super) fn key(keys: &Keys, token: &str) -> String {
-    let digest: String = Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    keys.verify_link(&digest)
+    keys.verify_link(&hex(&Sha256::digest(token.as_bytes())))
 }
 
 #[cfg(test)]

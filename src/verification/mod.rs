@@ -2,7 +2,7 @@
 //!
 //! Such a contact is stored with `"verified": false` and gets nothing but a verification: a mail with a code and a confirm link, or a
 //! signed challenge that a webhook's receiver has to echo. It is a delivery of the outbox, which draws code and link for each attempt
-//! ([`messages`]). Whoever has consented to mails can take that back by a link in each of them ([`unsubscribe`]). Owns codes and links, of which Redis holds only digests, and the limits on requests and guesses. Never learns who is
+//! ([`messages`]). One that nobody confirms is removed ([`unverified`]). Whoever has consented to mails can take that back by a link in each of them ([`unsubscribe`]). Owns codes and links, of which Redis holds only digests, and the limits on requests and guesses. Never learns who is
 //! calling: the API checks its token. Read next: [`service`], what can be asked for.
 
 mod code;
@@ -10,14 +10,18 @@ pub mod config;
 mod confirm_link;
 mod forget;
 mod messages;
+mod open_requests;
+mod request;
 pub mod service;
 mod unsubscribe;
+mod unverified;
 
 use crate::types::{ContactId, Subject, meters};
 
 pub use code::CODE_DIGITS;
 pub use config::VerificationConfig;
-pub use forget::forget_codes;
+pub use forget::forget_requests;
+pub use open_requests::OPEN_REQUESTS_MAX;
 pub use service::{ConfirmOutcome, VerificationError, VerificationService};
 pub use unsubscribe::UnsubscribeOutcome;
 

@@ -1,4 +1,4 @@
-//! What can be asked for: list, add, mute and remove contacts, request a verification, submit a code, open a confirm link.
+//! What can be asked for: list, mute and remove contacts, submit a code, open a confirm link. [`super::request`] adds and asks them.
 //!
 //! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several callers at once one verifies,
 //! and what was sent for a contact that has been removed or changed verifies nothing. Read next: [`crate::contacts::edit`], what an
@@ -12,15 +12,14 @@ use ring::hmac;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::{VerificationConfig, VerificationEvent, code, confirm_link};
+use super::{OPEN_REQUESTS_MAX, VerificationConfig, VerificationEvent, code, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::contacts::{Contact, ContactArray, ContactOrigin};
-use crate::outbox::{NewDeliveries, NewDelivery, OutboxError, enqueue};
+use crate::outbox::{NewDeliveries, OutboxError};
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
-use crate::types::alert::digest_of;
-use crate::types::{ConsentId, ContactId, Mute, Notification, Subject, UnixMs, VerificationRequest, nonce};
+use crate::types::{ConsentId, ContactId, Mute, Subject, UnixMs, VerificationRequest, nonce};
 use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// A caller must not hang when Redis does.
@@ -59,6 +58,14 @@ pub enum VerificationError {
     #[error("a verification of this address was requested too often")]
     TooManyRequests {
         /// When the next request is allowed.
+        retry_after: Duration,
+    },
+    /// As many requests of the subject are open as may be.
+    #[error(
+        "{OPEN_REQUESTS_MAX} messages that ask contacts of this subject to confirm are on their way: wait until one has ended"
+    )]
+    TooManyOpen {
+        /// When one of them ends at the latest.
         retry_after: Duration,
     },
     /// The contact could not be added.
@@ -103,8 +110,10 @@ impl VerificationService {
     /// [`VerificationError`]
     pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
         within_timeout(async {
-            let contacts = self.contacts(subject).await?.contacts();
-            Ok((contacts, self.home().client.server_time().await?))
+            let mut contacts = self.contacts(subject).await?;
+            let now = self.home().client.server_time().await?;
+            contacts.remove_unverified(now);
+            Ok((contacts.contacts(), now))
         })
         .await
     }
@@ -125,24 +134,6 @@ impl VerificationService {
             _ => Ok(()),
         };
         within_timeout(self.edit(subject, set)).await
-    }
-
-    /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored under.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]. When Redis fails, the contact may be there, and nobody has been asked.
-    pub async fn add(&self, subject: Subject, contact: &Contact) -> Result<ContactId, VerificationError> {
-        within_timeout(async {
-            let nonce = nonce();
-            // Judged before the request is counted, and again with what is stored then.
-            self.contacts(&subject).await?.add(contact, &nonce)?;
-            self.count_request(contact).await?;
-            let added = self.edit(&subject, |array| Ok(array.add(contact, &nonce)?)).await?;
-            self.enqueue(subject, &added).await?;
-            Ok(added.contact.id)
-        })
-        .await
     }
 
     /// Removes a contact that was added here, verified or not. What was sent to its address verifies nothing afterwards, not even if it
@@ -184,20 +175,6 @@ impl VerificationService {
         .await
     }
 
-    /// Requests the verification of an unverified contact once more.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]
-    pub async fn request(&self, subject: Subject, contact: &ContactId) -> Result<(), VerificationError> {
-        within_timeout(async {
-            let unverified = self.unverified(&subject, contact).await?;
-            self.count_request(&unverified.contact).await?;
-            self.enqueue(subject, &unverified).await
-        })
-        .await
-    }
-
     /// Verifies a contact by the code that was sent to it.
     ///
     /// # Errors
@@ -205,7 +182,7 @@ impl VerificationService {
     /// [`VerificationError`]. While the contacts can't be read or written, the code stays valid.
     pub async fn verify(&self, subject: &Subject, contact: &ContactId, guess: &str) -> Result<(), VerificationError> {
         within_timeout(async {
-            let StoredContact { consent, .. } = self.unverified(subject, contact).await?;
+            let StoredContact { consent, .. } = unverified(&self.contacts(subject).await?, contact)?;
             let holder = code::holder(subject, &consent);
             let key = self.home().keys.verify_code(&holder);
             if !self.is_right(&key, &holder, guess).await? {
@@ -280,45 +257,6 @@ impl VerificationService {
         edit_contacts(client, keys, subject, edit).await
     }
 
-    async fn unverified(&self, subject: &Subject, contact: &ContactId) -> Result<StoredContact, VerificationError> {
-        let stored = self.contacts(subject).await?.find(contact).ok_or(VerificationError::NotFound)?;
-        if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }
-    }
-
-    /// Makes the delivery that asks the contact's address.
-    async fn enqueue(&self, subject: Subject, unverified: &StoredContact) -> Result<(), VerificationError> {
-        let StoredContact { contact, consent, .. } = unverified;
-        let partition = self.partitions.of(&subject);
-        let requested_at_ms = partition.client.server_time().await?;
-        let lifetime_ms = i64::try_from(self.config.lifetime.as_millis()).unwrap_or(i64::MAX);
-        let notification = Notification::Verification(VerificationRequest {
-            id: format!("verification_{}", nonce()),
-            subject,
-            contact: contact.id.clone(),
-            consent: consent.clone(),
-            requested_at_ms,
-            expires_at_ms: requested_at_ms.plus(lifetime_ms),
-        });
-        let delivery = NewDelivery { notification: &notification, contact };
-        enqueue(&partition.client, &partition.keys, delivery).await?;
-        self.new_deliveries.of(partition.number()).notify_one();
-        Ok(())
-    }
-
-    /// Counts a request for a message to this contact's address, whichever subject asks.
-    async fn count_request(&self, contact: &Contact) -> Result<(), VerificationError> {
-        let address = digest_of(&[contact.channel().as_str(), &contact.counted_address()]);
-        let rate = self.config.requests;
-        let requests_max = u32::try_from(rate.limit().get()).unwrap_or(u32::MAX);
-        match self.count(requests_max, &self.home().keys.verify_requests(&address), rate.window()).await? {
-            ExpiringSetDecision::Added { .. } => Ok(()),
-            ExpiringSetDecision::Full { retry_after } => {
-                VerificationEvent::Throttled.count();
-                Err(VerificationError::TooManyRequests { retry_after })
-            }
-        }
-    }
-
     /// Counts a guess at the holder's code, if one is alive and may be guessed, and says whether it is right.
     async fn is_right(&self, key: &str, holder: &str, guess: &str) -> RedisResult<bool> {
         let Some(stored) = self.read(key).await? else { return Ok(false) };
@@ -327,7 +265,7 @@ impl VerificationService {
         Ok(matches!(guesses, ExpiringSetDecision::Added { .. }) && code::matches(&stored, holder, guess))
     }
 
-    async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
+    pub(super) async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
         let set = ExpiringSet::new(most).expect("the configuration allows no more than can be counted");
         set.add(&self.home().client, key, &nonce(), window).await
     }
@@ -348,6 +286,12 @@ impl VerificationService {
             tracing::debug!(%error, "a code or confirm link that was used stays until it expires");
         }
     }
+}
+
+/// The contact of this id, which waits for its verification.
+pub(super) fn unverified(array: &ContactArray, contact: &ContactId) -> Result<StoredContact, VerificationError> {
+    let stored = array.find(contact).ok_or(VerificationError::NotFound)?;
+    if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }
 }
 
 /// What a caller can do about a failure of Redis.
@@ -384,7 +328,9 @@ impl From<EditContactsError> for VerificationError {
     }
 }
 
-async fn within_timeout<T>(call: impl Future<Output = Result<T, VerificationError>>) -> Result<T, VerificationError> {
+pub(super) async fn within_timeout<T>(
+    call: impl Future<Output = Result<T, VerificationError>>,
+) -> Result<T, VerificationError> {
     let unreachable = |elapsed: tokio::time::error::Elapsed| VerificationError::Redis {
         kind: ErrorKind::Unreachable,
         source: elapsed.into(),

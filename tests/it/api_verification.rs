@@ -175,7 +175,7 @@ async fn redis_holds_only_digests_and_each_ends() {
     }
     let names: Vec<String> = api.outbox.run("KEYS", "quota_verify_*").await;
     let kinds: BTreeSet<&str> = names.iter().filter_map(|name| name.split(':').next()).collect();
-    let all = ["code", "guesses", "link", "requests"];
+    let all = ["code", "guesses", "link", "open", "requests"];
     assert_eq!(kinds, all.map(|kind| format!("quota_verify_{kind}")).iter().map(String::as_str).collect());
     for name in &names {
         assert!(name.contains(":{usage}:"), "{name}");

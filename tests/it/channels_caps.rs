@@ -95,6 +95,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         delivery: &delivery,
         notification: &notification,
         contact,
+        more_follows: false,
         attempts: 1,
         attempt: 1,
         first_attempt: now,

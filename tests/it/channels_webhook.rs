@@ -30,14 +30,17 @@ pub(super) fn inside() -> WebhookConfig {
     }
 }
 
-fn now_s() -> i64 {
+pub(super) fn now_s() -> i64 {
     let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
     i64::try_from(since.as_secs()).expect("in range")
 }
 
+pub(super) fn client(config: &WebhookConfig) -> WebhookClient {
+    WebhookClient::new(config, &DnsConfig::default()).expect("a client")
+}
+
 async fn send_signed(config: &WebhookConfig, url: &str, secret: &str) -> Outcome {
-    let client = WebhookClient::new(config, &DnsConfig::default()).expect("a client");
-    send_signed_through(&client, url, secret).await
+    send_signed_through(&client(config), url, secret).await
 }
 
 async fn send_signed_through(client: &WebhookClient, url: &str, secret: &str) -> Outcome {
@@ -52,6 +55,7 @@ async fn send_signed_through(client: &WebhookClient, url: &str, secret: &str) ->
         body: &body,
         headers: &headers,
         challenge: None,
+        keeps_connection: false,
     };
     client.send(request).await
 }

@@ -115,6 +115,26 @@ async fn many_are_changed_by_a_filter_after_a_look_at_their_number() {
     assert!(listed.contains("dead, discarded"), "{listed}");
 }
 
+/// What an action takes out of a list must not hide others from it, however many there are.
+#[tokio::test]
+async fn a_backlog_is_changed_slice_by_slice_and_whole() {
+    let outbox = Outbox::start();
+    for n in 0..1400 {
+        let name = if n % 2 == 0 { "alice" } else { "bob" };
+        outbox.fan_out_new(&alert(&subject(name), 1 + n / 2), &[email("a")]).await;
+    }
+    let dry = run(&outbox.server, "deliveries cancel --all --dry-run").told();
+    assert_eq!(dry, "1400 deliveries would be cancelled\nexit 0");
+    let done = run(&outbox.server, "deliveries cancel --subject alice --json").expect_json();
+    assert_eq!(ids(&done).into_iter().collect::<BTreeSet<_>>().len(), 700);
+    assert!(done.iter().all(|one| one["result"] == "cancelled"), "{done:?}");
+    let left = run(&outbox.server, "deliveries list --state pending --json").expect_json();
+    assert!(left.len() == 700 && left.iter().all(|one| one["subject"] == "bob"), "{} are left", left.len());
+    let done = run(&outbox.server, "deliveries cancel --all --json").expect_json();
+    assert_eq!(done.len(), 700);
+    assert_eq!(outbox.assert_balanced().await.pending, 0);
+}
+
 /// Whoever wonders why nothing leaves must see it where deliveries are listed.
 #[tokio::test]
 async fn a_pause_is_shown_with_its_reason_until_it_is_resumed() {

@@ -142,7 +142,7 @@ fn set_says_which_alerts_each_contact_hears() {
         .expect_done();
     assert_eq!(heard()[..2], [(json!([50]), Value::Null), (json!([100]), json!(["requests", "tokens"]))]);
     set(&server, "alice", "--email a@b.test --email-threshold all").expect_done();
-    assert_eq!(heard(), [all.clone()]);
+    assert_eq!(heard(), std::slice::from_ref(&all));
     for (options, why) in [
         ("--email a@b.test --email-threshold 0", "email 1: \"0\": a threshold must be"),
         ("--email a@b.test --email-threshold 80,all", "email 1: threshold all stands alone"),

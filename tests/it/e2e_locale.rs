@@ -6,6 +6,7 @@ use std::fs;
 use crate::support::contacts_api::ContactsApi;
 use crate::support::eventually::PATIENCE;
 use crate::support::mail_server::ParsedMail;
+use quotabell::demo::receivers::{Phase, Reply, Times};
 use serde_json::{Value, json};
 
 /// What arrives next: to whom, and the mail, which must be plain ASCII on its way.
@@ -99,7 +100,6 @@ async fn requests_for_consent_and_notices_are_told_in_the_language_of_the_subjec
     );
     assert!(mail.parts[0].content.contains("Mã và liên kết có hiệu lực trong 10 phút."), "{}", mail.parts[0].content);
 
-    use quotabell::demo::receivers::{Phase, Reply, Times};
     let contacts: Value = json!([{"id": "gone", "channel": "email", "address": "gone@b.test", "thresholds": [80]},
                                  {"id": "boss", "channel": "email", "address": "boss@b.test", "thresholds": [100]}]);
     let _: u64 = api.outbox.run("HSET", &["quota_subject:alice", "contacts", &contacts.to_string()]).await;

@@ -182,7 +182,8 @@ async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failure
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &settlement).await.expect("it settles");
     };
     let mut in_flight = lease_all().await;
-    assert_eq!((in_flight.len(), in_flight[0].is_healthy), (1, false), "it was never tried");
+    let first = &in_flight[0];
+    assert_eq!((in_flight.len(), first.is_healthy, first.more_follows), (1, false, false), "it was never tried");
     assert_eq!(lease_all().await.len(), 0, "one is in flight");
     for expected in [2, 4, 8, 16, 16] {
         for leased in &in_flight {
@@ -190,7 +191,7 @@ async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failure
         }
         in_flight = lease_all().await;
         assert_eq!(in_flight.len(), expected);
-        assert!(in_flight.iter().all(|leased| leased.is_healthy));
+        assert!(in_flight.iter().all(|leased| leased.is_healthy && leased.more_follows));
     }
     end(&in_flight[0], Class::Transient).await;
     assert_eq!(lease_all().await.len(), 0, "eight are allowed, fifteen are in flight");

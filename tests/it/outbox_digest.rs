@@ -64,7 +64,7 @@ async fn a_day_has_one_digest_however_many_make_it() {
     let outbox = Outbox::start();
     let (one, other) = (digests(&outbox), digests(&outbox));
     let now = outbox.client.server_time().await.expect("redis answers");
-    one.make(now.plus(DAY_MS)).await.expect("redis answers");
+    one.make(now).await.expect("redis answers");
     assert_eq!(made(&outbox).await, [], "nothing was given up, and nothing waits");
 
     for name in ["a", "b"] {
@@ -99,6 +99,36 @@ async fn a_day_has_one_digest_however_many_make_it() {
     assert_eq!(both_days.len(), 4);
     assert_eq!((&both_days[1].1["dead"], &both_days[1].1["waiting"]), (&0.into(), &4.into()));
     outbox.assert_balanced().await;
+}
+
+/// What was given up while no daemon ran for days must be told to the operator too, and nothing twice.
+#[tokio::test]
+async fn after_days_without_a_daemon_one_digest_tells_of_all_of_them() {
+    let outbox = Outbox::start();
+    let (digests, now) = (digests(&outbox), outbox.client.server_time().await.expect("redis answers"));
+    let (_, first) = digests.daily.last_two(now).expect("a calendar");
+    // Nothing had happened, and that was a digest too.
+    digests.make(now).await.expect("redis answers");
+    given_up(&outbox, "a").await;
+    let spans = || async {
+        let made = made(&outbox).await;
+        // Each of two contacts gets it.
+        assert_eq!(made.len() % 2, 0);
+        let number = |digest: &Value, field: &str| digest[field].as_i64().expect("a number");
+        let half = made
+            .iter()
+            .take(made.len() / 2)
+            .map(|(_, digest)| (number(digest, "from_ms"), number(digest, "until_ms"), number(digest, "dead")));
+        half.collect::<Vec<_>>()
+    };
+    let days = |days: i64| first.plus(days * DAY_MS).0;
+    digests.make(now.plus(3 * DAY_MS)).await.expect("redis answers");
+    assert_eq!(spans().await, [(days(0), days(3), 1)]);
+    // Nobody goes back, whatever a daemon takes for the time.
+    digests.make(now.plus(2 * DAY_MS)).await.expect("redis answers");
+    outbox.fan_out_new(&alert(&subject("x"), 80), &[]).await;
+    digests.make(now.plus(4 * DAY_MS)).await.expect("redis answers");
+    assert_eq!(spans().await, [(days(0), days(3), 1), (days(3), days(4), 0)]);
 }
 
 /// Thousands of dead deliveries make a mail, and not a book.

@@ -98,7 +98,14 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
     let alert = Sample::of(subject).alert(Percent::new(80).expect("legal"), SAMPLE_AT);
     let delivery = DeliveryId::of(&alert.id, &contact.id);
     let content = Content::Alert(&alert, AlertPurpose::Alert);
-    let message = Message { delivery: &delivery, contact: &contact, content, unsubscribe: Some(LINK), now: SAMPLE_AT };
+    let message = Message {
+        delivery: &delivery,
+        contact: &contact,
+        content,
+        unsubscribe: Some(LINK),
+        more_follows: false,
+        now: SAMPLE_AT,
+    };
     let outcome = channels.send(message).await;
     let said = Templates::embedded().render(&alert, AlertPurpose::Alert, Some(&locale)).expect("renders");
     let id = format!("<{}@example.com>", delivery.as_str());

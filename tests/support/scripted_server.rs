@@ -54,6 +54,8 @@ pub struct ScriptedServer {
 struct Shared {
     /// Bytes that were sent.
     sent: AtomicU64,
+    /// Texts that were waited for and have come.
+    heard: watch::Sender<usize>,
     /// Clients that were served to the end.
     served: watch::Sender<usize>,
 }
@@ -80,7 +82,7 @@ impl ScriptedServer {
                 let (stream, _) = listener.accept().await.expect("a connection");
                 let (steps, shared) = (steps.clone(), Arc::clone(&for_clients));
                 clients.spawn(async move {
-                    let _ = play(stream, &steps, &shared.sent).await;
+                    let _ = play(stream, &steps, &shared).await;
                     shared.served.send_modify(|served| *served += 1);
                 });
             }
@@ -106,11 +108,23 @@ impl ScriptedServer {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
+    /// How many clients have been served to the end, or have left.
+    pub fn served(&self) -> usize {
+        *self.shared.served.borrow()
+    }
+
     /// Waits until so many clients have been served to the end, or have left.
     pub async fn has_served(&self, clients: usize) {
         let mut served = self.shared.served.subscribe();
         let all = served.wait_for(|served| *served >= clients);
         tokio::time::timeout(PATIENCE, all).await.expect("the clients leave in time").expect("the server lives");
+    }
+
+    /// Waits until so many of the texts that it waits for have come.
+    pub async fn has_heard(&self, texts: usize) {
+        let mut heard = self.shared.heard.subscribe();
+        let all = heard.wait_for(|heard| *heard >= texts);
+        tokio::time::timeout(PATIENCE, all).await.expect("the clients speak in time").expect("the server lives");
     }
 }
 
@@ -123,7 +137,8 @@ impl Drop for ScriptedServer {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-async fn play(stream: TcpStream, steps: &[Step], sent: &AtomicU64) -> std::io::Result<()> {
+async fn play(stream: TcpStream, steps: &[Step], shared: &Shared) -> std::io::Result<()> {
+    let sent = &shared.sent;
     if steps.iter().any(|step| matches!(step, Step::Reset)) {
         stream.set_zero_linger()?;
     }
@@ -131,7 +146,10 @@ async fn play(stream: TcpStream, steps: &[Step], sent: &AtomicU64) -> std::io::R
     let mut stream: Box<dyn Stream> = Box::new(stream);
     for step in steps {
         match step {
-            Step::Hear(text) => hear(&mut stream, text.as_bytes()).await?,
+            Step::Hear(text) => {
+                hear(&mut stream, text.as_bytes()).await?;
+                shared.heard.send_modify(|heard| *heard += 1);
+            }
             Step::Say(text) => say(&mut stream, text, sent).await?,
             Step::Flood(text) => {
                 let many = text.repeat((64 * 1024 / text.len()).max(1));

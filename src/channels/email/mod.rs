@@ -197,7 +197,7 @@ impl NotificationChannel for EmailChannel {
 
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            let Message { delivery, contact, content, unsubscribe, now } = message;
+            let Message { delivery, contact, content, unsubscribe, now, .. } = message;
             let Some(Rendered { subject_line, text, html }) = self.render(content, contact.locale.as_ref()) else {
                 return Outcome::failed(Class::Permanent, "a mail asks for a code, not for a challenge");
             };

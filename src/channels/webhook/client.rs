@@ -33,6 +33,10 @@ use crate::types::{Class, Outcome, Secret};
 /// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish writing before
 /// the connection closes. An echo is far shorter. And no receiver may keep us reading.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// The most connections to one receiver that are kept while no request is on them, and for how long: shorter than any receiver keeps
+/// them, so that hardly a request meets one that closes.
+const KEPT_MAX: usize = 16;
+const KEPT_FOR: Duration = Duration::from_millis(500);
 /// What to do about a certificate that is not trusted.
 const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
 /// What the attempt log says of a receiver that took a challenge and sent something else back.
@@ -57,12 +61,17 @@ pub struct WebhookRequest<'a> {
     pub headers: &'a ExtraHeaders,
     /// What the receiver has to send back, as `{"challenge": ...}`, if it is asked something.
     pub challenge: Option<&'a str>,
+    /// Whether more is on its way to this receiver, which answered last time: then the connection is used for that too.
+    pub keeps_connection: bool,
 }
 
 /// Sends webhooks.
 #[derive(Debug, Clone)]
 pub struct WebhookClient {
-    client: Client,
+    /// Each request on a connection of its own.
+    single: Client,
+    /// Keeps connections for [`KEPT_FOR`].
+    keeping: Client,
     resolver: Arc<Resolver>,
     rules: CallRules,
     timeout: Duration,
@@ -77,7 +86,8 @@ struct Echo {
 impl WebhookClient {
     /// Builds the client. Connects nowhere.
     ///
-    /// Connections are not kept: each attempt resolves and judges its receiver anew.
+    /// A receiver is resolved and judged anew for each connection. Connections are kept only where more is to follow at once: so none
+    /// outlives a change of its name for long, and many receivers of one message each hold no sockets.
     ///
     /// # Errors
     ///
@@ -87,18 +97,23 @@ impl WebhookClient {
         let WebhookConfig { allow_http, allow_private_networks, .. } = *config;
         let allowed_networks = config.allowed_networks.as_slice().into();
         let rules = CallRules { allow_http, allow_private_networks, allowed_networks };
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls(config)?)
-            .dns_resolver(CheckedResolver { resolver: Arc::clone(&resolver), rules: rules.clone() })
-            .no_proxy()
-            .redirect(Policy::none())
-            .retry(reqwest::retry::never())
-            .referer(false)
-            .pool_max_idle_per_host(0)
-            .user_agent(USER_AGENT)
-            .build()
-            .map_err(|error| ChannelError::of_machine("build the webhook client", error))?;
-        Ok(Self { client, resolver, rules, timeout: config.timeout })
+        let tls = tls(config)?;
+        let client = |kept_max| {
+            Client::builder()
+                .tls_backend_preconfigured(tls.clone())
+                .dns_resolver(CheckedResolver { resolver: Arc::clone(&resolver), rules: rules.clone() })
+                .no_proxy()
+                .redirect(Policy::none())
+                .retry(reqwest::retry::never())
+                .referer(false)
+                .pool_max_idle_per_host(kept_max)
+                .pool_idle_timeout(KEPT_FOR)
+                .user_agent(USER_AGENT)
+                .build()
+                .map_err(|error| ChannelError::of_machine("build the webhook client", error))
+        };
+        let (single, keeping) = (client(0)?, client(KEPT_MAX)?);
+        Ok(Self { single, keeping, resolver, rules, timeout: config.timeout })
     }
 
     /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
@@ -141,8 +156,21 @@ impl WebhookClient {
         let unfit = || permanent("id does not fit into a header".to_owned());
         let headers = headers(&request, added, secrets.as_ref()).ok_or_else(unfit)?;
         let deadline = tokio::time::Instant::now() + self.timeout;
-        let sending = self.client.post(url).headers(headers).body(request.body.json.clone()).send();
-        let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(self.timeout))?;
+        let send = async {
+            let post = |client: &Client| {
+                client.post(url.clone()).headers(headers.clone()).body(request.body.json.clone()).send()
+            };
+            if request.keeps_connection {
+                match post(&self.keeping).await {
+                    // A receiver may close a kept connection at any time, also when the request is on its way: that is no failure of
+                    // its. What it may have got twice has the same id.
+                    Err(error) if connection_error::is_closed(&error) => {}
+                    sent => return sent,
+                }
+            }
+            post(&self.single).await
+        };
+        let sent = timeout_at(deadline, send).await.map_err(|_| deadline_passed(self.timeout))?;
         let response = sent.map_err(|error| failure(&error))?;
         let outcome = outcome_of(response.status(), response.headers(), request.now_s);
         let mut body = Vec::new();

@@ -163,7 +163,7 @@ impl NotificationChannel for WebhookChannel {
 
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            let Message { contact, content, now, .. } = message;
+            let Message { contact, content, now, more_follows, .. } = message;
             let Some(options) = contact.options() else {
                 return Outcome::failed(Class::Permanent, "the contact is no webhook");
             };
@@ -187,7 +187,10 @@ impl NotificationChannel for WebhookChannel {
             let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
             let signs = options.format.secret_use() != SecretUse::RoutingKey;
             let (secret, headers) = (options.secret.as_ref().filter(|_| signs), &options.headers);
-            self.client.send(WebhookRequest { id, now_s, url, secret, body: &body, headers, challenge }).await
+            let keeps_connection = more_follows;
+            self.client
+                .send(WebhookRequest { id, now_s, url, secret, body: &body, headers, challenge, keeps_connection })
+                .await
         })
     }
 

@@ -12,7 +12,8 @@ use crate::outbox::{ActionAnswer, DeliveryAction, OutboxError, act};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say};
 use crate::types::{DeliveryId, DeliveryState};
-use crate::views::{DeliveryFilter, DeliveryIdPrefix, deliveries};
+use crate::views::deliveries::DeliveryScan;
+use crate::views::{DeliveryFilter, DeliveryIdPrefix};
 use crate::wire::Partition;
 
 /// Which deliveries, and how to print.
@@ -42,9 +43,6 @@ struct DryRun {
     deliveries: usize,
 }
 
-/// The ids of one partition.
-type Selected<'a> = Vec<(&'a Partition, Vec<DeliveryId>)>;
-
 /// Does it with the deliveries that are meant.
 ///
 /// # Errors
@@ -54,54 +52,29 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
     let ActionArgs { ids, all, filter, dry_run, format } = args;
     judge(action, &ids, all, &filter)?;
     let redis = connect::redis(&context.config()?).await?;
-    let are_named = !ids.is_empty();
-    let selected = match are_named {
-        true => by_partition(&redis, find(&redis, &ids).await?).await?,
-        false => {
-            let state = filter.state.or_else(|| action.takes().first().copied());
-            let filter = DeliveryFilter { state, ..filter.into_filter(&redis).await? };
-            of_filter(&redis, &filter).await?
-        }
+    let mut run = Run {
+        redis: &redis,
+        action,
+        dry_run,
+        format: format.format(),
+        output: Output::stdout(),
+        table: Table::new(&rows::ACTION_HEADING),
+        counts: Counts::default(),
     };
-    let asked: usize = selected.iter().map(|(_, ids)| ids.len()).sum();
-    let mut output = Output::stdout();
-    if dry_run {
-        match format.format() {
-            Format::Json => output.json(&DryRun { action: action.as_str(), deliveries: asked })?,
-            Format::Table => output.line(format_args!("{asked} deliveries would be {}", action.done()))?,
-        }
-        return output.finish();
-    }
-    if asked == 0 {
-        say(match action.takes() {
-            [DeliveryState::Dead] => "no delivery is dead; `quotabell deliveries list` shows where they stand",
-            _ => "no delivery fits; `quotabell deliveries list` shows where they stand",
-        });
-        return Ok(());
-    }
-    let mut table = Table::new(&rows::ACTION_HEADING);
-    let mut done = 0;
-    // The server is held by one call for a few milliseconds only, and what a failing one leaves undone has been told.
-    let chunks = selected.iter().flat_map(|(partition, ids)| ids.chunks(ACTION_MAX).map(move |ids| (*partition, ids)));
-    for (partition, some) in chunks {
-        let results = match act(&partition.client, &partition.keys, action, some).await {
-            Err(OutboxError::Redis { operation, of, source }) => {
-                redis.judged(format_args!("{operation} {of}"), Err(source))?
-            }
-            results => results?,
-        };
-        done += results.iter().filter(|result| result.answer == ActionAnswer::Done).count();
-        let mut views = results.iter().map(|result| ActionView::of(action, result));
-        match format.format() {
-            Format::Json => views.try_for_each(|view| output.json(&view))?,
-            Format::Table => output.rows(&mut table, &views.map(ActionView::row).collect::<Vec<_>>())?,
+    if ids.is_empty() {
+        let state = filter.state.or_else(|| action.takes().first().copied());
+        let filter = DeliveryFilter { state, ..filter.into_filter(&redis).await? };
+        run.take_filtered(&filter).await?;
+    } else {
+        for (partition, ids) in by_partition(&redis, find(&redis, &ids).await?).await? {
+            run.take(partition, &ids).await?;
         }
     }
-    output.finish()?;
+    let Counts { asked, done } = run.finish()?;
     match asked - done {
-        0 => Ok(()),
         // Of a filter somebody else was quicker, or an attempt is under way: nothing else was asked for.
-        _ if !are_named => Ok(()),
+        _ if dry_run || ids.is_empty() => Ok(()),
+        0 => Ok(()),
         left => Err(hint::failed(
             format_args!("{left} of {asked} deliveries could not be {}", action.done()),
             match action {
@@ -113,6 +86,88 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
                 }
             },
         )),
+    }
+}
+
+/// How many deliveries were meant, and how many of them were changed.
+#[derive(Debug, Default)]
+struct Counts {
+    asked: usize,
+    done: usize,
+}
+
+/// One action on many deliveries: what is done is printed at once, so that a failing call leaves untold what it did not do.
+struct Run<'a> {
+    redis: &'a Redis,
+    action: DeliveryAction,
+    dry_run: bool,
+    format: Format,
+    output: Output,
+    table: Table,
+    counts: Counts,
+}
+
+impl Run<'_> {
+    /// Takes those that pass the filter, slice by slice: a backlog of any length is never held.
+    async fn take_filtered(&mut self, filter: &DeliveryFilter) -> anyhow::Result<()> {
+        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions().of(subject).number());
+        for partition in self.redis.partitions().iter() {
+            if of_subject.is_some_and(|number| number != partition.number()) {
+                continue;
+            }
+            let Partition { client, keys } = partition;
+            let mut scan = DeliveryScan::default();
+            loop {
+                let slice = scan.next(client, keys, filter).await;
+                match self.redis.judged(format_args!("list deliveries of {}", keys.stream()), slice)? {
+                    Some(ids) => self.take(partition, &ids).await?,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes deliveries of one partition. The server is held by one call for a few milliseconds only.
+    async fn take(&mut self, partition: &Partition, ids: &[DeliveryId]) -> anyhow::Result<()> {
+        self.counts.asked += ids.len();
+        for ids in ids.chunks(ACTION_MAX).filter(|_| !self.dry_run) {
+            let results = match act(&partition.client, &partition.keys, self.action, ids).await {
+                Err(OutboxError::Redis { operation, of, source }) => {
+                    self.redis.judged(format_args!("{operation} {of}"), Err(source))?
+                }
+                results => results?,
+            };
+            self.counts.done += results.iter().filter(|result| result.answer == ActionAnswer::Done).count();
+            let mut views = results.iter().map(|result| ActionView::of(self.action, result));
+            match self.format {
+                Format::Json => views.try_for_each(|view| self.output.json(&view))?,
+                Format::Table => {
+                    self.output.rows(&mut self.table, &views.map(ActionView::row).collect::<Vec<_>>())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what is left to say.
+    fn finish(mut self) -> anyhow::Result<Counts> {
+        let (action, asked) = (self.action, self.counts.asked);
+        match self.format {
+            Format::Json if self.dry_run => {
+                self.output.json(&DryRun { action: action.as_str(), deliveries: asked })?;
+            }
+            Format::Table if self.dry_run => {
+                self.output.line(format_args!("{asked} deliveries would be {}", action.done()))?;
+            }
+            _ if asked == 0 => say(match action.takes() {
+                [DeliveryState::Dead] => "no delivery is dead; `quotabell deliveries list` shows where they stand",
+                _ => "no delivery fits; `quotabell deliveries list` shows where they stand",
+            }),
+            _ => {}
+        }
+        self.output.finish()?;
+        Ok(self.counts)
     }
 }
 
@@ -139,17 +194,4 @@ fn judge(action: DeliveryAction, ids: &[DeliveryIdPrefix], all: bool, filter: &F
             ))
         }
     }
-}
-
-/// The deliveries that pass at this moment, by partition, the oldest first. One that comes into that state meanwhile is not among them,
-/// so this ends.
-async fn of_filter<'a>(redis: &'a Redis, filter: &DeliveryFilter) -> anyhow::Result<Selected<'a>> {
-    let mut selected = Vec::new();
-    for partition in redis.partitions().iter() {
-        let Partition { client, keys } = partition;
-        let listed = deliveries::list_all(client, keys, filter, usize::MAX).await;
-        let listed = redis.judged(format_args!("list deliveries of {}", keys.stream()), listed)?;
-        selected.push((partition, listed.into_iter().map(|view| view.id).collect()));
-    }
-    Ok(selected)
 }

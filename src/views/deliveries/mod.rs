@@ -12,7 +12,7 @@ pub use destinations::{CircuitState, DestinationView, list_destinations, read_de
 pub use merged::{
     DeliveriesCursor, DeliveriesCursorError, find_ids_in_partitions, list_from, list_partitions, partition_of,
 };
-pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliverySlice, find_ids, list, list_all, show};
+pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliveryScan, DeliverySlice, find_ids, list, list_all, show};
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{

@@ -67,22 +67,14 @@ pub async fn list(
     from: Option<DeliveryCursor>,
     limit: usize,
 ) -> RedisResult<DeliverySlice> {
-    let index = match filter.state {
-        Some(DeliveryState::Pending) => keys.pending(),
-        Some(DeliveryState::Dead) => keys.dead(),
-        _ => keys.deliveries(),
-    };
+    let index = index_of(keys, filter);
     // Nothing dies before it was made, so this bounds the list of dead ones too.
     let slice = read_ids(client, &index, filter.since, from, DELIVERIES_READ_MAX).await?;
     let IdSlice { ids, scores, mut next } = slice;
     if ids.is_empty() {
         return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
     }
-    let mut pipeline = Pipeline::new();
-    for id in &ids {
-        pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&FIELDS);
-    }
-    let hashes: Vec<Vec<Option<String>>> = client.pipe(&pipeline).await?;
+    let hashes = read_fields(client, keys, &ids).await?;
     let mut pipeline = Pipeline::new();
     for (id, fields) in ids.iter().zip(&hashes) {
         pipeline.cmd("ZSCORE").arg(keys.due(&destination_in(fields))).arg(id.as_str());
@@ -98,6 +90,64 @@ pub async fn list(
         }
     }
     Ok(DeliverySlice { deliveries, next })
+}
+
+/// The deliveries that pass a filter, slice by slice and in no order, for whoever changes them meanwhile: one that is there from the
+/// first slice to the last is found, also where others leave the list. Holds a slice.
+#[derive(Debug, Default)]
+pub struct DeliveryScan {
+    /// Where SCAN goes on; 0 at the beginning.
+    cursor: u64,
+    is_over: bool,
+}
+
+impl DeliveryScan {
+    /// The ids of the next slice that pass the filter; `None` at the end. A slice may be empty although more follow, and an id may come
+    /// twice.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said; the next call reads the same slice.
+    pub async fn next(
+        &mut self,
+        client: &RedisClient,
+        keys: &Keys,
+        filter: &DeliveryFilter,
+    ) -> RedisResult<Option<Vec<DeliveryId>>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let mut command = redis::cmd("ZSCAN");
+        command.arg(index_of(keys, filter)).arg(self.cursor).arg("COUNT").arg(DELIVERIES_READ_MAX);
+        let (next, scored): (u64, Vec<(String, String)>) = client.query(&command).await?;
+        let ids: Vec<DeliveryId> = scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect();
+        // A pipeline of nothing is an error.
+        let hashes = if ids.is_empty() { Vec::new() } else { read_fields(client, keys, &ids).await? };
+        let passes = |(id, fields): (DeliveryId, _)| {
+            let stored = StoredDelivery::of(&id, fields, None)?;
+            filter.takes(&stored.view).then_some(id)
+        };
+        (self.cursor, self.is_over) = (next, next == 0);
+        Ok(Some(ids.into_iter().zip(hashes).filter_map(passes).collect()))
+    }
+}
+
+/// The list that holds what a filter asks for.
+fn index_of(keys: &Keys, filter: &DeliveryFilter) -> String {
+    match filter.state {
+        Some(DeliveryState::Pending) => keys.pending(),
+        Some(DeliveryState::Dead) => keys.dead(),
+        _ => keys.deliveries(),
+    }
+}
+
+/// The [`FIELDS`] of each.
+async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> RedisResult<Vec<Vec<Option<String>>>> {
+    let mut pipeline = Pipeline::new();
+    for id in ids {
+        pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&FIELDS);
+    }
+    client.pipe(&pipeline).await
 }
 
 /// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough are found.

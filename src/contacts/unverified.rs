@@ -1,0 +1,83 @@
+//! How long a contact stays that nobody has confirmed. Pure.
+//!
+//! The time stands in the stored contact itself, so whoever removes it judges what one conditional write replaces: a contact that is
+//! confirmed or asked again at that very moment stays.
+
+use super::array::{ContactArray, StoredContact, UNVERIFIED_UNTIL, VERIFIED};
+use super::contact::Contact;
+use crate::types::{ConsentId, UnixMs};
+
+impl ContactArray {
+    /// Lets an unverified contact stay until then.
+    pub fn keep_unverified(&mut self, asked: &StoredContact, until: UnixMs) {
+        self.set(asked.position, UNVERIFIED_UNTIL, &until.to_string());
+    }
+
+    /// Until when the unverified contact stays that this consent is for; `None` where there is none, or it stays.
+    #[must_use]
+    pub fn unverified_until(&self, consent: &ConsentId) -> Option<UnixMs> {
+        self.contacts().into_iter().find(|stored| stored.consent == *consent)?.unverified_until
+    }
+
+    /// Removes the contacts that nobody has confirmed in time, and returns them.
+    pub fn remove_unverified(&mut self, now: UnixMs) -> Vec<Contact> {
+        let mut expired = self.contacts();
+        expired.retain(|stored| stored.unverified_until.is_some_and(|until| until <= now));
+        // From the end, so that the positions before stay valid.
+        expired.iter().rev().for_each(|stored| self.remove_element(stored.position));
+        expired.into_iter().map(|stored| stored.contact).collect()
+    }
+
+    pub(super) fn set_verified(&mut self, position: usize) {
+        self.set(position, VERIFIED, &true);
+        self.unset(position, UNVERIFIED_UNTIL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNTIL: UnixMs = UnixMs(1_763_714_220_000);
+
+    fn asked() -> (ContactArray, ConsentId) {
+        let stored = r#"[7,{"channel":"email","address":"own@b.test"},{"channel":"email","address":"old@b.test","verified":false}]"#;
+        let mut array = ContactArray::parse(stored.as_bytes()).expect("an array");
+        let added = array.add(&Contact::email("a@b.test"), "n1").expect("new");
+        array.keep_unverified(&added, UNTIL);
+        (array, added.consent)
+    }
+
+    fn addresses(array: &ContactArray) -> Vec<String> {
+        array.contacts().iter().map(|stored| stored.contact.address().to_owned()).collect()
+    }
+
+    /// What the operator wrote, what can't be read and what bears no time must outlive those that nobody confirms.
+    #[test]
+    fn only_what_nobody_confirmed_in_time_is_removed() {
+        let (mut array, consent) = asked();
+        assert_eq!(array.unverified_until(&consent), Some(UNTIL));
+        assert!(array.remove_unverified(UNTIL.plus(-1)).is_empty());
+        let removed = array.remove_unverified(UNTIL);
+        assert_eq!(removed.iter().map(Contact::address).collect::<Vec<_>>(), ["a@b.test"]);
+        assert_eq!(addresses(&array), ["own@b.test", "old@b.test"]);
+        assert!(array.to_stored().starts_with("[7,"));
+        assert_eq!(array.unverified_until(&consent), None);
+    }
+
+    /// Whoever confirmed in the last moment stays for good, and so does whom the operator vouches for.
+    #[test]
+    fn a_confirmed_contact_has_no_end() {
+        let (mut array, consent) = asked();
+        array.verify(&consent);
+        assert_eq!(array.unverified_until(&consent), None);
+        assert!(!array.to_stored().contains(UNVERIFIED_UNTIL));
+        assert!(array.remove_unverified(UnixMs(i64::MAX)).is_empty());
+        assert_eq!(addresses(&array), ["own@b.test", "old@b.test", "a@b.test"]);
+        // Verified by somebody who knows nothing of the other field.
+        let stored =
+            r#"[{"channel":"email","address":"a@b.test","verified":true,"unverified_until":"2026-01-01T00:00:00Z"}]"#;
+        let mut array = ContactArray::parse(stored.as_bytes()).expect("an array");
+        assert!(array.remove_unverified(UnixMs(i64::MAX)).is_empty());
+    }
+}

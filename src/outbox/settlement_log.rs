@@ -1,0 +1,60 @@
+//! What the log and the metrics say of a delivery whose attempt was recorded.
+
+use metrics::{counter, histogram};
+use tracing::field::display;
+
+use super::lease::LeasedDelivery;
+use super::settle::Settlement;
+use crate::types::{Channel, DeliveryState, Notification, UnixMs, meters};
+
+/// Counts a delivery that ended in this state.
+pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
+    counter!(meters::ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
+}
+
+/// One event per outcome, and the metrics.
+pub(super) fn log_settlement(
+    leased: &LeasedDelivery,
+    notification: &Notification,
+    settlement: &Settlement,
+    now: UnixMs,
+) {
+    let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
+    let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
+    let state = settlement.state();
+    if state != DeliveryState::Pending {
+        count_ended(*channel, state);
+    }
+    let channel = channel.as_str();
+    match settlement {
+        Settlement::Delivered(outcome) => {
+            let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
+            histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
+            // A u128 would stand in JSON as text.
+            let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(subject, alert, request, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
+        }
+        Settlement::Retry(outcome, wait) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
+        }
+        Settlement::Dead(outcome) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+        }
+        Settlement::ContactDisabled(outcome) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
+        }
+        Settlement::ExpiredAfter(outcome) => {
+            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next would come too late: expired");
+        }
+        Settlement::Throttled(wait) | Settlement::Released(wait) => {
+            tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
+        }
+        Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
+            tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
+        }
+    }
+}

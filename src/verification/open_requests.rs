@@ -1,0 +1,64 @@
+//! How many requests for consent of one subject may be open at once: each is a message that may hang at its receiver.
+//!
+//! A request is open until its delivery has ended, or can't be tried any more. Places are given back when somebody asks and finds none
+//! free: whoever ends deliveries, an operator among them, knows nothing of this.
+
+use redis::{Pipeline, RedisResult};
+
+use crate::contacts::CONTACTS_MAX;
+use crate::throttle::{ExpiringSet, ExpiringSetDecision};
+use crate::types::alert::digest_of;
+use crate::types::{DeliveryId, DeliveryState, Subject};
+use crate::wire::Partition;
+
+use super::VerificationConfig;
+
+/// The most requests of one subject that are open at once: one for each contact that it may have. Removing contacts and adding others
+/// would otherwise make any number.
+pub const OPEN_REQUESTS_MAX: usize = CONTACTS_MAX;
+
+const OPEN: ExpiringSet = match ExpiringSet::new(OPEN_REQUESTS_MAX as u32) {
+    Ok(set) => set,
+    Err(_) => panic!("few enough for a set"),
+};
+
+/// Notes a request by the delivery that it is to become, if one more may be open. Repeatable.
+pub(super) async fn open(
+    partition: &Partition,
+    config: &VerificationConfig,
+    subject: &Subject,
+    delivery: &DeliveryId,
+) -> RedisResult<ExpiringSetDecision> {
+    let Partition { client, keys } = partition;
+    let key = key(partition, subject);
+    let add = || OPEN.add(client, &key, delivery.as_str(), config.lifetime);
+    if let added @ ExpiringSetDecision::Added { .. } = add().await? {
+        return Ok(added);
+    }
+    let mut command = redis::cmd("ZRANGE");
+    let open: Vec<String> = client.query(command.arg(&key).arg(0).arg(-1)).await?;
+    let mut pipeline = Pipeline::new();
+    for id in &open {
+        pipeline.cmd("HGET").arg(keys.delivery(&DeliveryId::from_stored(id))).arg("state");
+    }
+    // A transaction of nothing is an error.
+    let states: Vec<Option<String>> = if open.is_empty() { Vec::new() } else { client.pipe(&pipeline).await? };
+    let has_ended =
+        |state: &Option<String>| state.as_deref().is_some_and(|state| state != DeliveryState::Pending.as_str());
+    let ended: Vec<&str> =
+        open.iter().zip(&states).filter(|(_, state)| has_ended(state)).map(|(id, _)| id.as_str()).collect();
+    if !ended.is_empty() {
+        let () = client.query(redis::cmd("ZREM").arg(&key).arg(&ended)).await?;
+    }
+    add().await
+}
+
+/// Gives the place of a request back that was not made.
+pub(super) async fn withdraw(partition: &Partition, subject: &Subject, delivery: &DeliveryId) -> RedisResult<()> {
+    partition.client.query(redis::cmd("ZREM").arg(key(partition, subject)).arg(delivery.as_str())).await
+}
+
+/// Where the open requests of a subject stand.
+pub(super) fn key(partition: &Partition, subject: &Subject) -> String {
+    partition.keys.verify_open(&digest_of(&[subject.as_str()]))
+}
