@@ -256,6 +256,8 @@ impl EventWorker {
         self.follow(records.checkpoint.as_slice())?;
         let cost = self.builder.cost();
         let batch = self.builder.finish(&mut self.held, records.values);
+        let noted = self.janitor.will_commit(&self.client, &batch).await;
+        noted.map_err(|source| SessionError::Redis { operation: "note which days are archived again", source })?;
         Ok(InFlightCommit::of(batch, cost, &self.committer, &self.client))
     }
 

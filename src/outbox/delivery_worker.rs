@@ -23,6 +23,7 @@ use super::settle::{LeaseEnd, SettleAnswer, Settlement};
 use super::settle_queue::SettleQueue;
 use super::settlement_log::{count_ended, log_settlement};
 use super::slots::HeldSlot;
+use super::wake::wake_reachable;
 use super::{UNREADABLE_CONTACT_WAIT, expires_at, fan_out_loop};
 use crate::channels::destination;
 use crate::contacts::Contact;
@@ -219,6 +220,13 @@ impl<N: Notifier> DeliveryWorker<N> {
             return;
         };
         self.log_fan_out(leased, alert, &result);
+        if recipients.waits {
+            let subjects = std::slice::from_ref(&alert.subject);
+            let look_again = || wake_reachable(&self.client, &self.keys, &self.contacts, subjects);
+            if self.retry_until_recorded(leased, clock, look_again).await.is_some_and(|woken| woken > 0) {
+                self.new_deliveries.notify_one();
+            }
+        }
     }
 
     fn log_fan_out(&self, leased: &LeasedDelivery, alert: &Alert, result: &FanOutResult) {

@@ -16,6 +16,7 @@ use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, So
 use super::no_contact_log::NoContactLog;
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
+use super::wake::wake_reachable;
 use crate::contacts::resolver::ContactResolver;
 use crate::types::{Alert, Channel, Keys, Subject, meters};
 use crate::wire::RedisClient;
@@ -38,6 +39,8 @@ pub struct FanOutLoop {
     parts: FanOutParts,
     /// Entries that hold no alert and were named in the log.
     named: HashSet<String>,
+    /// Subjects of which deliveries may wait although there is a contact: their contacts were read before.
+    unsure: HashSet<Subject>,
     no_contact_log: NoContactLog,
 }
 
@@ -68,7 +71,7 @@ impl FanOutLoop {
     /// A loop that does nothing until it runs.
     #[must_use]
     pub fn new(parts: FanOutParts) -> Self {
-        Self { parts, named: HashSet::new(), no_contact_log: NoContactLog::default() }
+        Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log: NoContactLog::default() }
     }
 
     /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has not done lies
@@ -105,6 +108,8 @@ impl FanOutLoop {
     /// what is raised now does not wait for all that was raised before. An entry that stays, because it holds no alert or the server
     /// has something against it alone, does not hold up those behind it.
     async fn empty(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
+        // What an error left.
+        self.look_again().await?;
         let mut after = None;
         loop {
             let oldest = self.read(after.as_deref()).await?;
@@ -141,6 +146,9 @@ impl FanOutLoop {
         }
         let mut unusable = Vec::new();
         for requests in chunks(&requests) {
+            // Noted before: where the answer is lost, they may wait.
+            let waiting = requests.iter().filter(|request| request.recipients.waits);
+            self.unsure.extend(waiting.map(|request| request.alert.subject.clone()));
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
                 match answer {
                     FanOutAnswer::Done(result) => log_fan_out(request.alert, &result, &self.no_contact_log),
@@ -156,6 +164,17 @@ impl FanOutLoop {
         unusable
             .iter()
             .for_each(|entry| self.name_unreadable(entry, "the key of one of its deliveries holds something else"));
+        self.look_again().await
+    }
+
+    /// Wakes what began to wait although its subject has got a contact meanwhile.
+    async fn look_again(&mut self) -> Result<(), OutboxError> {
+        let FanOutParts { client, keys, contacts, new_deliveries, .. } = &self.parts;
+        let unsure: Vec<Subject> = self.unsure.iter().cloned().collect();
+        if wake_reachable(client, keys, contacts, &unsure).await? > 0 {
+            new_deliveries.notify_one();
+        }
+        self.unsure.clear();
         Ok(())
     }
 

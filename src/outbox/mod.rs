@@ -70,7 +70,7 @@ pub use recipients::Recipients;
 pub use settle::{LeaseEnd, SettleAnswer, SettledLeases, Settlement, settle};
 pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};
-pub use wake::{WakeScan, wake_subject};
+pub use wake::{WakeScan, wake_reachable, wake_subject, wake_subjects};
 pub use waker::Waker;
 
 /// How long a delivery stays readable after its end: 14 days.

@@ -6,7 +6,7 @@
 -- ARGV[6] least and ARGV[7] greatest member of the waiting index to look at, as ZRANGEBYLEX takes them
 -- ARGV[8] most members to look at, 1..4000   ARGV[9] the destination of deliveries without contact
 --
--- Returns {woken, last member looked at (nil: none was left)}
+-- Returns {woken, last member looked at (nil: no more are left)}
 --         an error   a key of another type, a command that the user may not run, or a key at another node of the cluster, to which the
 --                    slot moves: nothing written
 --
@@ -45,4 +45,4 @@ for _, member in ipairs(members) do
   end
 end
 place_all(now)
-return {woken, last}
+return {woken, #members == tonumber(ARGV[8]) and last}

@@ -20,9 +20,58 @@ pub const WAKE_MAX: usize = 500;
 ///
 /// [`OutboxError`]; the deliveries then wait for the next change.
 pub async fn wake_subject(client: &RedisClient, keys: &Keys, subject: &Subject) -> Result<u64, OutboxError> {
-    // A member is the subject, NUL, the delivery id; a subject holds no control character, so SOH ends exactly this subject's.
-    let members = Members { least: member("[", subject, '\0'), greatest: member("(", subject, '\u{1}') };
-    wake(client, keys, members).await
+    wake(client, keys, Members::of(subject)).await
+}
+
+/// As [`wake_subject`] for many subjects of one partition. A subject for which nothing waits, as most of those that an import writes, costs
+/// a range of the waiting index, and all of them together one look where nothing waits at all.
+///
+/// # Errors
+///
+/// [`OutboxError`]; some of them may be woken.
+pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subject]) -> Result<u64, OutboxError> {
+    let failed = |error| OutboxError::redis(Operation::Wake, keys.stream())(error);
+    let waiting: u64 = client.query(redis::cmd("ZCARD").arg(keys.waiting())).await.map_err(failed)?;
+    if waiting == 0 {
+        return Ok(0);
+    }
+    let mut woken = 0;
+    for subjects in subjects.chunks(WAKE_MAX) {
+        let mut pipeline = redis::pipe();
+        for subject in subjects {
+            let Members { least, greatest } = Members::of(subject);
+            pipeline.cmd("ZRANGEBYLEX").arg(keys.waiting()).arg(least).arg(greatest).arg("LIMIT").arg(0).arg(1);
+        }
+        let first: Vec<Vec<Vec<u8>>> = client.pipe(&pipeline).await.map_err(failed)?;
+        for (subject, _) in subjects.iter().zip(first).filter(|(_, first)| !first.is_empty()) {
+            woken += wake_subject(client, keys, subject).await?;
+        }
+    }
+    Ok(woken)
+}
+
+/// Wakes deliveries of these subjects that began to wait although their subject has a contact: it got one between the reading of its
+/// contacts and the writing of the deliveries, and whoever woke the subject then found none.
+///
+/// With this, no delivery waits beside a contact. A contact is written before its change is noticed, and the deliveries are written
+/// before this reads contacts. If the contact is written before this reading, this wakes them; else the change is noticed when the
+/// deliveries are there, and the look at what waits finds them.
+///
+/// # Errors
+///
+/// [`OutboxError`]; to be called again.
+pub async fn wake_reachable(
+    client: &RedisClient,
+    keys: &Keys,
+    contacts: &ContactResolver,
+    subjects: &[Subject],
+) -> Result<u64, OutboxError> {
+    let found = contacts.contacts_of_each(client, &subjects.iter().collect::<Vec<_>>()).await?;
+    let mut woken = 0;
+    for (subject, _) in subjects.iter().zip(&found).filter(|(_, contacts)| !contacts.readable.is_empty()) {
+        woken += wake_subject(client, keys, subject).await?;
+    }
+    Ok(woken)
 }
 
 /// The deliveries that wait, in slices: those of subjects with a contact are woken, the others sleep on.
@@ -80,8 +129,12 @@ struct Members {
     greatest: Vec<u8>,
 }
 
-fn member(edge: &str, subject: &Subject, end: char) -> Vec<u8> {
-    format!("{edge}{subject}{end}").into_bytes()
+impl Members {
+    /// Those of a subject: a member is the subject, NUL, the delivery id. A subject holds no control character, so SOH ends exactly its
+    /// members.
+    fn of(subject: &Subject) -> Self {
+        Self { least: format!("[{subject}\0").into_bytes(), greatest: format!("({subject}\u{1}").into_bytes() }
+    }
 }
 
 async fn wake(client: &RedisClient, keys: &Keys, mut members: Members) -> Result<u64, OutboxError> {

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::OutboxError;
 use super::new_deliveries::NewDeliveries;
 use super::redis_outage::RedisOutage;
-use super::wake::{WakeScan, wake_subject};
+use super::wake::{WakeScan, wake_subjects};
 use crate::contacts::resolver::ContactResolver;
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::Subject;
@@ -73,9 +73,13 @@ impl Waker {
             }
             SubjectChanges::Of(subjects) => subjects,
         };
+        // All that has changed since the last look goes together, so while many change, as in an import, the looks are few.
+        let mut changed: Vec<Vec<Subject>> = self.partitions.iter().map(|_| Vec::new()).collect();
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {
-            let partition = self.partitions.of(&subject);
-            let woken = wake_subject(&partition.client, &partition.keys, &subject).await?;
+            changed[self.partitions.of(&subject).number().get() as usize].push(subject);
+        }
+        for (partition, subjects) in self.partitions.iter().zip(&changed).filter(|(_, subjects)| !subjects.is_empty()) {
+            let woken = wake_subjects(&partition.client, &partition.keys, subjects).await?;
             self.woken(partition, woken);
         }
         Ok(())

@@ -4,5 +4,8 @@
 mod support;
 
 mod api_check_kill;
+mod disabling_kill;
+mod erasure_kill;
+mod history_kill;
 mod kill;
 mod partitions_kill;

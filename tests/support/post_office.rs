@@ -33,6 +33,8 @@ pub enum Manners {
     Flaky,
     /// Drops everything.
     Refuses,
+    /// Wants nothing more, ever.
+    Gone,
 }
 
 /// A contact of this office.
@@ -79,7 +81,8 @@ struct Shared {
 
 impl PostOffice {
     pub async fn open(client: RedisClient, keys: Keys) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        // On every address of this machine, each of which is a destination.
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
             client,
@@ -96,7 +99,12 @@ impl PostOffice {
 
     /// Adds a contact, and gives its JSON.
     pub fn rent(&self, contact: Box) -> serde_json::Value {
-        let url = format!("http://{}/{}", self.address, contact.id);
+        self.rent_at("127.0.0.1", contact)
+    }
+
+    /// The same at another address of this machine.
+    pub fn rent_at(&self, host: &str, contact: Box) -> serde_json::Value {
+        let url = format!("http://{host}:{}/{}", self.address.port(), contact.id);
         let json = serde_json::json!({"id": contact.id, "channel": "webhook", "url": url, "secret": contact.secret});
         lock(&self.shared.boxes).insert(format!("/{}", contact.id), contact);
         json
@@ -166,6 +174,7 @@ async fn take(
             // Without the word: it is to be tried again.
             Manners::Flaky if so_far.requests == 1 => StatusCode::SERVICE_UNAVAILABLE,
             Manners::Refuses => StatusCode::UNPROCESSABLE_ENTITY,
+            Manners::Gone => StatusCode::GONE,
             Manners::Good | Manners::Flaky => {
                 so_far.accepted += 1;
                 StatusCode::NO_CONTENT
@@ -177,7 +186,7 @@ async fn take(
         let () = shared.client.query(&redis::cmd("PING")).await.expect("redis answers");
     }
     match status {
-        StatusCode::SERVICE_UNAVAILABLE => (status, [("retry-after", "0")]),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GONE => (status, [("retry-after", "0")]),
         _ => answer(status),
     }
 }

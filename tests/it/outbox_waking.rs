@@ -1,0 +1,92 @@
+//! Alerts that wait for a contact: what a change of subjects costs, and that none is missed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quotabell::contacts::resolver::ContactResolver;
+use quotabell::outbox::{FanOutLoop, FanOutParts, JumpPolicy, wake_subject, wake_subjects};
+use quotabell::types::{Destination, Subject};
+use quotabell::wire::RedisClient;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::eventually::eventually;
+use crate::support::outbox::{Outbox, alert, email, json, subject, waiting_delivery};
+use crate::support::proxy::{Fault, Proxy};
+
+/// How often the server has run a command.
+async fn calls(outbox: &Outbox, command: &str) -> u64 {
+    let info: String = outbox.run("INFO", "commandstats").await;
+    let of_command = format!("cmdstat_{command}:calls=");
+    let line = info.lines().find_map(|line| line.strip_prefix(of_command.as_str()));
+    line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+async fn due_now(outbox: &Outbox) -> BTreeSet<String> {
+    let now = outbox.totals().await.now.0;
+    let due: Vec<String> =
+        outbox.run("ZRANGEBYSCORE", &[&outbox.keys.due(&Destination::none()), "-inf", &now.to_string()]).await;
+    due.into_iter().collect()
+}
+
+/// An import of a million subjects must not be a million scripts: those for whom nothing waits cost a part of a pipeline, and where
+/// nothing waits at all, one look.
+#[tokio::test]
+async fn only_subjects_with_alerts_that_wait_cost_a_script() {
+    let outbox = Outbox::start();
+    let imported: Vec<Subject> = (0..1200).map(|n| subject(&format!("s{n:04}"))).collect();
+    let woken = wake_subjects(&outbox.client, &outbox.keys, &imported).await.expect("redis answers");
+    assert_eq!((woken, calls(&outbox, "evalsha").await, calls(&outbox, "zrangebylex").await), (0, 0, 0));
+
+    let names = ["s0007", "s0700", "s07", "s1199", "s11999", "t"];
+    for name in names {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[]).await;
+    }
+    outbox.fan_out_new(&alert(&subject("s0700"), 100), &[]).await;
+    // The server has the script already.
+    wake_subject(&outbox.client, &outbox.keys, &subject("nobody")).await.expect("redis answers");
+    let scripts = calls(&outbox, "evalsha").await;
+    let woken = wake_subjects(&outbox.client, &outbox.keys, &imported).await.expect("redis answers");
+    assert_eq!(woken, 4);
+    assert_eq!(calls(&outbox, "evalsha").await - scripts, 3, "one for each of them");
+    let mut expected: BTreeSet<String> = ["s0007", "s0700", "s1199"]
+        .iter()
+        .map(|name| waiting_delivery(&alert(&subject(name), 80)).to_string())
+        .collect();
+    expected.insert(waiting_delivery(&alert(&subject("s0700"), 100)).to_string());
+    assert_eq!(due_now(&outbox).await, expected);
+}
+
+/// A contact that comes between the reading of the contacts and the writing of the delivery is noticed when nothing waits yet: the alert
+/// would sleep until it expires.
+#[tokio::test]
+async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let raised = alert(&alice, 80);
+    outbox.raise(&raised).await;
+    let proxy = Proxy::to(outbox.server.port()).await;
+    // Between the reply that holds no contact and the next request there is time to do something.
+    proxy.set(Fault::Delay(Duration::from_millis(250)));
+    let stop = CancellationToken::new();
+    let fan_out = FanOutLoop::new(FanOutParts {
+        client: Arc::new(RedisClient::new(redis::Client::open(proxy.url()).expect("a URL"))),
+        keys: outbox.keys.clone(),
+        contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
+        jump: JumpPolicy::Each,
+        new_alerts: Arc::new(Notify::new()),
+        new_deliveries: Arc::new(Notify::new()),
+    });
+    let running = tokio::spawn(fan_out.run(stop.clone()));
+    eventually("contacts are read", || async { (calls(&outbox, "hget").await > 0).then_some(()) }).await;
+    outbox.set_contacts(&alice, &json(&[email("new")])).await;
+    // Whoever listens to changes looks now.
+    let woken = wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("redis answers");
+    assert_eq!(woken, 0, "it does not wait yet");
+    proxy.set(Fault::None);
+    let id = waiting_delivery(&raised).to_string();
+    eventually("it is due", || async { due_now(&outbox).await.contains(&id).then_some(()) }).await;
+    stop.cancel();
+    running.await.expect("it ends well").expect("redis answers");
+}
