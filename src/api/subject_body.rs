@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::problem::Problem;
 use crate::subjects::record::parse_timezone;
 use crate::subjects::{Plans, SubjectRecord};
-use crate::types::{BillingDay, Limits, Metric, Percent};
+use crate::types::{BillingDay, Limits, Metric, Percent, percent};
 
 /// The settings. What is left out or `null` comes from the plan.
 #[derive(Debug, Deserialize)]
@@ -40,14 +40,10 @@ impl SubjectBody {
     }
 }
 
-fn in_order(mut thresholds: Vec<Percent>) -> Result<Vec<Percent>, Problem> {
+fn in_order(thresholds: Vec<Percent>) -> Result<Vec<Percent>, Problem> {
     let of = |problem: String| Problem::bad_request(format!("thresholds: {problem}"));
-    thresholds.sort_unstable();
-    if let Some(pair) = thresholds.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(of(format!("{} stands there twice", pair[0])));
-    }
     if thresholds.is_empty() {
         return Err(of("names none, leave it out for those of the plan".to_owned()));
     }
-    Ok(thresholds)
+    percent::ascending(thresholds).map_err(|error| of(error.to_string()))
 }

@@ -19,6 +19,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "trim"], r#""consumed" or "never""#),
     (&["stream", "late_max"], r#"a duration up to 7d, as "5h""#),
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
+    (&["stream", "event_ids_max"], "a whole number, 1000 to 1000000000"),
     (&["history", "days"], "a whole number of days, 0 to 1000; 0 for no history"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (
@@ -35,7 +36,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["plans", "*", "limits", "*"],
         r#"5000 (units a day), "600/hour" or ["600/hour", "5000/day"]: units are 1 to 9007199254740991 (2^53 - 1), windows are hour, day, week and month, each once; leave the metric out for no limit"#,
     ),
-    (&["plans", "*", "thresholds"], "distinct whole percentages, 1 to 1000, as [80, 100]"),
+    (&["plans", "*", "thresholds"], "at most 100 distinct whole percentages, 1 to 1000, as [80, 100]"),
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
     (
         &["plans", "*", "rate"],

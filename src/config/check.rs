@@ -13,6 +13,7 @@ use crate::contacts::{Contact, OperatorContact};
 use crate::subjects::record::parse_timezone;
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
+use crate::types::percent::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
 use crate::wire::client::RESPONSE_TIMEOUT;
 use crate::wire::redis_url::SCHEMES;
@@ -27,6 +28,8 @@ const STREAM_KEY_BYTES_MAX: usize = 128;
 const SUBJECT_PREFIX_BYTES_MAX: usize = 64;
 /// The most entries that one commit script may hold the server for.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
+/// Fewer than an ordinary batch may have are forgotten before they are stored; more are beyond the memory of any machine.
+const EVENT_IDS_RANGE: std::ops::RangeInclusive<usize> = 1_000..=1_000_000_000;
 /// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
@@ -133,6 +136,9 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.unless(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
     violations.unless((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
+    let (least, most) = (EVENT_IDS_RANGE.start(), EVENT_IDS_RANGE.end());
+    let ids = format!("{} is not between {least} and {most}", stream.event_ids_max);
+    violations.unless(EVENT_IDS_RANGE.contains(&stream.event_ids_max), &["stream", "event_ids_max"], ids);
 }
 
 fn history(config: &Config, violations: &mut Violations) {
@@ -161,6 +167,9 @@ fn subjects(config: &Config, violations: &mut Violations) {
 fn plans(config: &Config, violations: &mut Violations) {
     for (name, plan) in &config.plans {
         violations.unless(!name.is_empty(), &["plans", name], "a plan needs a name");
+        let path = ["plans", name, "thresholds"];
+        let problem = ThresholdsError::TooMany(plan.thresholds.len());
+        violations.unless(plan.thresholds.len() <= THRESHOLDS_MAX, &path, problem);
         let mut seen = BTreeSet::new();
         for (index, percent) in plan.thresholds.iter().enumerate() {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];

@@ -20,6 +20,10 @@ use super::row_finder::{RowFinder, RowsFound};
 
 /// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
 const SPAN_MAX_MS: i64 = 1_000;
+/// The number of the first batch: rows that are in none, whose number is 0, are older than it and the one before it.
+const NUMBER_FIRST: u32 = 2;
+/// So many batches before the numbers end no reading begins any more. One reading has fewer.
+const NUMBERS_LEFT: u32 = 1 << 20;
 /// A refused event, which becomes an entry of a stream, costs the server as much as so many counters.
 const REFUSED_COST: usize = 5;
 /// About the most bytes of refused events of one commit.
@@ -121,8 +125,7 @@ impl BatchBuilder {
         Self {
             keys,
             bounds,
-            // Batches are told apart from those before them, so that rows of none are older than both.
-            number: 2,
+            number: NUMBER_FIRST,
             generation: 0,
             batch: Batch::new(Instance::from_stored(""), StreamId::ZERO),
             closed: None,
@@ -147,12 +150,24 @@ impl BatchBuilder {
 
     /// Begins a batch that follows `from`, whatever was added before.
     pub fn begin(&mut self, instance: Instance, from: StreamId, bounds: BatchBounds) {
-        self.number = self.number.wrapping_add(1).max(2);
+        self.number += 1;
         self.bounds = bounds;
         self.batch = Batch { generation: self.generation, ..Batch::new(instance, from) };
         self.changes.begin(self.number);
         self.rows.clear();
         self.refused_bytes = 0;
+    }
+
+    /// Whether the session is to end, because soon there is no number for another batch. A number that came a second time would take a
+    /// row of long ago for one of the batch that is built.
+    #[must_use]
+    pub const fn has_used_numbers_up(&self) -> bool {
+        self.number >= u32::MAX - NUMBERS_LEFT
+    }
+
+    /// Numbers batches from the beginning. Nothing may be held that bears a number.
+    pub const fn restart_numbers(&mut self) {
+        self.number = NUMBER_FIRST;
     }
 
     /// The oldest batch whose rows are in use: the one before this may be on its way to Redis.
@@ -365,4 +380,30 @@ impl BatchBuilder {
 fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> {
     let cut = |bytes: &[u8]| bytes[..bytes.len().min(REFUSED_BYTES_MAX)].to_vec();
     fields.take(REFUSED_FIELDS_MAX).flat_map(|(name, value)| [cut(name), cut(value)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A daemon that commits 2,000 batches a second has used the numbers up after 25 days. A number that came again would take a row that
+    /// was changed then for one of the batch that is built, and its place there for a place here.
+    #[test]
+    fn no_number_of_a_batch_comes_again_while_anything_bears_it() {
+        let bounds = BatchBounds { entries: 1, cost: 1 };
+        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
+        builder.number = u32::MAX - NUMBERS_LEFT - 1;
+        assert!(!builder.has_used_numbers_up());
+        let begin = |builder: &mut BatchBuilder| {
+            let before = builder.number;
+            builder.begin(Instance::from_stored("x"), StreamId::ZERO, bounds);
+            assert!(builder.number > before && builder.live() == before);
+        };
+        // The reading that takes the last numbers is still committed, an entry a batch.
+        (0..=NUMBERS_LEFT).for_each(|_| begin(&mut builder));
+        assert!(builder.has_used_numbers_up());
+        builder.restart_numbers();
+        begin(&mut builder);
+        assert!(!builder.has_used_numbers_up() && builder.live() == NUMBER_FIRST);
+    }
 }

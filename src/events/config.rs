@@ -22,4 +22,6 @@ pub struct StreamConfig {
     pub late_max: Duration,
     /// The most entries of one reading.
     pub batch_entries: u32,
+    /// The most event ids that are held of a partition.
+    pub event_ids_max: usize,
 }

@@ -106,7 +106,7 @@ impl HeldState {
     /// Forgets totals and ids; another worker may have committed.
     pub fn forget_totals(&mut self) {
         self.totals.forget();
-        self.seen = SeenWindows::default();
+        self.seen.forget();
     }
 
     /// Lets subjects go that were not used lately, with their rows.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use redis::RedisResult;
+
 use crate::ledger::retention::Retention;
 use crate::ledger::seen::{WINDOWS_HELD, window_of};
 use crate::ledger::tidy::TidyWarning;
@@ -65,6 +67,13 @@ impl Janitor {
     /// A session begins with this window of event ids: lists of those before it may have been left by a worker that was killed.
     pub(super) fn found_ids(&mut self, newest: u64) {
         self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));
+        self.retention.begin_session();
+    }
+
+    /// A batch is about to be committed.
+    pub(super) async fn will_commit(&mut self, client: &RedisClient, batch: &Batch) -> RedisResult<()> {
+        let periods = batch.groups.iter().map(|group| group.of.period);
+        self.retention.will_be_written(client, periods, batch.read_at).await
     }
 
     /// A batch was committed.

@@ -1,7 +1,7 @@
 //! What the loop tells the operator: one log event per outcome, and the metrics.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::{Gauge, Label, counter, gauge, histogram};
 use tokio::sync::Notify;
@@ -10,7 +10,7 @@ use crate::ledger::audit::AuditFinding;
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitOutcome};
 use crate::subjects::FieldError;
-use crate::types::{PartitionNumber, StreamId, Subject, keys, meters};
+use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, StreamId, Subject, keys, meters};
 use crate::wire::{ErrorKind, ReadError};
 
 use super::session_error::SessionError;
@@ -29,6 +29,7 @@ pub struct WorkerReport {
     refused_notes: Vec<String>,
     /// That the server does not bound what it sends has been said.
     said_unbounded: bool,
+    forgot_log: LogLimiter,
 }
 
 impl WorkerReport {
@@ -44,6 +45,7 @@ impl WorkerReport {
             held_by: None,
             refused_notes: Vec::new(),
             said_unbounded: false,
+            forgot_log: LogLimiter::new(LOG_INTERVAL),
         }
     }
 
@@ -231,6 +233,21 @@ impl WorkerReport {
             tracing::warn!(
                 %subject, field = bad.field, why = bad.why,
                 "a subject's setting can't be read: its last good value stays, without one the subject is counted and not judged"
+            );
+        }
+    }
+
+    /// So many event ids were forgotten before their time.
+    pub fn forgot_ids(&self, ids: u64) {
+        if ids == 0 {
+            return;
+        }
+        counter!(meters::IDS_FORGOTTEN).increment(ids);
+        if let Some(suppressed) = self.forgot_log.admit((), Instant::now()) {
+            tracing::warn!(
+                partition = %self.partition, ids, suppressed,
+                "more event ids come than stream.event_ids_max lets the daemon remember: the oldest are forgotten before their time, \
+                 and an event that is sent again under one of them counts again"
             );
         }
     }

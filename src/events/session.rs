@@ -182,6 +182,10 @@ impl EventWorker {
         if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
             return Err(SessionError::Again("more counters are held than there is room for"));
         }
+        if self.builder.has_used_numbers_up() {
+            return Err(SessionError::Again("batches are numbered anew"));
+        }
+        self.report.forgot_ids(self.held.seen.take_forgotten());
         self.held.shrink(self.builder.live());
         self.settings.take_changes(&mut self.held, &self.report);
         Ok(())
@@ -252,6 +256,8 @@ impl EventWorker {
         self.follow(records.checkpoint.as_slice())?;
         let cost = self.builder.cost();
         let batch = self.builder.finish(&mut self.held, records.values);
+        let noted = self.janitor.will_commit(&self.client, &batch).await;
+        noted.map_err(|source| SessionError::Redis { operation: "note which days are archived again", source })?;
         Ok(InFlightCommit::of(batch, cost, &self.committer, &self.client))
     }
 

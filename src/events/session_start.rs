@@ -2,7 +2,6 @@
 
 use redis::RedisResult;
 
-use crate::ledger::SeenWindows;
 use crate::types::{Instance, StreamId};
 use crate::wire::{ErrorKind, error_kind};
 
@@ -24,6 +23,10 @@ impl EventWorker {
     pub(super) async fn start(&mut self) -> Result<SessionStart, SessionError> {
         let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
         self.held.forget_totals();
+        if self.builder.has_used_numbers_up() {
+            self.held.cache.forget_use();
+            self.builder.restart_numbers();
+        }
         let mut stored = redis::cmd("HMGET");
         stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation");
         let (id, instance, generation): (Option<String>, Option<String>, Option<u64>) =
@@ -32,11 +35,12 @@ impl EventWorker {
             Some(instance) => Instance::from_stored(&instance),
             None => self.draw_instance().await.map_err(redis)?,
         };
-        let checkpoint = id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO);
+        let checkpoint = StreamId::from_stored(id.as_deref());
         let now = self.client.server_time().await.map_err(redis)?;
-        self.held.seen = SeenWindows::read(&self.client, &self.keys, arrival_of(checkpoint, now))
-            .await
-            .map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })?;
+        let seen = self.held.seen.read(&self.client, &self.keys, arrival_of(checkpoint, now), checkpoint).await;
+        if !seen.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
+            return Err(SessionError::Again("another worker committed while the ids of events were read"));
+        }
         self.janitor.found_ids(self.held.seen.window());
         Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
     }

@@ -93,7 +93,7 @@ impl EventWorker {
         let held = HeldState {
             cache: SettingsCache::new(cache_entries, &plans),
             totals: HeldTotals::default(),
-            seen: SeenWindows::default(),
+            seen: SeenWindows::new(config.event_ids_max),
         };
         let settings = SettingsReader::new(keys.clone(), plans, changes);
         Self {

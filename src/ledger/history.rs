@@ -4,7 +4,7 @@
 //! How far a day is archived is stored with each slice, so nothing is lost or done twice when the daemon is killed. Read next:
 //! [`super::past_days`], where the values are read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,8 @@ pub struct HistoryArchiver {
     /// Days that may have counters which are not archived.
     pending: BTreeMap<Day, ArchiveStart>,
     current: Option<DayInProgress>,
+    /// Days of which nothing is archived, as far as this process knows and nobody else archives.
+    unarchived: BTreeSet<Day>,
 }
 
 /// Where the archiving of a day begins.
@@ -66,8 +68,28 @@ impl HistoryArchiver {
     #[must_use]
     pub fn new(keys: Keys, config: HistoryConfig) -> Option<Self> {
         let script = Script::with_prelude(include_str!("history.lua"));
-        let archiver = Self { keys, days: config.days, script, pending: BTreeMap::new(), current: None };
+        let (pending, unarchived) = (BTreeMap::new(), BTreeSet::new());
+        let archiver = Self { keys, days: config.days, script, pending, current: None, unarchived };
         (config.days > 0).then_some(archiver)
+    }
+
+    /// Another process may have archived meanwhile.
+    pub fn begin_session(&mut self) {
+        self.unarchived.clear();
+    }
+
+    /// Counters of this day are about to be written, and some of it may be archived: has all of it archived again. Written down before
+    /// they are, so that a process which is killed behind its commit leaves no counter that nobody archives. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn will_be_written(&mut self, client: &RedisClient, day: Day) -> RedisResult<()> {
+        if !self.unarchived.contains(&day) {
+            let () = client.query(redis::cmd("UNLINK").arg(self.keys.history_progress(day))).await?;
+            self.unarchived.insert(day);
+        }
+        Ok(())
     }
 
     /// A process before this one may have left counters of this day.
@@ -110,6 +132,7 @@ impl HistoryArchiver {
             None => self.begin(client, day).await?,
         };
         if let Some(metric) = current.metrics.last() {
+            self.unarchived.remove(&day);
             current.step = self.archive_slice(client, day, metric, current.step).await?;
             if current.step >= STEPS {
                 current.metrics.pop();

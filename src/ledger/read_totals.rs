@@ -121,7 +121,7 @@ async fn as_of(client: &RedisClient, keys: &Keys, mut pipeline: Pipeline) -> Red
     pipeline.cmd("HMGET").arg(keys.checkpoint()).arg("id");
     let mut replies: Vec<HashReply> = client.pipe(&pipeline).await?;
     let id = replies.pop().ok_or_else(|| wrong_type(&keys.checkpoint(), "no answer"))??.into_iter().flatten().next();
-    Ok((replies, id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO)))
+    Ok((replies, StreamId::from_stored(id.as_deref())))
 }
 
 fn key_of(keys: &Keys, query: &CounterQuery<'_>) -> String {

@@ -53,6 +53,34 @@ impl Retention {
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }
     }
 
+    /// Another process may have archived meanwhile.
+    pub fn begin_session(&mut self) {
+        if let Some(archiver) = &mut self.archiver {
+            archiver.begin_session();
+        }
+    }
+
+    /// Counters of these periods are about to be written; it is `now` on the server. Days that are over may be archived already.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryArchiver::will_be_written`].
+    pub async fn will_be_written(
+        &mut self,
+        client: &RedisClient,
+        periods: impl Iterator<Item = Period>,
+        now: UnixMs,
+    ) -> RedisResult<()> {
+        let Some(archiver) = &mut self.archiver else { return Ok(()) };
+        let mut last = None;
+        for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
+            if let Some(day) = period.day().filter(|_| is_over(period, now, self.late_max)) {
+                archiver.will_be_written(client, day).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Counters of these periods were written.
     pub fn written(&mut self, periods: impl Iterator<Item = Period>) {
         let mut last = None;

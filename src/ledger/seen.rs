@@ -2,6 +2,8 @@
 //!
 //! A commit appends the ids of its events to a list in Redis, 16 bytes each, as one value. The reader that begins reads the lists of
 //! the last two windows as of the checkpoint, and knows from then on by itself which ids were counted: nobody else commits between.
+//!
+//! They are bounded: where more come than may be held, the oldest are forgotten before their time, and how many is told.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,13 +11,19 @@ use std::hash::{BuildHasherDefault, Hasher};
 use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
-use crate::types::{Keys, Metric, Subject, UnixMs};
+use crate::types::{Keys, Metric, StreamId, Subject, UnixMs};
 use crate::wire::RedisClient;
 
 /// The length of a window, in time of arrival.
 const WINDOW_MS: i64 = 600_000;
 /// How many windows count: that of the newest arrival, and the one before.
 pub const WINDOWS_HELD: u64 = 2;
+/// About as much is read at once of a list; its values have 16 bytes to 320 KB.
+const SLICE_BYTES: usize = 4 << 20;
+/// Values of the first slice of a list, before their size is known.
+const SLICE_FIRST: usize = 16;
+/// The most values of one slice.
+const SLICE_MAX: usize = 20_000;
 /// Bytes of an id's digest.
 const DIGEST_BYTES: usize = 16;
 
@@ -37,13 +45,19 @@ pub struct SeenIds {
 pub struct DigestHasher(u64);
 
 /// The ids that count as seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SeenWindows {
+    /// The most that are held.
+    ids_max: usize,
     /// The window of `newest`.
     window: u64,
     newest: Ids,
-    /// Those of the window before.
+    /// Those of `previous_window`.
     previous: Ids,
+    /// The window before, or this one, where more came in it than half of what is held.
+    previous_window: u64,
+    /// How many were forgotten before their time.
+    forgotten: u64,
 }
 
 type Ids = HashSet<SeenId, BuildHasherDefault<DigestHasher>>;
@@ -70,25 +84,62 @@ pub const fn window_of(arrival: UnixMs) -> u64 {
 }
 
 impl SeenWindows {
-    /// Reads the ids that were stored up to an arrival: those of its window and of the one before.
+    /// None yet, and never more than so many.
+    #[must_use]
+    pub fn new(ids_max: usize) -> Self {
+        let (newest, previous) = (Ids::default(), Ids::default());
+        Self { ids_max, window: 0, newest, previous, previous_window: 0, forgotten: 0 }
+    }
+
+    /// Forgets all of them.
+    pub fn forget(&mut self) {
+        *self = Self { forgotten: self.forgotten, ..Self::new(self.ids_max) };
+    }
+
+    /// Reads the ids that were stored up to an arrival, in place of those that are held: those of its window and of the one before.
+    /// Whether nobody committed meanwhile; where somebody did, ids are held that may not be counted after all.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn read(client: &RedisClient, keys: &Keys, arrival: UnixMs) -> RedisResult<Self> {
-        let window = window_of(arrival);
-        let mut pipeline = redis::pipe();
-        for window in [window, window.saturating_sub(1)] {
-            pipeline.cmd("LRANGE").arg(keys.seen(window)).arg(0).arg(-1);
+    pub async fn read(
+        &mut self,
+        client: &RedisClient,
+        keys: &Keys,
+        arrival: UnixMs,
+        checkpoint: StreamId,
+    ) -> RedisResult<bool> {
+        self.forget();
+        let newest = window_of(arrival);
+        for window in newest.saturating_sub(1)..=newest {
+            let (mut from, mut count) = (0, SLICE_FIRST);
+            loop {
+                let mut pipeline = redis::pipe();
+                pipeline.cmd("LRANGE").arg(keys.seen(window)).arg(from).arg(from + count - 1);
+                pipeline.cmd("HGET").arg(keys.checkpoint()).arg("id");
+                let (values, stored): (Vec<Vec<u8>>, Option<String>) = client.pipe(&pipeline).await?;
+                if StreamId::from_stored(stored.as_deref()) != checkpoint {
+                    return Ok(false);
+                }
+                self.take(window, &values);
+                if values.len() < count {
+                    break;
+                }
+                from += count;
+                let bytes: usize = values.iter().map(Vec::len).sum();
+                count = (count * SLICE_BYTES / bytes.max(1)).clamp(1, SLICE_MAX);
+            }
         }
-        let (newest, previous): (Vec<Vec<u8>>, Vec<Vec<u8>>) = client.pipe(&pipeline).await?;
-        Ok(Self::of_lists(window, &newest, &previous))
+        Ok(true)
     }
 
-    /// The ids of a window and of the one before it, as commits have stored them.
-    #[must_use]
-    pub fn of_lists(window: u64, newest: &[Vec<u8>], previous: &[Vec<u8>]) -> Self {
-        Self { window, newest: ids_in(newest), previous: ids_in(previous) }
+    /// Takes ids of a window as commits have stored them; the older window first.
+    pub fn take(&mut self, window: u64, values: &[Vec<u8>]) {
+        self.move_to(window);
+        let digests = values.iter().flat_map(|value| value.chunks_exact(DIGEST_BYTES));
+        for id in digests.filter_map(|digest| digest.try_into().ok().map(SeenId)) {
+            self.insert(id);
+        }
     }
 
     /// Whether an event with this id, which arrived in `window`, was counted before.
@@ -100,6 +151,17 @@ impl SeenWindows {
     /// Takes the id of an event that is counted.
     pub fn insert(&mut self, id: SeenId) {
         self.newest.insert(id);
+        // By halves, so that at least half of what may be held is remembered at any time.
+        if self.newest.len() >= self.ids_max / 2 {
+            self.forgotten += self.previous.len() as u64;
+            self.previous = std::mem::take(&mut self.newest);
+            self.previous_window = self.window;
+        }
+    }
+
+    /// How many ids were forgotten before their time since this was asked last.
+    pub const fn take_forgotten(&mut self) -> u64 {
+        std::mem::replace(&mut self.forgotten, 0)
     }
 
     /// The window under which an id that is inserted now is stored.
@@ -114,14 +176,16 @@ impl SeenWindows {
             return;
         }
         let newest = std::mem::take(&mut self.newest);
-        self.previous = if window == self.window + 1 { newest } else { Ids::default() };
-        self.window = window;
+        if window == self.window + 1 {
+            if self.previous_window == self.window {
+                self.forgotten += self.previous.len() as u64;
+            }
+            self.previous = newest;
+        } else {
+            self.previous = Ids::default();
+        }
+        (self.window, self.previous_window) = (window, window - 1);
     }
-}
-
-fn ids_in(values: &[Vec<u8>]) -> Ids {
-    let digests = values.iter().flat_map(|value| value.chunks_exact(DIGEST_BYTES));
-    digests.filter_map(|digest| digest.try_into().ok().map(SeenId)).collect()
 }
 
 impl SeenIds {
@@ -159,6 +223,9 @@ impl Hasher for DigestHasher {
 mod tests {
     use super::*;
 
+    /// More than any test has.
+    const MANY: usize = 1_000;
+
     fn id(text: &str) -> SeenId {
         SeenId::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), text.as_bytes())
     }
@@ -173,7 +240,7 @@ mod tests {
     /// The promise: an id counts once within ten minutes, and again after twenty at the latest.
     #[test]
     fn an_id_is_seen_in_its_window_and_the_next() {
-        let mut seen = SeenWindows::default();
+        let mut seen = SeenWindows::new(MANY);
         let counted = [(5, true), (5, false), (6, false)];
         for (window, new) in counted {
             assert_eq!(!seen.contains(window, id("a")), new, "{window}");
@@ -189,10 +256,30 @@ mod tests {
     /// A server whose clock is set back must not make every id new.
     #[test]
     fn an_id_that_arrives_in_an_older_window_is_still_seen() {
-        let mut seen = SeenWindows::default();
+        let mut seen = SeenWindows::new(MANY);
         assert!(counts(&mut seen, 9, id("a")));
         assert!(!counts(&mut seen, 3, id("a")));
         assert_eq!(seen.window(), 9);
+    }
+
+    /// A producer that sends ids without an end must not take the memory of the machine; the newest stay, and nothing is forgotten unsaid.
+    #[test]
+    fn the_oldest_are_forgotten_where_more_come_than_may_be_held() {
+        let mut seen = SeenWindows::new(10);
+        // So many in each of three windows.
+        for (window, ids) in [(7, 0..4_u64), (8, 4..23), (9, 23..25)] {
+            for n in ids {
+                assert!(counts(&mut seen, window, id(&n.to_string())), "{n}");
+                assert!(seen.newest.len() + seen.previous.len() <= 10);
+                for newer in n.saturating_sub(3)..=n {
+                    assert!(seen.contains(window, id(&newer.to_string())), "{newer} of {n}");
+                }
+            }
+        }
+        let held = (0..25).filter(|n| seen.contains(9, id(&n.to_string()))).count() as u64;
+        assert_eq!((seen.take_forgotten(), seen.take_forgotten()), (25 - held, 0));
+        seen.forget();
+        assert!(!seen.contains(9, id("24")));
     }
 
     /// Another subject's id, or another metric's, is another id.

@@ -100,6 +100,7 @@ impl<N: Notifier> Dispatcher<N> {
         // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
         let stop = stop.child_token();
         let per_destination_max = config.per_destination_max;
+        let attempts_max = 2 * config.concurrency as usize;
         let disable_after = config.disable_after;
         let (settle_queue, settler) = settle_queue(Arc::clone(&client), keys.clone(), config);
         let worker = Arc::new(DeliveryWorker {
@@ -121,6 +122,7 @@ impl<N: Notifier> Dispatcher<N> {
             worker,
             settler,
             slots,
+            attempts_max,
             per_destination_max,
             give_up_after,
             times,
@@ -138,6 +140,9 @@ struct DispatchLoop<N> {
     worker: Arc<DeliveryWorker<N>>,
     settler: Settler,
     slots: Slots,
+    /// The most attempts that run or whose outcomes are not recorded yet: while outcomes can't be recorded, nothing more is sent, since it
+    /// would be sent again and again.
+    attempts_max: usize,
     per_destination_max: u32,
     give_up_after: Duration,
     times: LeaseTimes,
@@ -211,11 +216,14 @@ impl<N: Notifier> DispatchLoop<N> {
                 () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
             }
         }
+        let is_held_up = self.attempts.count() >= self.attempts_max;
         let mut slots = self.slots.take();
-        if slots.count() == 0 {
+        if is_held_up || slots.count() == 0 {
+            drop(slots);
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = self.slots.free() => {}
+                () = self.slots.free(), if !is_held_up => {}
+                () = self.attempts.one_ended(), if is_held_up => {}
                 () = self.settler.filled() => self.settler.record().await,
             }
             return Ok(NextLease::NOW);
@@ -297,6 +305,18 @@ impl RunningAttempts {
     fn spawn(&mut self, delivery: DeliveryId, attempt: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(attempt).id();
         self.deliveries.insert(id, delivery);
+    }
+
+    fn count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Returns when at least one has ended; never when none runs.
+    async fn one_ended(&mut self) {
+        match self.tasks.join_next_with_id().await {
+            Some(ended) => self.reap(ended),
+            None => std::future::pending().await,
+        }
     }
 
     /// Forgets those that have ended.

@@ -253,6 +253,11 @@ impl<Extra: Default> SettingsCache<Extra> {
         self.entries_max
     }
 
+    /// The reader counts batches anew: all subjects were used equally long ago.
+    pub fn forget_use(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.used = 0);
+    }
+
     /// Lets the least recently used half go when the table is over its bound, but none that was used since `live`. Says which
     /// positions are free again; the others stay as they are.
     pub fn shrink(&mut self, live: u32) -> Vec<u32> {

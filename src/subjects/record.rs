@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::types::billing_day::BillingDayError;
 use crate::types::limits::LimitsError;
-use crate::types::{BillingDay, Limits, Metric, Percent};
+use crate::types::{BillingDay, Limits, Metric, Percent, percent};
 
 /// The field that names the plan.
 pub const PLAN: &str = "plan";
@@ -153,7 +153,8 @@ pub fn parse_timezone(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads `80,100`: distinct percentages, spaces around them allowed. Ascending whatever their order was.
+/// Reads `80,100`: distinct percentages, at most [`percent::THRESHOLDS_MAX`], spaces around them allowed. Ascending whatever their order
+/// was.
 ///
 /// # Errors
 ///
@@ -162,13 +163,9 @@ pub fn parse_thresholds(text: &str) -> Result<Vec<Percent>, String> {
     let mut thresholds = Vec::new();
     for part in text.split(',').map(str::trim) {
         let percent: Percent = part.parse().map_err(|error| format!("{part:?}: {error}, each parted by a comma"))?;
-        if thresholds.contains(&percent) {
-            return Err(format!("threshold {percent} stands there twice"));
-        }
         thresholds.push(percent);
     }
-    thresholds.sort_unstable();
-    Ok(thresholds)
+    percent::ascending(thresholds).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -209,6 +206,10 @@ mod tests {
         for bad in ["", "0", "1001", "80,80", "80,", "eighty", "80;100", "-5", "8e1"] {
             assert_eq!(parse(&[("thresholds", bad)]).errors.len(), 1, "{bad:?}");
         }
+        let many = |last| (1..=last).map(|n: u16| n.to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(parse(&[("thresholds", &many(100))]).errors, []);
+        let why = &parse(&[("thresholds", &many(101))]).errors[0].why;
+        assert_eq!(why, "101 thresholds are too many, at most 100 are allowed");
     }
 
     proptest! {

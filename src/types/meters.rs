@@ -55,6 +55,8 @@ meters! {
     REFUSED = Counter "quotabell_events_refused_total" "Usage events refused, by reason";
     /// Events whose id was counted before.
     DUPLICATES = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
+    /// Event ids that the worker has not remembered for as long as is promised.
+    IDS_FORGOTTEN = Counter "quotabell_event_ids_forgotten_total" "Event ids forgotten before their time, because more came than stream.event_ids_max";
     /// Entries removed by somebody else before they were read.
     GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";
     /// Entries that a server brought back below the checkpoint.

@@ -26,6 +26,12 @@ impl StreamId {
         let dash = bytes.iter().position(|byte| *byte == b'-')?;
         Some(Self { ms: number(&bytes[..dash])?, seq: number(&bytes[dash + 1..])? })
     }
+
+    /// The id of a checkpoint as it is stored; without one reading begins at the first entry.
+    #[must_use]
+    pub fn from_stored(checkpoint: Option<&str>) -> Self {
+        checkpoint.and_then(|id| id.parse().ok()).unwrap_or(Self::ZERO)
+    }
 }
 
 /// So many digits always fit.

@@ -28,6 +28,8 @@ use super::server::{InspectError, ServerInfo, ServerReadiness, inspect};
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Between two looks at an adopted server that is up.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The longest wait for the append-only file to be written anew.
+const REWRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at a server that is not up yet.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -91,7 +93,10 @@ impl EmbeddedServer {
             Listener::Server(info) if record.as_ref().is_some_and(|record| record.is_of(&info)) => {
                 let adopted =
                     Self { started: EmbeddedStart::Adopted, info: *info, port, data_dir, child: None, in_use };
-                return adopted.loaded().await;
+                let adopted = adopted.loaded().await?;
+                // Whoever started it may have been killed before the file was written.
+                adopted.rewrite_file().await;
+                return Ok(adopted);
             }
             Listener::Server(_) | Listener::Unknown => return Err(EmbeddedError::Foreign { port, data_dir }),
         }
@@ -225,18 +230,42 @@ impl EmbeddedServer {
         }
     }
 
-    /// Has the server write its append-only file anew.
+    /// Has the server write its append-only file anew, unless it has done so since it was started, and waits until it has: at most
+    /// [`REWRITE_TIMEOUT`], because a large file takes long and is whole meanwhile in all but a few cases.
     ///
     /// Where the file ended inside a transaction, the server has cut it off behind the last whole command, and the transaction's
     /// beginning is still there. All that is appended belongs to it at the next start: left out if the file is torn again, and
     /// back once a later transaction ends it.
     async fn rewrite_file(&self) {
-        let asked = async {
+        let written = async {
             let client = RedisClient::new(RedisNode::local(self.port).client()?);
-            client.query::<redis::Value>(&redis::cmd("BGREWRITEAOF")).await
+            let mut is_asked = false;
+            loop {
+                let info: String = client.query(redis::cmd("INFO").arg("persistence")).await?;
+                let says = |what: &str| info.lines().any(|line| line == what);
+                if says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0") {
+                    if !says("aof_last_rewrite_time_sec:-1") {
+                        return Ok(says("aof_last_bgrewrite_status:ok"));
+                    }
+                    if !std::mem::replace(&mut is_asked, true) {
+                        client.query::<redis::Value>(&redis::cmd("BGREWRITEAOF")).await?;
+                    }
+                }
+                sleep(LOOK_EVERY).await;
+            }
         };
-        if let Err(error) = asked.await {
-            tracing::warn!(%error, "the embedded server could not write its append-only file anew");
+        match timeout(REWRITE_TIMEOUT, written).await {
+            Ok(Ok(true)) => tracing::debug!("the embedded server has written its append-only file anew"),
+            Ok(Ok(false)) => {
+                tracing::warn!(log = %self.data_dir.join("redis.log").display(), "the embedded server could not write its append-only file anew")
+            }
+            Ok(Err(error)) => {
+                let error: redis::RedisError = error;
+                tracing::warn!(%error, "the embedded server could not be told to write its append-only file anew");
+            }
+            Err(_) => {
+                tracing::warn!(timeout = ?REWRITE_TIMEOUT, "the embedded server still writes its append-only file anew: starting beside it")
+            }
         }
     }
 

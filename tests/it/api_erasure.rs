@@ -214,6 +214,7 @@ async fn settings_are_replaced_and_contacts_stay() {
         (json!({"limits": {"requests": ["5/day", 6]}}), "two limits for the same window"),
         (json!({"limits": {"a b": 5}}), "limits"),
         (json!({"thresholds": [80, 80]}), "thresholds: 80 stands there twice"),
+        (json!({"thresholds": (1..=101).collect::<Vec<_>>()}), "thresholds: 101 thresholds are too many, at most 100"),
         (json!({"thresholds": []}), "thresholds: names none"),
         (json!({"thresholds": [0]}), "thresholds[0]: a threshold must be"),
         (json!({"contacts": []}), "unknown field `contacts`"),

@@ -51,6 +51,8 @@ wrong_files! {
     a_doubled_threshold_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [\n  80,\n  80,\n]\n";
     /// More than ten times the limit.
     threshold_1001_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [80, 1001]\n";
+    /// What one event raises is committed at once, and holds the server meanwhile.
+    more_thresholds_than_one_event_may_raise_are_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101]\n";
     /// Each percentage of nothing is nothing.
     limit_0_is_an_error: "[plans.free.limits]\nrequests = 0\n";
     /// Above 2^53 - 1, Redis' Lua loses a unit.
@@ -125,6 +127,8 @@ wrong_files! {
     a_batch_of_0_is_an_error: "[stream]\nbatch_entries = 0\n";
     /// A script of 100 ms.
     a_batch_of_a_million_is_an_error: "[stream]\nbatch_entries = 1000000\n";
+    /// No id would be found again.
+    event_ids_that_are_not_remembered_are_an_error: "[stream]\nevent_ids_max = 0\n";
     /// More members than a sorted set may have: another limiter is named.
     a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
     /// A number without a window.

@@ -1,7 +1,7 @@
 //! Ids of events: each counts once, whoever reads, whatever lies between.
 
 use crate::support::eventually::eventually;
-use crate::support::partition::Partition;
+use crate::support::partition::{Partition, WorkerSettings};
 use quotabell::ledger::seen::window_of;
 use quotabell::types::Day;
 
@@ -94,4 +94,39 @@ async fn an_entry_in_the_future_does_not_freeze_the_windows() {
     let expected = [now - 1, now].map(|window| partition.keys.seen(window));
     assert!(!lists.is_empty() && lists.iter().all(|list| expected.contains(list)), "{lists:?}");
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(4));
+}
+
+/// Ids without an end must not take the memory of the machine: the newest are remembered, also by the next reader, which reads what is
+/// stored slice by slice. What is forgotten is counted again, so it must be known.
+#[tokio::test]
+async fn of_more_ids_than_may_be_remembered_the_newest_are() {
+    const MAX: usize = 1_000;
+    const IDS: usize = 2_500;
+    let partition = Partition::without_worker();
+    // All in one window, also where the minute of the test is the last of one.
+    let ms = partition.now().await.0 / 600_000 * 600_000;
+    let add = async |ids: Vec<usize>, first: usize| {
+        let mut adds = redis::pipe();
+        for (n, id) in ids.into_iter().enumerate() {
+            adds.cmd("XADD").arg("usage").arg(format!("{ms}-{}", first + n)).arg("subject").arg("alice");
+            adds.arg("id").arg(id).ignore();
+        }
+        let () = partition.client.pipe(&adds).await.expect("added");
+        partition.caught_up().await;
+    };
+    let settings = || WorkerSettings { event_ids_max: MAX, batch_entries: 50, ..WorkerSettings::default() };
+    let worker = partition.start_worker_with(settings()).await;
+    add((0..IDS).collect(), 1).await;
+    let count = async || partition.count("alice", "requests", partition.today().await).await;
+    assert_eq!(count().await, Some(IDS as u64));
+    // At least the newest half of what may be remembered.
+    add((IDS - MAX / 2..IDS).collect(), 10_000).await;
+    assert_eq!(count().await, Some(IDS as u64));
+    worker.end().await;
+    partition.start_worker_with(settings()).await;
+    add((IDS - MAX / 2..IDS).collect(), 20_000).await;
+    assert_eq!(count().await, Some(IDS as u64));
+    // The oldest are not.
+    add((0..10).collect(), 30_000).await;
+    assert_eq!(count().await, Some(IDS as u64 + 10));
 }

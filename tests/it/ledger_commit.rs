@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::support::eventually::eventually;
 use crate::support::ledger::{Change, Ledger, flag, instance, raising, refused, settings};
+use quotabell::ledger::audit::{Audit, AuditFinding};
 use quotabell::ledger::batch::GROUP_ROWS_MAX;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::seen::SeenIds;
@@ -96,6 +97,26 @@ async fn a_batch_whose_last_entry_is_gone_is_lost() {
     let before = ledger.dump().await;
     assert_eq!(ledger.commit(&batch).await, CommitOutcome::Lost);
     assert_eq!(ledger.dump().await, before);
+}
+
+/// Somebody who deletes an entry between its reading and its commit changes what he would change right behind the commit: nothing that
+/// was counted. It is neither told to be lost nor counted twice.
+#[tokio::test]
+async fn an_entry_that_is_deleted_between_reading_and_commit_counts_once() {
+    let ledger = Ledger::open();
+    let first = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
+    ledger.committed(&first).await;
+    let [_, middle, last] = [ledger.add("alice").await, ledger.add("alice").await, ledger.add("alice").await];
+    let mut batch = ledger.batch_to(first.to, last, &[change("alice", 1, 4)]).await;
+    (batch.entries, batch.counted) = (3, 3);
+    ledger.run::<u64>(&["XDEL", "usage", &middle.to_string()]).await;
+    ledger.committed(&batch).await;
+    assert_eq!(ledger.count(&batch).await, Some(4));
+    let audit = Audit::new(ledger.keys.clone());
+    for _ in 0..2 {
+        assert_eq!(audit.run(&ledger.client, last, 0).await.expect("redis answers"), AuditFinding::Even);
+        assert_eq!(ledger.run::<u64>(&["HGET", &ledger.keys.checkpoint(), "entries_read"]).await, 4);
+    }
 }
 
 /// What was read from a primary and is not on the replica that took its place must not be counted there, though the replica's

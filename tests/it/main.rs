@@ -88,6 +88,7 @@ mod outbox_loops;
 mod outbox_moving_slot;
 mod outbox_notifier;
 mod outbox_settle;
+mod outbox_unrecorded;
 mod outbox_verification;
 mod outbox_waking;
 mod producers;

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What the double does with an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+pub(super) enum Act {
     Deliver,
     /// Fails, due again at once.
     Retry,
@@ -42,14 +42,14 @@ enum Act {
 
 /// One attempt as the receiver saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+pub(super) struct Seen {
     delivery: DeliveryId,
     address: String,
     attempt: u32,
 }
 
 /// In place of the notifier: acts as told by delivery and attempt, and remembers.
-struct Double {
+pub(super) struct Double {
     act: Box<dyn Fn(&AttemptRequest<'_>) -> Act + Send + Sync>,
     seen: Mutex<Vec<Seen>>,
     running: AtomicU64,
@@ -58,7 +58,7 @@ struct Double {
 }
 
 impl Double {
-    fn new(act: impl Fn(&AttemptRequest<'_>) -> Act + Send + Sync + 'static) -> Arc<Self> {
+    pub(super) fn new(act: impl Fn(&AttemptRequest<'_>) -> Act + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             act: Box::new(act),
             seen: Mutex::default(),
@@ -68,7 +68,7 @@ impl Double {
         })
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().expect("no test holds it in a panic").clone()
     }
 
@@ -106,7 +106,7 @@ impl Notifier for Double {
 }
 
 /// Running loops and what stops them.
-struct Loops {
+pub(super) struct Loops {
     stop: CancellationToken,
     new_alerts: Arc<Notify>,
     new_deliveries: Arc<Notify>,
@@ -115,11 +115,11 @@ struct Loops {
 }
 
 /// How the loops of a test differ from the daemon's.
-struct Setting {
-    fallback: Vec<Contact>,
-    jump: JumpPolicy,
-    concurrency: u32,
-    lease_margin: Duration,
+pub(super) struct Setting {
+    pub(super) fallback: Vec<Contact>,
+    pub(super) jump: JumpPolicy,
+    pub(super) concurrency: u32,
+    pub(super) lease_margin: Duration,
 }
 
 impl Default for Setting {
@@ -129,7 +129,7 @@ impl Default for Setting {
 }
 
 impl Loops {
-    fn start(outbox: &Outbox, notifier: &Arc<Double>, setting: Setting) -> Self {
+    pub(super) fn start(outbox: &Outbox, notifier: &Arc<Double>, setting: Setting) -> Self {
         let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), setting.fallback));
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
         // Each process has a link of its own.
@@ -161,7 +161,7 @@ impl Loops {
     }
 
     /// Stops both and waits for the drain, which must come to its end by itself.
-    async fn drain(self) {
+    pub(super) async fn drain(self) {
         self.stop.cancel();
         self.drain_after_stop().await;
     }
@@ -175,7 +175,7 @@ impl Loops {
     }
 }
 
-async fn until_ended(outbox: &Outbox, deliveries: u64) {
+pub(super) async fn until_ended(outbox: &Outbox, deliveries: u64) {
     until("all deliveries ended", || async {
         let totals = outbox.totals().await;
         totals.made == deliveries && totals.pending == 0 && totals.outbox == 0
@@ -185,7 +185,7 @@ async fn until_ended(outbox: &Outbox, deliveries: u64) {
 }
 
 /// One alert of a subject with these contacts, in the outbox.
-async fn raised(outbox: &Outbox, name: &str, contacts: &[Contact]) -> Alert {
+pub(super) async fn raised(outbox: &Outbox, name: &str, contacts: &[Contact]) -> Alert {
     let subject = subject(name);
     if !contacts.is_empty() {
         outbox.set_contacts(&subject, &json(contacts)).await;

@@ -12,6 +12,7 @@ use quotabell::ledger::{Batch, CommitOutcome, Committer, SeenWindows};
 use quotabell::types::{Instance, Keys, RaisedRecord, StreamId, Subject, UnixMs};
 use quotabell::wire::RedisClient;
 
+use crate::simulated_worker::IDS_MAX;
 use crate::support::checker::{Stored, reached_of, stored_of};
 use crate::support::ledger::settings;
 use crate::support::redis_server::RedisServer;
@@ -164,8 +165,10 @@ impl Store for MemoryStore {
     async fn start(&mut self) -> Start {
         let checkpoint = self.kept.checkpoint;
         let window = window_of(arrival_of(checkpoint, UnixMs(self.now_ms)));
-        let list = |window: u64| self.kept.seen.get(&window).cloned().unwrap_or_default();
-        let seen = SeenWindows::of_lists(window, &list(window), &list(window.saturating_sub(1)));
+        let mut seen = SeenWindows::new(IDS_MAX);
+        for window in [window.saturating_sub(1), window] {
+            seen.take(window, self.kept.seen.get(&window).map_or(&[], Vec::as_slice));
+        }
         Start { checkpoint, instance: self.instance.clone(), seen }
     }
 
@@ -296,7 +299,8 @@ impl Store for ServerStore {
         let id: Option<String> = self.client.query(&command).await.expect("the checkpoint");
         let checkpoint = id.map_or(StreamId::ZERO, |id| id.parse().expect("an id"));
         let arrival = arrival_of(checkpoint, self.now().await);
-        let seen = SeenWindows::read(&self.client, &self.keys, arrival).await.expect("the ids");
+        let mut seen = SeenWindows::new(IDS_MAX);
+        assert!(seen.read(&self.client, &self.keys, arrival, checkpoint).await.expect("the ids"), "nobody commits");
         Start { checkpoint, instance: self.instance.clone(), seen }
     }
 

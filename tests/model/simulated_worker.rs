@@ -17,6 +17,8 @@ use crate::simulated_store::{Entry, Store};
 const LATE_MAX: Duration = Duration::from_secs(5 * 3_600);
 /// So few subjects are held that some are let go all the time.
 const SUBJECTS_HELD: usize = 40;
+/// More than a history has.
+pub const IDS_MAX: usize = 1_000_000;
 /// Settings, then counters, then once more for what changed meanwhile.
 const READ_STEPS_MAX: u32 = 8;
 
@@ -67,7 +69,7 @@ impl SimulatedWorker {
         let held = HeldState {
             cache: SettingsCache::new(SUBJECTS_HELD, plans),
             totals: HeldTotals::default(),
-            seen: SeenWindows::default(),
+            seen: SeenWindows::new(IDS_MAX),
         };
         let builder = BatchBuilder::new(Keys::new("usage"), LATE_MAX, BatchBounds { entries: 1, cost: 1 });
         Self { builder, held, profiles, unknown: Profile::of_unknown(plans), session: None }

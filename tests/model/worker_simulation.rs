@@ -38,6 +38,7 @@ struct Met {
     drift: u64,
     arrived_late: u64,
     alerts: u64,
+    overflows: u64,
 }
 
 /// One history.
@@ -252,6 +253,7 @@ impl<S: Store> World<S> {
         }
         let stored = self.store.stored().await;
         self.met.alerts = stored.records.len() as u64;
+        self.met.overflows = model.refused.values().filter(|reason| **reason == "counter_overflow").count() as u64;
         let mut findings = Findings::default();
         findings.judge(&Keys::new("usage"), &stored, &model);
         findings.other.extend(self.store.faults().iter().cloned());
@@ -298,6 +300,7 @@ impl Met {
         self.drift += other.drift;
         self.arrived_late += other.arrived_late;
         self.alerts += other.alerts;
+        self.overflows += other.overflows;
     }
 }
 
@@ -313,6 +316,7 @@ async fn any_order_of_decisions_counts_and_raises_what_the_stream_says() {
     // A failover seldom comes between a reading and its commit: batches that are lost can not be counted on in a short run.
     let each = [met.stale, met.old, met.drift, met.arrived_late];
     assert!(met.committed > met.steps / 200 && met.alerts > 10 * histories, "{met:?}");
+    assert!(met.overflows > 0, "{met:?}");
     assert!(each.iter().all(|count| *count > 0), "{met:?}");
 }
 

@@ -37,6 +37,7 @@ pub struct Worker {
 pub struct WorkerSettings {
     pub lease: Option<PartitionLease>,
     pub batch_entries: u32,
+    pub event_ids_max: usize,
     /// The user of Redis and its password, `name:password`; else the default user.
     pub user: Option<&'static str>,
 }
@@ -44,7 +45,7 @@ pub struct WorkerSettings {
 impl Default for WorkerSettings {
     /// A worker that asks nobody whether it may read.
     fn default() -> Self {
-        Self { lease: None, batch_entries: 500, user: None }
+        Self { lease: None, batch_entries: 500, event_ids_max: 1_000_000, user: None }
     }
 }
 
@@ -98,6 +99,7 @@ impl Partition {
                 trim: TrimPolicy::Consumed,
                 late_max: std::time::Duration::from_secs(5 * 3600),
                 batch_entries: settings.batch_entries,
+                event_ids_max: settings.event_ids_max,
             },
             history: HistoryConfig { days: 90 },
             committer: Committer::new(self.keys.clone(), commits),

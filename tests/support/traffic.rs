@@ -111,15 +111,18 @@ impl Traffic {
         let back_ms = self.random.random_range(0..TS_HOURS_BACK * 3_600_000);
         // A minute ahead is allowed, and may be tomorrow.
         let ts = self.random.random_bool(0.3).then(|| now_ms + 60_000 - back_ms);
-        let id = self.random.random_bool(0.2).then(|| {
-            self.next_id += 1;
-            format!("id {} \u{0} é", self.next_id)
-        });
+        let has_id = self.random.random_bool(0.2);
         // So many that some find less to give back.
         let is_credit = self.random.random_bool(0.05);
         let units = if is_credit { units * 4 } else { units };
-        let usage = Usage { customer, metric, units, is_credit, ts, id };
-        if usage.id.is_some() {
+        self.new_event(Usage { customer, metric, units, is_credit, ts, id: None }, has_id)
+    }
+
+    /// An event that was not sent before.
+    fn new_event(&mut self, mut usage: Usage, has_id: bool) -> Event {
+        if has_id {
+            self.next_id += 1;
+            usage.id = Some(format!("id {} \u{0} é", self.next_id));
             self.sent_ids.push_back(usage.clone());
             if self.sent_ids.len() > IDS_KEPT {
                 self.sent_ids.pop_front();
@@ -133,18 +136,20 @@ impl Traffic {
         let at = self.random.random_range(0..self.sent_ids.len());
         let mut usage = self.sent_ids[at].clone();
         if self.random.random_bool(0.2) {
-            usage.units += 1;
+            usage.units = (usage.units + 1).min(COUNT_MAX);
         }
         self.event_of(usage)
     }
 
     fn of_the_whale(&mut self) -> Event {
         let customer = self.customers.iter().position(|customer| customer.subject == WHALE).expect("it is there");
-        // Of every size, so that a full counter refuses the large ones and still takes the small ones between them.
-        let bits = self.random.random_range(1..50);
+        // Of every size, so that a full counter refuses the large ones and still takes the small ones between them. An event that is
+        // refused has not used its id up: sent again, it may fit.
+        let bits = self.random.random_range(1..=53);
         let units = self.random.random_range(1..1_u64 << bits);
         let is_credit = self.random.random_bool(0.05);
-        self.event_of(Usage { customer, metric: "bytes_out", units, is_credit, ts: None, id: None })
+        let has_id = self.random.random_bool(0.4);
+        self.new_event(Usage { customer, metric: "bytes_out", units, is_credit, ts: None, id: None }, has_id)
     }
 
     fn event_of(&mut self, usage: Usage) -> Event {

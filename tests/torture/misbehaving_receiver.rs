@@ -1,7 +1,7 @@
 //! A receiver of webhooks at thousands of addresses of this machine, some of which answer in every way but the right one.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -49,8 +49,16 @@ pub struct Post {
 /// The receiver. Gone when dropped.
 pub struct MisbehavingReceiver {
     pub port: u16,
-    posts: Arc<Mutex<Vec<Post>>>,
+    kept: Arc<Mutex<Kept>>,
     task: JoinHandle<()>,
+}
+
+/// What has arrived.
+#[derive(Debug, Default)]
+struct Kept {
+    posts: Vec<Post>,
+    /// When each subject was told for the first time.
+    told: HashMap<String, Instant>,
 }
 
 impl MisbehavingReceiver {
@@ -58,15 +66,15 @@ impl MisbehavingReceiver {
     pub async fn start(sick: HashSet<String>, seed: u64) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let posts = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::new(Mutex::new(Kept::default()));
         let (sick, random) = (Arc::new(sick), Arc::new(Mutex::new(StdRng::seed_from_u64(seed))));
-        let kept = Arc::clone(&posts);
+        let keep = Arc::clone(&kept);
         let task = tokio::spawn(async move {
             // Dropped with this task, and ends the conversations with it.
             let mut clients = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 while clients.try_join_next().is_some() {}
-                let (sick, random, posts) = (Arc::clone(&sick), Arc::clone(&random), Arc::clone(&kept));
+                let (sick, random, kept) = (Arc::clone(&sick), Arc::clone(&random), Arc::clone(&keep));
                 clients.spawn(async move {
                     let behave = |subject: &str| {
                         let mut random = random.lock().expect("no panic before");
@@ -76,27 +84,35 @@ impl MisbehavingReceiver {
                         }
                     };
                     // A client that leaves early is what this is about.
-                    let _ = serve(stream, behave, &posts).await;
+                    let _ = serve(stream, behave, &kept).await;
                 });
             }
         });
-        Self { port, posts, task }
+        Self { port, kept, task }
     }
 
     /// The subjects that were told, when for the first time.
     pub fn told(&self) -> HashMap<String, Instant> {
-        let mut told = HashMap::new();
-        for post in self.posts.lock().expect("no panic before").iter() {
-            if let Some(at) = post.delivered {
-                told.entry(post.subject.clone()).or_insert(at);
-            }
-        }
-        told
+        self.kept().told.clone()
+    }
+
+    /// How many subjects were told.
+    pub fn told_count(&self) -> u64 {
+        self.kept().told.len() as u64
     }
 
     /// Everything that arrived, in order.
     pub fn posts(&self) -> Vec<Post> {
-        self.posts.lock().expect("no panic before").clone()
+        self.kept().posts.clone()
+    }
+
+    /// How many arrived.
+    pub fn post_count(&self) -> usize {
+        self.kept().posts.len()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().expect("no panic before")
     }
 }
 
@@ -106,25 +122,29 @@ impl Drop for MisbehavingReceiver {
     }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    behave: impl Fn(&str) -> Behaviour,
-    posts: &Mutex<Vec<Post>>,
-) -> std::io::Result<()> {
+async fn serve(mut stream: TcpStream, behave: impl Fn(&str) -> Behaviour, kept: &Mutex<Kept>) -> std::io::Result<()> {
     let (subject, webhook_id) = hear(&mut stream).await?;
     let behaviour = behave(&subject);
     let post = Post { subject, webhook_id, arrived: Instant::now(), delivered: None, refused: None };
     let at = {
-        let mut posts = posts.lock().expect("no panic before");
+        let Kept { posts, .. } = &mut *kept.lock().expect("no panic before");
         posts.push(post);
         posts.len() - 1
     };
     // Noted before the last byte leaves: what comes back later can't be earlier.
-    let note = |change: &dyn Fn(&mut Post)| change(&mut posts.lock().expect("no panic before")[at]);
-    let refuse = |wait: Duration| note(&|post: &mut Post| post.refused = Some((Instant::now(), wait)));
+    let refuse = |wait: Duration| {
+        kept.lock().expect("no panic before").posts[at].refused = Some((Instant::now(), wait));
+    };
     match behaviour {
         Behaviour::Answers => {
-            note(&|post: &mut Post| post.delivered = Some(Instant::now()));
+            // Whoever has given up hears no answer.
+            let has_left = stream.try_read(&mut [0; 1]).is_ok();
+            if !has_left {
+                let Kept { posts, told } = &mut *kept.lock().expect("no panic before");
+                let now = Instant::now();
+                posts[at].delivered = Some(now);
+                told.entry(posts[at].subject.clone()).or_insert(now);
+            }
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await?;
         }
         Behaviour::Fails => {

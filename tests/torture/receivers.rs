@@ -26,6 +26,7 @@ const ALERTS_A_RECEIVER: u64 = 25;
 const SICK_OF_TEN: u64 = 3;
 /// Half a second: a receiver that hangs does so for as long.
 const TIMEOUT: &str = "500ms";
+const GIVEN_UP_AFTER: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Delays differ by up to a fifth, and are stored in whole milliseconds.
 const RETRY_AT_LEAST: Duration = Duration::from_millis(79);
@@ -40,14 +41,14 @@ pub async fn run(trial: Trial) -> Told {
     let killed = play(trial, alerts, SICK_OF_TEN, true).await;
     let tried = format!(
         "{} kills, {alerts} alerts to {} receivers; p99 of those that are well {:.0} ms, beside sick ones {:.0} ms, with kills {:.0} ms; \
-         {} repeats, {} after an answer that a killed daemon had not recorded",
+         {} repeats, {} after an answer that no daemon had heard or recorded",
         killed.kills,
         receivers_of(alerts),
         well.p99_ms,
         beside_sick.p99_ms,
         killed.p99_ms,
         killed.repeats,
-        killed.repeats_after_kill,
+        killed.repeats_unrecorded,
     );
     let mut findings = well.findings;
     findings.extend(beside_sick.findings);
@@ -60,7 +61,7 @@ struct Played {
     kills: usize,
     p99_ms: f64,
     repeats: usize,
-    repeats_after_kill: usize,
+    repeats_unrecorded: usize,
     findings: Findings,
 }
 
@@ -97,7 +98,7 @@ async fn play(trial: Trial, alerts: u64, sick_of_ten: u64, kills: bool) -> Playe
         if kills { kill_now_and_then(trial, &setup, &mut daemons, &receiver, alerts).await } else { Vec::new() };
     let all_are_told = tokio::time::timeout(ALL_WITHIN, async {
         while redis.query::<u64>(redis::cmd("ZCARD").arg(Keys::new(STREAM).pending())).await.ok() != Some(0)
-            || (receiver.told().len() as u64) < alerts
+            || receiver.told_count() < alerts
         {
             tokio::task::yield_now().await;
         }
@@ -147,10 +148,10 @@ async fn kill_now_and_then(
 ) -> Vec<Instant> {
     let mut random = StdRng::seed_from_u64(trial.seed ^ 8);
     let mut deaths = Vec::new();
-    while trial.goes_on(deaths.len() as u64) && (receiver.told().len() as u64) < alerts {
-        let until = receiver.posts().len() + random.random_range(0..ALERTS_A_ROUND as usize / 4);
+    while trial.goes_on(deaths.len() as u64) && receiver.told_count() < alerts {
+        let until = receiver.post_count() + random.random_range(0..ALERTS_A_ROUND as usize / 4);
         let more = async {
-            while receiver.posts().len() < until {
+            while receiver.post_count() < until {
                 tokio::task::yield_now().await;
             }
         };
@@ -175,12 +176,12 @@ fn judge(posts: &[Post], alerts: u64, deaths: &[Instant]) -> Played {
         of_subject.entry(&post.subject).or_default().push(post);
     }
     let mut played =
-        Played { kills: deaths.len(), p99_ms: 0.0, repeats: 0, repeats_after_kill: 0, findings: Findings::default() };
+        Played { kills: deaths.len(), p99_ms: 0.0, repeats: 0, repeats_unrecorded: 0, findings: Findings::default() };
     let mut ids = HashSet::new();
     for subject in (0..alerts).map(subject) {
         let posts = of_subject.get(subject.as_str()).map_or(&[][..], Vec::as_slice);
         played.repeats += posts.len().saturating_sub(1);
-        let Played { findings, repeats_after_kill, .. } = &mut played;
+        let Played { findings, repeats_unrecorded, .. } = &mut played;
         if !posts.iter().any(|post| post.delivered.is_some()) {
             findings.never_raised.push(format!("{subject}: no attempt of {} was answered", posts.len()));
         }
@@ -197,8 +198,16 @@ fn judge(posts: &[Post], alerts: u64, deaths: &[Instant]) -> Played {
             let (before, after) = (pair[0], pair[1]);
             let is_excused = |from: Instant| deaths.iter().any(|death| from <= *death && *death <= after.arrived);
             match (before.delivered, before.refused) {
-                (Some(at), _) if is_excused(at) => *repeats_after_kill += 1,
-                (Some(_), _) => findings.raised_twice.push(format!("{subject}: told again, and no daemon had died")),
+                (Some(at), _) if is_excused(at) => *repeats_unrecorded += 1,
+                // The daemon had given it up before the answer came.
+                (Some(at), _) if at.duration_since(before.arrived) >= GIVEN_UP_AFTER => *repeats_unrecorded += 1,
+                (Some(at), _) => {
+                    let (took, again) = (at.duration_since(before.arrived), after.arrived.duration_since(at));
+                    let line = format!(
+                        "{subject}: answered after {took:?}, told again {again:?} later, and no daemon had died"
+                    );
+                    findings.raised_twice.push(line);
+                }
                 (None, Some((at, asked))) => {
                     let least = RETRY_AT_LEAST.max(asked);
                     let waited = after.arrived.duration_since(at);

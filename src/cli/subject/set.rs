@@ -17,7 +17,7 @@ use crate::contacts::{Contact, masked_contact};
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::{BillingDay, Limits, Metric, Percent, Subject};
+use crate::types::{BillingDay, Limits, Metric, Percent, Subject, percent};
 
 /// Arguments of `subject set`.
 #[derive(Debug, Args)]
@@ -219,11 +219,7 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
         None => Setting::Keep,
     };
     change.limits = limits_of(args.limits).map_err(bad)?;
-    let mut thresholds = args.thresholds;
-    thresholds.sort_unstable();
-    if let Some(pair) = thresholds.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(bad(format!("threshold {} is named twice", pair[0])));
-    }
+    let thresholds = percent::ascending(args.thresholds).map_err(|error| bad(format!("--threshold: {error}")))?;
     change.thresholds = match thresholds.is_empty() {
         false => Setting::Set(thresholds),
         true if cleared(Clearable::Thresholds) => Setting::Clear,
