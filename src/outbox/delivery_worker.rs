@@ -12,7 +12,8 @@ use tracing::field::display;
 use super::config::JumpPolicy;
 use super::consent::ConsentRequests;
 use super::error::{OutboxError, chain};
-use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
+use super::fan_out::{FanOutAnswer, FanOutResult, SourceEnd};
+use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
 use super::lease_clock::LeaseClock;
 use super::no_contact_log::NoContactLog;
@@ -49,6 +50,7 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) new_deliveries: Arc<Notify>,
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
+    pub(super) fan_out_queue: FanOutQueue,
     pub(super) no_contact_log: NoContactLog,
     pub(super) jump: JumpPolicy,
     pub(super) disable_after: Duration,
@@ -210,12 +212,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         contacts: &ResolvedContacts,
         clock: LeaseClock,
     ) {
-        let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
         let recipients = Recipients::of(alert, contacts, self.jump);
-        let request = [FanOutRequest { source, alert, recipients: &recipients }];
-        let call = || fan_out(&self.client, &self.keys, &request);
-        let answers = self.retry_until_recorded(leased, clock, call).await.unwrap_or_default();
-        let Some(FanOutAnswer::Done(result)) = answers.into_iter().next() else {
+        let call = || self.fan_out_queue.fan_out((&self.client, &self.keys), leased, alert, &recipients);
+        let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, clock, call).await else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };

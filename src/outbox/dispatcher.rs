@@ -13,6 +13,7 @@ use super::config::{DeliveryConfig, JumpPolicy};
 use super::consent::ConsentRequests;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
+use super::fan_out_queue::FanOutQueue;
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, lease};
 use super::lease_clock::LeaseClock;
 use super::no_contact_log::NoContactLog;
@@ -111,6 +112,7 @@ impl<N: Notifier> Dispatcher<N> {
             new_deliveries,
             pending_outcomes,
             settle_queue,
+            fan_out_queue: FanOutQueue::default(),
             no_contact_log: NoContactLog::default(),
             jump,
             disable_after,

@@ -211,7 +211,7 @@ impl FanOutLoop {
 }
 
 /// In parts that one call takes: an alert more than fits goes by itself, however many contacts it has.
-fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator<Item = &'a [FanOutRequest<'b>]> {
+pub(super) fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator<Item = &'a [FanOutRequest<'b>]> {
     let mut left = DELIVERIES_AT_ONCE;
     requests.chunk_by(move |_, next| {
         let deliveries = next.recipients.contacts.len();

@@ -29,6 +29,7 @@ pub mod enqueue;
 mod error;
 pub mod fan_out;
 pub mod fan_out_loop;
+mod fan_out_queue;
 pub mod forget;
 pub mod lease;
 mod lease_clock;

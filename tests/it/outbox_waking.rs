@@ -11,6 +11,7 @@ use quotabell::wire::RedisClient;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, alert, email, json, subject, waiting_delivery};
 use crate::support::proxy::{Fault, Proxy};
@@ -89,4 +90,27 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     eventually("it is due", || async { due_now(&outbox).await.contains(&id).then_some(()) }).await;
     stop.cancel();
     running.await.expect("it ends well").expect("redis answers");
+}
+
+/// Thousands of alerts that waited for one contact must not cost a script each, nor be lost where many share a call.
+#[tokio::test]
+async fn alerts_that_waited_for_one_contact_are_fanned_out_together() {
+    const ALERTS: u16 = 600;
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    for percent in 1..=ALERTS {
+        outbox.fan_out_new(&alert(&alice, percent), &[]).await;
+    }
+    let daemon = DaemonSetup::on(&outbox.server.url()).start().await;
+    let scripts = calls(&outbox, "evalsha").await;
+    // It hears none of them: what is counted are the alerts, and not their messages.
+    let contact = r#"[{"channel":"email","address":"a@b.test","thresholds":[999]}]"#;
+    outbox.set_contacts(&alice, contact).await;
+    let nothing_waits = || async { (outbox.run::<u64>("ZCARD", outbox.keys.waiting()).await == 0).then_some(()) };
+    eventually("nothing waits", nothing_waits).await;
+    let scripts = calls(&outbox, "evalsha").await - scripts;
+    assert!(scripts < u64::from(ALERTS) / 2, "{scripts} scripts");
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.cancelled, totals.pending, totals.made), (u64::from(ALERTS), 0, u64::from(ALERTS)));
+    daemon.drain().await;
 }

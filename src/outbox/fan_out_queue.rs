@@ -1,0 +1,98 @@
+//! Alerts that are fanned out again, each by the task of its delivery: what is asked for while one call runs goes out together with the
+//! next. So thousands that wait for one contact cost few calls.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::error::OutboxError;
+use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
+use super::fan_out_loop::chunks;
+use super::lease::LeasedDelivery;
+use super::recipients::Recipients;
+use crate::types::{Alert, DeliveryId, Keys};
+use crate::wire::RedisClient;
+
+/// The most alerts that one caller fans out with its own: others wait for theirs meanwhile.
+const AT_ONCE_MAX: usize = 100;
+
+/// Alerts that wait for a call. One task makes it for all that wait then.
+#[derive(Debug, Default)]
+pub(super) struct FanOutQueue {
+    waiting: Mutex<Vec<QueuedFanOut>>,
+    /// Held by whoever makes the call.
+    calling: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct QueuedFanOut {
+    id: DeliveryId,
+    token: String,
+    alert: Alert,
+    recipients: Recipients,
+    answer: oneshot::Sender<Result<FanOutAnswer, OutboxError>>,
+}
+
+impl FanOutQueue {
+    /// As [`fan_out`] from one leased delivery. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError`], of the call that others shared.
+    pub(super) async fn fan_out(
+        &self,
+        (client, keys): (&RedisClient, &Keys),
+        leased: &LeasedDelivery,
+        alert: &Alert,
+        recipients: &Recipients,
+    ) -> Result<FanOutAnswer, OutboxError> {
+        loop {
+            let (answer, mut answered) = oneshot::channel();
+            let (id, token) = (leased.id.clone(), leased.token.clone());
+            let (alert, recipients) = (alert.clone(), recipients.clone());
+            self.waiting().push(QueuedFanOut { id, token, alert, recipients, answer });
+            loop {
+                let _calling = self.calling.lock().await;
+                match answered.try_recv() {
+                    Ok(answer) => return answer,
+                    // Whoever made the call was cut off in the middle of it.
+                    Err(TryRecvError::Closed) => break,
+                    Err(TryRecvError::Empty) => self.fan_out_waiting(client, keys).await,
+                }
+            }
+        }
+    }
+
+    /// Fans out those that wait, the first of them first.
+    async fn fan_out_waiting(&self, client: &RedisClient, keys: &Keys) {
+        let queued: Vec<QueuedFanOut> = {
+            let mut waiting = self.waiting();
+            let count = waiting.len().min(AT_ONCE_MAX);
+            waiting.drain(..count).collect()
+        };
+        let mut answers = Vec::with_capacity(queued.len());
+        let requests: Vec<FanOutRequest<'_>> = queued.iter().map(QueuedFanOut::as_request).collect();
+        for requests in chunks(&requests) {
+            match fan_out(client, keys, requests).await {
+                Ok(some) => answers.extend(some.into_iter().map(Ok)),
+                Err(error) => answers.extend(requests.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        for (queued, answer) in queued.into_iter().zip(answers) {
+            // Whoever asked may have been cut off by the end of a drain.
+            let _ = queued.answer.send(answer);
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<QueuedFanOut>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueuedFanOut {
+    fn as_request(&self) -> FanOutRequest<'_> {
+        let Self { id, token, alert, recipients, .. } = self;
+        FanOutRequest { source: FanOutSource::Delivery { id, token }, alert, recipients }
+    }
+}
