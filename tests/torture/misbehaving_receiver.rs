@@ -132,13 +132,16 @@ async fn serve(mut stream: TcpStream, behave: impl Fn(&str) -> Behaviour, kept: 
         posts.len() - 1
     };
     // Noted before the last byte leaves: what comes back later can't be earlier.
+    // Whoever has given up hears no answer.
+    let has_left = stream.try_read(&mut [0; 1]).is_ok();
     let refuse = |wait: Duration| {
+        if has_left {
+            return;
+        }
         kept.lock().expect("no panic before").posts[at].refused = Some((Instant::now(), wait));
     };
     match behaviour {
         Behaviour::Answers => {
-            // Whoever has given up hears no answer.
-            let has_left = stream.try_read(&mut [0; 1]).is_ok();
             if !has_left {
                 let Kept { posts, told } = &mut *kept.lock().expect("no panic before");
                 let now = Instant::now();

@@ -211,8 +211,12 @@ fn judge(posts: &[Post], alerts: u64, deaths: &[Instant]) -> Played {
                 (None, Some((at, asked))) => {
                     let least = RETRY_AT_LEAST.max(asked);
                     let waited = after.arrived.duration_since(at);
-                    if waited < least {
-                        findings.other.push(format!("{subject}: tried again after {waited:?}, not before {least:?}"));
+                    let took = at.duration_since(before.arrived);
+                    if waited < least && took < GIVEN_UP_AFTER {
+                        let line = format!(
+                            "{subject}: refused after {took:?}, tried again {waited:?} later, not before {least:?}"
+                        );
+                        findings.other.push(line);
                     }
                 }
                 (None, None) => {}
