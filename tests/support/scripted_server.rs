@@ -120,6 +120,11 @@ impl ScriptedServer {
         tokio::time::timeout(PATIENCE, all).await.expect("the clients leave in time").expect("the server lives");
     }
 
+    /// How many of the texts that it waits for have come.
+    pub fn heard(&self) -> usize {
+        *self.shared.heard.borrow()
+    }
+
     /// Waits until so many of the texts that it waits for have come.
     pub async fn has_heard(&self, texts: usize) {
         let mut heard = self.shared.heard.subscribe();

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tokio::time::timeout_at;
 
 use super::blocked_networks::{Blocked, CallRules};
+use super::closing_receivers::ClosingReceivers;
 use super::config::WebhookConfig;
 use super::extra_headers;
 use super::formats::WebhookBody;
@@ -72,6 +73,7 @@ pub struct WebhookClient {
     single: Client,
     /// Keeps connections for [`KEPT_FOR`].
     keeping: Client,
+    closing: Arc<ClosingReceivers>,
     resolver: Arc<Resolver>,
     rules: CallRules,
     timeout: Duration,
@@ -113,7 +115,7 @@ impl WebhookClient {
                 .map_err(|error| ChannelError::of_machine("build the webhook client", error))
         };
         let (single, keeping) = (client(0)?, client(KEPT_MAX)?);
-        Ok(Self { single, keeping, resolver, rules, timeout: config.timeout })
+        Ok(Self { single, keeping, closing: Arc::default(), resolver, rules, timeout: config.timeout })
     }
 
     /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
@@ -156,22 +158,17 @@ impl WebhookClient {
         let unfit = || permanent("id does not fit into a header".to_owned());
         let headers = headers(&request, added, secrets.as_ref()).ok_or_else(unfit)?;
         let deadline = tokio::time::Instant::now() + self.timeout;
-        let send = async {
-            let post = |client: &Client| {
-                client.post(url.clone()).headers(headers.clone()).body(request.body.json.clone()).send()
-            };
-            if request.keeps_connection {
-                match post(&self.keeping).await {
-                    // A receiver may close a kept connection at any time, also when the request is on its way: that is no failure of
-                    // its. What it may have got twice has the same id.
-                    Err(error) if connection_error::is_closed(&error) => {}
-                    sent => return sent,
-                }
+        let origin = url.origin().ascii_serialization();
+        let keeps_connection = request.keeps_connection && self.closing.lets_keep(&origin);
+        let client = if keeps_connection { &self.keeping } else { &self.single };
+        let sending = client.post(url).headers(headers).body(request.body.json.clone()).send();
+        let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(self.timeout))?;
+        let response = sent.map_err(|error| {
+            if keeps_connection && connection_error::is_closed(&error) {
+                self.closing.note(origin);
             }
-            post(&self.single).await
-        };
-        let sent = timeout_at(deadline, send).await.map_err(|_| deadline_passed(self.timeout))?;
-        let response = sent.map_err(|error| failure(&error))?;
+            failure(&error)
+        })?;
         let outcome = outcome_of(response.status(), response.headers(), request.now_s);
         let mut body = Vec::new();
         // The deadline or the receiver may cut it short.

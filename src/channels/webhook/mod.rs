@@ -21,6 +21,7 @@ use crate::types::{Alert, Channel, Class, LOG_INTERVAL, LogLimiter, Outcome, Rat
 
 pub mod blocked_networks;
 pub mod client;
+mod closing_receivers;
 pub mod config;
 mod extra_headers;
 pub mod formats;
