@@ -2,8 +2,8 @@
 # Fetches programs of others that ours are compared with, once, into target/peers; nothing is installed on the machine.
 #
 # `peers.sh python` fetches the limiter `limits` from PyPI, `peers.sh node` the limiter `rate-limiter-flexible` from npm, each with the
-# client of Redis that it needs. `peers.sh messages` fetches from both the libraries with which others receive what we send. Without an
-# argument all of them.
+# client of Redis that it needs. `peers.sh messages` fetches from both the libraries with which others receive what we send, `peers.sh
+# mail-server` the mail server `aiosmtpd` from PyPI, and `peers.sh debian` Postfix and promtool. Without an argument all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -54,10 +54,42 @@ messages() {
   touch "$folder/.complete-dkim"
 }
 
+mail_server() {
+  local folder=$peers/mail-server
+  [[ -e $folder/.complete ]] && return
+  need 'apt-get install python3-pip' "$python" -m pip --version
+  printf 'fetching aiosmtpd\n' >&2
+  rm -rf "$folder"
+  "$python" -m pip install --quiet --root-user-action ignore --target "$folder" aiosmtpd==1.4.6 >&2
+  touch "$folder/.complete"
+}
+
+# Unpacks Debian's packages of Postfix, with Cyrus SASL for its passwords, and of Prometheus, for promtool. Nothing of them is installed,
+# no service is started.
+debian() {
+  local folder=$peers/debian
+  [[ -e $folder/.complete ]] && return
+  need 'Postfix and promtool are taken from Debian' apt-get --version
+  need 'apt-get install dpkg' dpkg-deb --version
+  printf 'fetching Postfix, Cyrus SASL and promtool from Debian\n' >&2
+  rm -rf "$folder"
+  mkdir -p "$folder/packages/partial"
+  local packages=(postfix sasl2-bin libsasl2-2 libsasl2-modules libsasl2-modules-db)
+  # With what they depend on, as far as it is not there.
+  apt-get install --quiet=2 --yes --no-install-recommends --reinstall --download-only -o Debug::NoLocking=true \
+    -o Dir::Cache::archives="$PWD/$folder/packages" "${packages[@]}" >&2
+  (cd "$folder/packages" && apt-get download --quiet=2 prometheus >&2)
+  for package in "$folder"/packages/*.deb; do dpkg-deb -x "$package" "$folder"; done
+  rm -rf "$folder/packages"
+  touch "$folder/.complete"
+}
+
 case ${1:-all} in
   python) from_pypi ;;
   node) from_npm ;;
   messages) messages ;;
-  all) from_pypi && from_npm && messages ;;
-  *) printf 'error: no peer named %s\nhint: python, node, messages, or none for all\n' "$1" >&2; exit 2 ;;
+  mail-server) mail_server ;;
+  debian) debian ;;
+  all) from_pypi && from_npm && messages && mail_server && debian ;;
+  *) printf 'error: no peer named %s\nhint: python, node, messages, mail-server, debian, or none for all\n' "$1" >&2; exit 2 ;;
 esac

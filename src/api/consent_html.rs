@@ -2,24 +2,31 @@
 
 use std::sync::LazyLock;
 
-use axum::http::StatusCode;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use minijinja::{Environment, UndefinedBehavior, context};
 
-use crate::types::{Subject, nonce};
+use crate::types::{Locale, Subject, nonce};
 
 const TEMPLATE: &str = "consent.html";
+/// The languages of the pages, the default first.
+const LANGUAGES: [&str; 2] = ["en", "vi"];
 
 /// The name ends with `.html`, so every value is escaped.
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = Environment::new();
     templates.set_undefined_behavior(UndefinedBehavior::Strict);
-    templates
-        .add_template(TEMPLATE, include_str!("../../templates/consent.html"))
-        .expect("a test renders the template");
+    for (name, source) in [
+        (TEMPLATE, include_str!("../../templates/consent.html")),
+        ("en/consent_body.html", include_str!("../../templates/consent_body.html")),
+        ("vi/consent_body.html", include_str!("../../templates/vi/consent_body.html")),
+    ] {
+        templates.add_template(name, source).expect("a test renders the template");
+    }
     templates
 });
 
@@ -87,8 +94,8 @@ impl HtmlState {
     }
 }
 
-/// The page of a state, with whose alerts it is about where that may be told.
-pub(super) fn html(state: HtmlState, subject: Option<&Subject>) -> Response {
+/// The page of a state, with whose alerts it is about where that may be told, in the language that the headers of the request ask for.
+pub(super) fn html(state: HtmlState, subject: Option<&Subject>, asked: &HeaderMap) -> Response {
     let nonce = nonce();
     let policy = format!(
         "default-src 'none'; style-src 'nonce-{nonce}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -100,14 +107,24 @@ pub(super) fn html(state: HtmlState, subject: Option<&Subject>) -> Response {
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
         (CONTENT_SECURITY_POLICY, &policy),
+        (VARY, "accept-language"),
     ];
-    (state.status(), headers, render(state, subject.map(Subject::as_str), &nonce)).into_response()
+    (state.status(), headers, render(state, subject.map(Subject::as_str), language(asked), &nonce)).into_response()
 }
 
-fn render(state: HtmlState, subject: Option<&str>, nonce: &str) -> String {
+/// The first language of the request that a page has; browsers name first what their user reads best.
+fn language(asked: &HeaderMap) -> &'static str {
+    let header = asked.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let locales = header.split(',').filter_map(|one| Locale::parse(one.split(';').next()?.trim()).ok());
+    let mut readable = locales.flat_map(|locale| locale.fallbacks().collect::<Vec<_>>());
+    let known = readable.find_map(|locale| LANGUAGES.into_iter().find(|language| *language == locale.as_str()));
+    known.unwrap_or(LANGUAGES[0])
+}
+
+fn render(state: HtmlState, subject: Option<&str>, language: &str, nonce: &str) -> String {
     let state = state.name();
     let template = TEMPLATES.get_template(TEMPLATE);
-    let rendered = template.and_then(|template| template.render(context! { state, subject, nonce }));
+    let rendered = template.and_then(|template| template.render(context! { state, subject, language, nonce }));
     rendered.expect("a test renders every page")
 }
 
@@ -119,21 +136,41 @@ mod tests {
     #[test]
     fn every_page_renders_and_those_that_ask_have_a_button() {
         let mut texts = std::collections::BTreeSet::new();
-        for state in HtmlState::ALL {
-            let html = render(state, Some("alice"), "0123");
+        let pages = HtmlState::ALL.into_iter().flat_map(|state| LANGUAGES.map(|language| (state, language)));
+        for (state, language) in pages {
+            let html = render(state, Some("alice"), language, "0123");
+            assert!(html.contains(&format!("<html lang=\"{language}\"")), "{html}");
             let asks = matches!(state, HtmlState::Confirm | HtmlState::Unsubscribe);
             let button = asks || state.status() == StatusCode::SERVICE_UNAVAILABLE;
             assert_eq!(html.contains("<form method=\"post\">"), button, "{html}");
             assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<style nonce=\"0123\">"), "{html}");
             assert!(!html.contains("http://") && !html.contains("https://"), "it loads something: {html}");
-            assert!(texts.insert(html), "{state:?} has a text of its own");
+            assert!(texts.insert(html), "{state:?} has a text of its own in {language}");
         }
+    }
+
+    /// Whoever was written to in Vietnamese must be able to read what its button does.
+    #[test]
+    fn a_page_is_in_the_first_language_of_the_browser_that_it_has() {
+        for (asked, expected) in [
+            ("vi-VN,vi;q=0.9,en;q=0.8", "vi"),
+            ("fr-FR, fr;q=0.9, vi;q=0.5, en;q=0.4", "vi"),
+            ("en-US,en;q=0.9,vi;q=0.8", "en"),
+            ("ja", "en"),
+            ("*", "en"),
+            ("", "en"),
+            ("vi_VN;;,,", "en"),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT_LANGUAGE, asked.parse().expect("legal"))]);
+            assert_eq!(language(&headers), expected, "{asked}");
+        }
+        assert_eq!(language(&HeaderMap::new()), "en");
     }
 
     /// A subject is whatever somebody named it.
     #[test]
     fn a_subject_is_text_and_not_part_of_the_page() {
-        let html = render(HtmlState::Confirmed, Some("<script>alert('x')</script>\"&"), "0123");
+        let html = render(HtmlState::Confirmed, Some("<script>alert('x')</script>\"&"), "vi", "0123");
         assert!(!html.contains("<script>") && html.contains("&lt;script&gt;"), "{html}");
     }
 }

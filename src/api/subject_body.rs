@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::problem::Problem;
 use crate::subjects::record::parse_timezone;
 use crate::subjects::{Plans, SubjectRecord};
-use crate::types::{BillingDay, Limits, Metric, Percent, percent};
+use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
 
 /// The settings. What is left out or `null` comes from the plan.
 #[derive(Debug, Deserialize)]
@@ -19,6 +19,7 @@ pub(super) struct SubjectBody {
     #[serde(default)]
     limits: BTreeMap<Metric, Limits>,
     thresholds: Option<Vec<Percent>>,
+    locale: Option<Locale>,
 }
 
 impl SubjectBody {
@@ -28,7 +29,7 @@ impl SubjectBody {
     ///
     /// 400, which names the field and what is allowed.
     pub(super) fn judge(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
-        let Self { plan, timezone, billing_day, limits, thresholds } = self;
+        let Self { plan, timezone, billing_day, limits, thresholds, locale } = self;
         if let Some(plan) = plan.as_deref().filter(|plan| plans.get(plan).is_none()) {
             let problem = format!("plan: there is no plan {plan:?}, only {}", plans.names().join(", "));
             return Err(Problem::bad_request(problem));
@@ -36,7 +37,7 @@ impl SubjectBody {
         let timezone = timezone.as_deref().map(parse_timezone).transpose();
         let timezone = timezone.map_err(|error| Problem::bad_request(format!("timezone: {error}")))?;
         let thresholds = thresholds.map(in_order).transpose()?;
-        Ok(SubjectRecord { plan, timezone, limits, billing_day, thresholds })
+        Ok(SubjectRecord { plan, timezone, limits, billing_day, thresholds, locale })
     }
 }
 

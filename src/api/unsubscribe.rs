@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::consent_html::{HtmlState, html};
@@ -15,26 +16,27 @@ use super::state::ApiState;
 use crate::verification::UnsubscribeOutcome;
 
 /// `GET /unsubscribe/{token}`. The same page for every token, so that it tells nothing about tokens.
-pub(super) async fn show() -> Response {
-    html(HtmlState::Unsubscribe, None)
+pub(super) async fn show(headers: HeaderMap) -> Response {
+    html(HtmlState::Unsubscribe, None, &headers)
 }
 
 /// `POST /unsubscribe/{token}`
 pub(super) async fn unsubscribe(
     State(api): State<Arc<ApiState>>,
     token: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
 ) -> Response {
     let outcome = match token {
         Ok(Path(token)) => api.verification.unsubscribe(&token).await,
         Err(_) => Ok(UnsubscribeOutcome::Invalid),
     };
     match outcome {
-        Ok(UnsubscribeOutcome::Muted) => html(HtmlState::Unsubscribed, None),
-        Ok(UnsubscribeOutcome::Invalid) => html(HtmlState::NothingToUnsubscribe, None),
+        Ok(UnsubscribeOutcome::Muted) => html(HtmlState::Unsubscribed, None, &headers),
+        Ok(UnsubscribeOutcome::Invalid) => html(HtmlState::NothingToUnsubscribe, None, &headers),
         Err(error) => {
             let source = error.source().map(ToString::to_string).unwrap_or_default();
             tracing::warn!(%error, source, "an unsubscribe link could not be used");
-            html(HtmlState::UnsubscribeLater, None)
+            html(HtmlState::UnsubscribeLater, None, &headers)
         }
     }
 }

@@ -6,11 +6,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use super::error::ChannelError;
+use super::hears::HearsDefinition;
 use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
-    Alert, Channel, Class, DailyDigest, DeliveryId, DisabledNotice, Outcome, Rate, Secret, Subject, UnixMs,
+    Alert, Channel, Class, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, Rate, Secret, Subject, UnixMs,
 };
 
 /// The sections of the configuration that belong to channels: one of each, and those that they share. Each channel picks its own by
@@ -60,6 +61,12 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// The locale in which a subject of this one is told because there are no texts in its own; `None` where there are, and where a
+    /// channel has one language.
+    fn instead_of(&self, _locale: &Locale) -> Option<Locale> {
+        None
+    }
+
     /// Judges a contact by what this channel was set up with: whether the template is there that it names.
     ///
     /// # Errors
@@ -96,6 +103,8 @@ pub struct ChannelDefinition {
     pub secret: Option<SecretDefinition>,
     /// The formats and headers of its contacts; `None` where messages have one form.
     pub formats: Option<FormatDefinition>,
+    /// What names the alerts that an address hears, where several are named.
+    pub hears: HearsDefinition,
     /// How somebody at an address gives consent.
     pub consent: ConsentMethod,
     /// Judges an address by its form. What only an attempt can tell is left to the attempt.
@@ -123,8 +132,8 @@ pub struct ChannelDefinition {
     pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelError>,
     /// What can be previewed, in the order of [`Self::preview`].
     pub preview_parts: &'static [PreviewPart],
-    /// Renders everything that can be previewed about an alert, for a contact of this format. Reads templates, contacts nobody.
-    pub preview: fn(&ChannelSettings<'_>, &Alert, &MessageFormat) -> Result<Vec<String>, ChannelError>,
+    /// Renders everything that can be previewed. Reads templates, contacts nobody.
+    pub preview: fn(&ChannelSettings<'_>, PreviewRequest<'_>) -> Result<Vec<String>, ChannelError>,
     /// What to do about a message that was refused for good.
     pub permanent_hint: &'static str,
     /// What to do about one that failed and may pass later.
@@ -248,6 +257,17 @@ pub struct PreviewPart {
     pub name: &'static str,
     /// What it is.
     pub about: &'static str,
+}
+
+/// What is to be previewed.
+#[derive(Debug, Clone, Copy)]
+pub struct PreviewRequest<'a> {
+    /// The alert.
+    pub alert: &'a Alert,
+    /// The format of the contact, where its channel has formats.
+    pub format: &'a MessageFormat,
+    /// The language of the contact, where its channel writes in several; `None` for the default one.
+    pub locale: Option<&'a Locale>,
 }
 
 /// The result of [`NotificationChannel::probe`].

@@ -11,6 +11,7 @@ pub mod channel;
 mod connection_error;
 pub mod email;
 mod error;
+pub mod hears;
 pub mod invalid_contact;
 mod notice_text;
 pub mod registry;
@@ -24,10 +25,11 @@ pub mod webhook;
 pub use caps::{CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, Question,
-    SecretDefinition, ServerProbe, SettingText, SharedServer,
+    Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
+    Question, SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
 pub use error::ChannelError;
+pub use hears::{HearsDefinition, HearsFlag};
 pub use invalid_contact::InvalidContact;
 pub use registry::{REGISTRY, check_contact, definition, destination};
 pub use resolver::{DnsConfig, Resolver};

@@ -1,8 +1,14 @@
 //! What is told that is no alert, in words: a contact is disabled, the operator's digest of a day. Pure.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
-use crate::types::{DailyDigest, DeadDelivery, DisabledNotice, UnixMs};
+use minijinja::{Environment, Value, context};
+
+use super::sample::{SAMPLE_AT, Sample};
+use super::templating;
+use crate::contacts::Contact;
+use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
 
 /// A text with what it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,21 +19,56 @@ pub(super) struct NoticeText {
     pub(super) text: String,
 }
 
-/// Tells of a contact that is disabled.
+/// The templates that tell of a disabled contact, for receivers that read one language.
+static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = templating::environment();
+    for (name, source) in [
+        ("heading", include_str!("../../templates/disabled_subject.txt")),
+        ("text", include_str!("../../templates/disabled.txt")),
+    ] {
+        environment.add_template(name, source).expect("a test reads it");
+    }
+    environment
+});
+
+/// Tells of a contact that is disabled, in English.
 pub(super) fn contact_disabled(notice: &DisabledNotice) -> NoticeText {
+    let render = |name| {
+        let template = ENGLISH.get_template(name);
+        template.and_then(|template| template.render(disabled_variables(notice))).expect("a test renders it")
+    };
+    NoticeText { heading: render("heading"), text: render("text") }
+}
+
+/// What a template sees that tells of a disabled contact. The doc of each is in `templates/disabled.txt`.
+pub(super) fn disabled_variables(notice: &DisabledNotice) -> Value {
     let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
-    let text = format!(
-        "Quota alerts about {subject} are no longer sent to {address}, because {because}.\n\n  \
-         Contact  {contact} ({channel})\n  \
-         Reason   {detail}\n  \
-         Since    {since}\n\n\
-         Its alerts go to the other contacts. Whoever manages the contacts can enable it again once the cause is mended.\n",
-        because = state.reason.sentence(),
-        channel = channel.as_str(),
-        detail = state.detail,
-        since = minute(state.at),
-    );
-    NoticeText { heading: format!("{subject}: no more quota alerts to {address}"), text }
+    context! {
+        subject => subject.as_str(),
+        contact => contact.as_str(),
+        channel => channel.as_str(),
+        address,
+        reason => state.reason.as_str(),
+        because => state.reason.sentence(),
+        detail => &state.detail,
+        since => templating::local(state.at, "UTC"),
+    }
+}
+
+/// A notice for each reason, made up: what templates are checked with.
+pub(super) fn disabled_samples() -> impl Iterator<Item = DisabledNotice> {
+    DisableReason::ALL.into_iter().map(|reason| {
+        let subject = Sample::made_up().subject;
+        let contact = Contact::email("bob@example.com");
+        let state = DisabledState { reason, detail: "SMTP 550 5.1.1 to RCPT".to_owned(), at: SAMPLE_AT };
+        DisabledNotice::new(&subject, &contact.id, (contact.channel(), contact.address().to_owned()), state)
+    })
+}
+
+/// What `preview` shows: the reason that a mail server gives.
+pub(super) fn disabled_sample() -> DisabledNotice {
+    let mut samples = disabled_samples();
+    samples.find(|notice| notice.state.reason == DisableReason::NoMailbox).expect("there is one for each reason")
 }
 
 /// The digest of a day.
@@ -68,7 +109,7 @@ fn minute(at: UnixMs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Channel, ContactId, DeliveryId, DisableReason, DisabledState};
+    use crate::types::{Channel, ContactId, DeliveryId};
 
     const AT: UnixMs = UnixMs(1_795_250_220_123);
 
@@ -82,7 +123,7 @@ mod tests {
         assert_eq!(notice.heading, "alice: no more quota alerts to https://x.test/hook");
         let expected = "Quota alerts about alice are no longer sent to https://x.test/hook, because its receiver is gone.\n\n  \
              Contact  main (webhook)\n  Reason   HTTP <410>\n  Since    2026-11-21 08:37 UTC\n\n\
-             Its alerts go to the other contacts. Whoever manages the contacts can enable it again once the cause is mended.\n";
+             Its alerts go to the other contacts. Whoever manages the contacts can enable it again once the cause is mended.";
         assert_eq!(notice.text, expected);
     }
 

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use super::channel::{AlertPurpose, ChannelSettings, Content, Message, NotificationChannel, PreviewPart, ServerProbe};
+use super::channel::{
+    AlertPurpose, ChannelSettings, Content, Message, NotificationChannel, PreviewPart, PreviewRequest, ServerProbe,
+};
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
 use super::registry::REGISTRY;
 use super::sample::Sample;
-use crate::contacts::{Contact, MessageFormat};
-use crate::types::{Alert, AlertId, Channel, DeliveryId, Outcome, Percent, UnixMs};
+use crate::contacts::Contact;
+use crate::types::{Alert, AlertId, Channel, DeliveryId, Locale, Outcome, Percent, UnixMs};
 
 /// The threshold of a test message.
 const TEST_PERCENT: u16 = 80;
@@ -84,6 +86,13 @@ impl Channels {
         self.send(Message { delivery, contact, content, unsubscribe: None, more_follows: false, now }).await
     }
 
+    /// What an operator should know about a locale that no channel has texts in.
+    #[must_use]
+    pub fn locale_warning(&self, locale: &Locale) -> Option<String> {
+        let used = self.built.iter().find_map(|channel| channel.instead_of(locale))?;
+        Some(format!("locale {locale} has no templates: mails are written in {used}"))
+    }
+
     /// What an operator should know about settings that are allowed but unwise.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.built.iter().flat_map(|channel| channel.warnings()).map(String::as_str)
@@ -102,19 +111,15 @@ impl Channels {
     }
 }
 
-/// What every channel would send about an alert, to contacts of this format where it has formats. Reads templates, contacts nobody.
+/// What every channel would send. Reads templates, contacts nobody.
 ///
 /// # Errors
 ///
 /// [`ChannelError`] for a template that is wrong.
-pub fn preview(
-    settings: &ChannelSettings<'_>,
-    alert: &Alert,
-    format: &MessageFormat,
-) -> Result<Vec<Preview>, ChannelError> {
+pub fn preview(settings: &ChannelSettings<'_>, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ChannelError> {
     let mut previews = Vec::new();
     for definition in REGISTRY {
-        let texts = (definition.preview)(settings, alert, format)?;
+        let texts = (definition.preview)(settings, request)?;
         previews.extend(definition.preview_parts.iter().zip(texts).map(|(part, text)| Preview { part: *part, text }));
     }
     Ok(previews)

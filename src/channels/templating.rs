@@ -1,6 +1,7 @@
 //! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that check them, and
 //! what is said of a mistake. Pure.
 
+use chrono::format::StrftimeItems;
 use chrono::{DateTime, SecondsFormat};
 use chrono_tz::Tz;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
@@ -27,24 +28,30 @@ pub(super) fn environment() -> Environment<'static> {
         Some((_, "json")) => AutoEscape::Json,
         _ => AutoEscape::None,
     });
-    environment.add_filter("thousands", thousands);
+    environment.add_filter("thousands", |number, separator: Option<&str>| grouped(number, separator.unwrap_or(",")));
     environment.add_filter("clock", clock);
     environment
 }
 
 /// 1234567 as `1,234,567`.
 pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    grouped.collect::<Vec<_>>().join(",")
+    grouped(number, ",")
 }
 
-/// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`: the time of day that a clock on the wall there shows.
-fn clock(time: &str) -> Result<String, Error> {
-    let parsed = DateTime::parse_from_rfc3339(time);
-    parsed
-        .map(|at| at.format("%Y-%m-%d %H:%M").to_string())
-        .map_err(|_| Error::new(ErrorKind::InvalidOperation, "clock takes a time, as resets_at or raised_at"))
+fn grouped(number: u64, separator: &str) -> String {
+    let digits = number.to_string();
+    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    grouped.collect::<Vec<_>>().join(separator)
+}
+
+/// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the form that is named: the time of day that a clock on the wall there shows.
+fn clock(time: &str, form: Option<&str>) -> Result<String, Error> {
+    let wrong = |takes| Error::new(ErrorKind::InvalidOperation, takes);
+    let at = DateTime::parse_from_rfc3339(time).map_err(|_| wrong("clock takes a time, as resets_at or raised_at"))?;
+    // A form that is none would panic where it is written out.
+    let form = StrftimeItems::new(form.unwrap_or("%Y-%m-%d %H:%M")).parse();
+    let form = form.map_err(|_| wrong("clock takes a form of strftime, as \"%d/%m/%Y %H:%M\""))?;
+    Ok(at.format_with_items(form.into_iter()).to_string())
 }
 
 /// What a template sees. The doc of each is in `templates/alert.txt`.

@@ -1,5 +1,6 @@
 //! Which alerts a contact hears, as a command line names it and as a table shows it.
 
+use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
@@ -39,14 +40,23 @@ impl<T: FromStr> FromStr for AllOr<T> {
 }
 
 impl HearsArgs {
+    /// What one value of each says: percentages or metrics separated by commas, or `all`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with the part that is wrong.
+    pub fn parse(thresholds: Option<&str>, metrics: Option<&str>) -> Result<Self, String> {
+        Ok(Self { thresholds: parts(thresholds)?, metrics: parts(metrics)? })
+    }
+
     /// What is to become of the alerts that the contact hears.
     ///
     /// # Errors
     ///
     /// A sentence: a value that is named twice, or beside `all`.
     pub fn change(self) -> Result<FilterChange, String> {
-        let thresholds = listed("--threshold", self.thresholds)?;
-        let metrics = listed("--metric", self.metrics)?;
+        let thresholds = listed("threshold", self.thresholds)?;
+        let metrics = listed("metric", self.metrics)?;
         let named = |error: ContactFilterError| error.to_string();
         // An empty list is `all` here.
         let filter = ContactFilter::new(
@@ -58,8 +68,13 @@ impl HearsArgs {
     }
 }
 
+fn parts<T: FromStr<Err: fmt::Display>>(text: Option<&str>) -> Result<Vec<AllOr<T>>, String> {
+    let parts = text.into_iter().flat_map(|text| text.split(',').map(str::trim));
+    parts.map(|part| part.parse().map_err(|error: T::Err| format!("{part:?}: {error}"))).collect()
+}
+
 /// `None` where nothing is named, an empty list for all.
-fn listed<T>(flag: &str, named: Vec<AllOr<T>>) -> Result<Option<Vec<T>>, String> {
+fn listed<T>(what: &str, named: Vec<AllOr<T>>) -> Result<Option<Vec<T>>, String> {
     let count = named.len();
     let values: Vec<T> = named
         .into_iter()
@@ -72,7 +87,7 @@ fn listed<T>(flag: &str, named: Vec<AllOr<T>>) -> Result<Option<Vec<T>>, String>
         (0, _) => Ok(None),
         (1, 0) => Ok(Some(Vec::new())),
         (all, some) if all == some => Ok(Some(values)),
-        _ => Err(format!("{flag} {ALL} stands alone")),
+        _ => Err(format!("{what} {ALL} stands alone")),
     }
 }
 

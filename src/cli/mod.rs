@@ -16,6 +16,7 @@ pub mod check_config;
 pub mod completions;
 pub mod connect;
 pub mod contact;
+mod contact_checks;
 pub mod context;
 pub mod deliveries;
 pub mod emit;

@@ -1,10 +1,9 @@
-//! Contacts as a command line or a line of a file names them: for each channel of the registry its addresses, and their secrets, formats
-//! and headers.
+//! Contacts as a command line or a line of a file names them: for each channel of the registry its addresses, and their secrets,
+//! formats and headers, and which alerts they hear.
 //!
 //! A channel's flag and column bear its name; those of the others are its own. The nth secret belongs to the nth address, and so does
 //! the nth format.
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use clap::error::ErrorKind;
@@ -12,10 +11,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::json;
 
+use super::hears::HearsArgs;
 use crate::channels::{
-    self, ChannelDefinition, Channels, FormatDefinition, InvalidContact, REGISTRY, SecretDefinition,
+    self, ChannelDefinition, FormatDefinition, HearsDefinition, HearsFlag, REGISTRY, SecretDefinition,
 };
-use crate::config::{Config, ConfigError};
 use crate::contacts::edit::{NamedContact, NamedOptions};
 use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
@@ -35,7 +34,15 @@ struct ChannelAddresses {
     formats: Vec<Option<String>>,
     /// JSON objects of strings.
     headers: Vec<Option<String>>,
+    /// Percentages, `80,100` or `all`.
+    thresholds: Vec<Option<String>>,
+    /// Metrics, `requests,tokens` or `all`.
+    metrics: Vec<Option<String>>,
 }
+
+/// The same with flags that say which alerts the nth address hears, for a verb that names several contacts.
+#[derive(Debug, Clone)]
+pub struct FilteredAddresses(pub NamedAddresses);
 
 /// One address as it was named.
 struct NamedAddress {
@@ -43,6 +50,7 @@ struct NamedAddress {
     secret: Option<String>,
     format: Option<MessageFormat>,
     headers: Option<ExtraHeaders>,
+    hears: FilterChange,
 }
 
 /// The contacts that were named, and the secrets that nobody has seen yet.
@@ -74,6 +82,8 @@ impl Default for NamedAddresses {
             secrets: Vec::new(),
             formats: Vec::new(),
             headers: Vec::new(),
+            thresholds: Vec::new(),
+            metrics: Vec::new(),
         };
         Self(REGISTRY.into_iter().map(nothing).collect())
     }
@@ -115,7 +125,7 @@ impl FromArgMatches for NamedAddresses {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let values = |flag| matches.get_many::<String>(flag).into_iter().flatten().cloned().map(Some).collect();
-        for ChannelAddresses { definition, addresses, secrets, formats, headers } in &mut self.0 {
+        for ChannelAddresses { definition, addresses, secrets, formats, headers, .. } in &mut self.0 {
             *addresses = values(definition.channel.as_str());
             *secrets = definition.secret.map_or_else(Vec::new, |secret| values(secret.flag));
             let Some(FormatDefinition { flag, header_flag, .. }) = definition.formats else { continue };
@@ -136,6 +146,41 @@ impl FromArgMatches for NamedAddresses {
     }
 }
 
+impl Args for FilteredAddresses {
+    fn augment_args(command: Command) -> Command {
+        REGISTRY.into_iter().fold(NamedAddresses::augment_args(command), |command, definition| {
+            let list = |flag: HearsFlag, value| {
+                Arg::new(flag.name).long(flag.name).value_name(value).action(ArgAction::Append).help(flag.help)
+            };
+            let HearsDefinition { threshold, metric } = definition.hears;
+            command.arg(list(threshold, "PERCENT,...")).arg(list(metric, "METRIC,..."))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for FilteredAddresses {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut named = Self(NamedAddresses::default());
+        named.update_from_arg_matches(matches)?;
+        Ok(named)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)?;
+        for ChannelAddresses { definition, thresholds, metrics, .. } in &mut self.0.0 {
+            let values = |HearsFlag { name, .. }| {
+                matches.get_many::<String>(name).into_iter().flatten().cloned().map(Some).collect()
+            };
+            (*thresholds, *metrics) = (values(definition.hears.threshold), values(definition.hears.metric));
+        }
+        Ok(())
+    }
+}
+
 impl NamedAddresses {
     /// The flags that name an address, one for each channel.
     #[must_use]
@@ -143,25 +188,28 @@ impl NamedAddresses {
         REGISTRY.map(|definition| definition.channel.as_str())
     }
 
-    /// The columns that name addresses, secrets, formats and headers.
+    /// The columns that name addresses, secrets, formats, headers, and which alerts are heard.
     pub fn columns() -> impl Iterator<Item = String> {
         REGISTRY.into_iter().flat_map(|definition| {
             let secret = definition.secret.map(SecretDefinition::column);
             let formats = definition.formats.map(|formats| [formats.column, formats.header_column].map(str::to_owned));
             let name = definition.channel.as_str().to_owned();
-            [name].into_iter().chain(secret).chain(formats.into_iter().flatten())
+            [name].into_iter().chain(secret).chain(formats.into_iter().flatten()).chain(definition.hears.columns())
         })
     }
 
     /// The places of this column; `None` where it names nothing of contacts.
     pub fn column(&mut self, name: &str) -> Option<&mut Vec<Option<String>>> {
-        self.0.iter_mut().find_map(|ChannelAddresses { definition, addresses, secrets, formats, headers }| {
+        self.0.iter_mut().find_map(|places| {
+            let ChannelAddresses { definition, addresses, secrets, formats, headers, thresholds, metrics } = places;
             let (secret, format) = (definition.secret.map(SecretDefinition::column), definition.formats);
             match name {
                 _ if definition.channel.as_str() == name => Some(addresses),
                 _ if secret.is_some_and(|column| column == name) => Some(secrets),
                 _ if format.is_some_and(|format| format.column == name) => Some(formats),
                 _ if format.is_some_and(|format| format.header_column == name) => Some(headers),
+                _ if definition.hears.threshold.column() == name => Some(thresholds),
+                _ if definition.hears.metric.column() == name => Some(metrics),
                 _ => None,
             }
         })
@@ -174,6 +222,12 @@ impl NamedAddresses {
         formats.into_iter().any(|formats| formats.header_column == column)
     }
 
+    /// Whether a cell of this column is a list, separated by commas.
+    #[must_use]
+    pub fn takes_lists(column: &str) -> bool {
+        REGISTRY.into_iter().any(|definition| definition.hears.columns().iter().any(|known| known == column))
+    }
+
     /// Makes contacts of what was named, and checks each.
     ///
     /// # Errors
@@ -182,13 +236,20 @@ impl NamedAddresses {
     /// no secret.
     pub fn into_contacts(self) -> Result<NamedContacts, String> {
         let mut named = NamedContacts::default();
-        for ChannelAddresses { definition, addresses, secrets, formats, headers } in self.0 {
+        for ChannelAddresses { definition, addresses, secrets, formats, headers, thresholds, metrics } in self.0 {
             let name = definition.channel.as_str();
-            let places = [&addresses, &secrets, &formats, &headers].map(Vec::len).into_iter().max().unwrap_or(0);
+            let options = [
+                ("secret", &secrets),
+                ("format", &formats),
+                ("headers", &headers),
+                ("thresholds", &thresholds),
+                ("metrics", &metrics),
+            ];
+            let places =
+                options.map(|(_, column)| column.len()).into_iter().chain([addresses.len()]).max().unwrap_or(0);
             let cell = |column: &[Option<String>], place: usize| column.get(place).cloned().flatten();
             for place in 0..places {
-                let options = [("secret", &secrets), ("format", &formats), ("headers", &headers)];
-                let [secret, format, headers] = options.map(|(_, column)| cell(column, place));
+                let [secret, format, headers, thresholds, metrics] = options.map(|(_, column)| cell(column, place));
                 let Some(address) = cell(&addresses, place) else {
                     let alone = options.into_iter().find(|(_, column)| cell(column, place).is_some());
                     let Some((option, _)) = alone else { continue };
@@ -200,7 +261,9 @@ impl NamedAddresses {
                 let format = format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string()));
                 let headers = headers.map(|text| headers_of(&text).map_err(|error| format!("{name} headers {error}")));
                 let (format, headers) = (format.transpose()?, headers.transpose()?);
-                named.add(definition, NamedAddress { address, secret, format, headers })?;
+                let hears = HearsArgs::parse(thresholds.as_deref(), metrics.as_deref()).and_then(HearsArgs::change);
+                let hears = hears.map_err(|error| format!("{name} {}: {error}", place + 1))?;
+                named.add(definition, NamedAddress { address, secret, format, headers, hears })?;
             }
         }
         Ok(named)
@@ -229,7 +292,7 @@ impl NamedContacts {
     fn add(
         &mut self,
         definition: &'static ChannelDefinition,
-        NamedAddress { address, secret, format, headers }: NamedAddress,
+        NamedAddress { address, secret, format, headers, hears }: NamedAddress,
     ) -> Result<(), String> {
         let ChannelDefinition { channel, secret: secrets, .. } = *definition;
         let named = NamedOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
@@ -237,12 +300,13 @@ impl NamedContacts {
         let generated = secrets.filter(|_| !named.secret).and_then(|secrets| (secrets.generate)(&format));
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
         let contact = Contact::of_channel(channel, &address, ContactOptions { secret, format, headers });
-        let contact = contact.expect("something is sent through every channel of the registry");
+        let mut contact = contact.expect("something is sent through every channel of the registry");
+        contact.hears = hears.of_new();
         channels::check_contact(&contact).map_err(|error| error.to_string())?;
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
             return Err(format!("contact {} is named twice", masked_contact(&contact).address()));
         }
-        self.contacts.push(NamedContact { contact, named, hears: FilterChange::default() });
+        self.contacts.push(NamedContact { contact, named, hears });
         let secret = generated.map(|secret| secret.reveal().to_owned());
         self.generated.extend(secret.map(|secret| GeneratedSecret { channel, address, secret }));
         Ok(())
@@ -301,55 +365,5 @@ where
 impl AsRef<Self> for GeneratedSecret {
     fn as_ref(&self) -> &Self {
         self
-    }
-}
-
-/// What an operator should know about contacts that are legal: those that no attempt will reach as things are configured, or that
-/// not every mail server takes.
-#[must_use]
-pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
-    let warning = |contact: &Contact| {
-        let definition = channels::definition(contact.channel())?;
-        (definition.warning)(masked_contact(contact).address(), &config.channel_settings())
-    };
-    contacts.iter().filter_map(|named| warning(&named.contact)).collect()
-}
-
-/// Judges named contacts by the files that the configuration names: whether their templates are there. Reads files only for contacts
-/// that name a template, and once.
-#[derive(Debug)]
-pub struct TemplateCheck<'a> {
-    config: &'a Config,
-    channels: OnceCell<Channels>,
-}
-
-impl<'a> TemplateCheck<'a> {
-    /// Nothing is read yet.
-    #[must_use]
-    pub const fn new(config: &'a Config) -> Self {
-        Self { config, channels: OnceCell::new() }
-    }
-
-    /// What is wrong with the first contact whose template is not there; `None` where none is.
-    ///
-    /// # Errors
-    ///
-    /// A template of the folder is wrong, or another file that the channels need.
-    pub fn fault(&self, contacts: &[NamedContact]) -> Result<Option<InvalidContact>, ConfigError> {
-        let has_template =
-            |named: &&NamedContact| named.contact.options().is_some_and(|options| options.format.template().is_some());
-        for NamedContact { contact, .. } in contacts.iter().filter(has_template) {
-            let channels = match self.channels.get() {
-                Some(channels) => channels,
-                None => {
-                    let built = self.config.channels()?;
-                    self.channels.get_or_init(|| built)
-                }
-            };
-            if let Err(fault) = channels.check(contact) {
-                return Ok(Some(fault));
-            }
-        }
-        Ok(None)
     }
 }

@@ -5,11 +5,11 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::context::CliContext;
 use crate::channels::sample::SAMPLE_AT;
-use crate::channels::{REGISTRY, Sample};
+use crate::channels::{PreviewRequest, REGISTRY, Sample};
 use crate::contacts::MessageFormat;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
-use crate::types::{Alert, BillingDay, Metric, Percent, Subject, WindowLimit};
+use crate::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, WindowLimit};
 
 /// Arguments of `preview`.
 #[derive(Debug, Args)]
@@ -19,6 +19,7 @@ use crate::types::{Alert, BillingDay, Metric, Percent, Subject, WindowLimit};
 Examples:
   quotabell preview text
   quotabell preview html --threshold 100 > alert.html
+  quotabell preview text --locale vi
   quotabell preview webhook --subject alice --limit 5000 | jq .
   quotabell preview --format slack
   quotabell preview --format template:ops --threshold 100
@@ -28,12 +29,15 @@ Examples:
 )]
 pub struct PreviewArgs {
     /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that asks to confirm
-    /// an address
+    /// an address, and with disabled- before the first two, of the one that tells of a disabled contact
     #[arg(value_parser = parts(), hide_possible_values = true, required_unless_present = "format")]
     pub part: Option<String>,
     /// The webhook's body in this format: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
     #[arg(long)]
     pub format: Option<MessageFormat>,
+    /// The language of the reader, as vi or pt-BR [default: email.locale]
+    #[arg(long, value_name = "TAG")]
+    pub locale: Option<Locale>,
     /// The sample's subject
     #[arg(long, default_value = "alice")]
     pub subject: Subject,
@@ -66,7 +70,9 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
     let config = context.config()?;
     let format = args.format.clone().unwrap_or_default();
     let meant = part_of(&args)?;
-    let previews = config.preview(&sample(args), &format)?;
+    let locale = args.locale.clone();
+    let request = PreviewRequest { alert: &sample(args), format: &format, locale: locale.as_ref() };
+    let previews = config.preview(request)?;
     let text = previews.into_iter().find(|preview| preview.part.name == meant).expect("every part is rendered").text;
     let mut output = Output::stdout();
     output.line(text.strip_suffix('\n').unwrap_or(&text))?;
@@ -91,6 +97,6 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
 /// The sample that templates are checked with, with the named values: just reached, and raised at the same time every time, so that
 /// two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
-    let PreviewArgs { part: _, format: _, subject, metric, threshold, limit, billing_day } = args;
+    let PreviewArgs { part: _, format: _, locale: _, subject, metric, threshold, limit, billing_day } = args;
     Sample { metric, limit, billing_day, ..Sample::of(subject) }.alert(threshold, SAMPLE_AT)
 }

@@ -8,10 +8,10 @@ use std::error::Error;
 use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
-use crate::channels::{self, ChannelError, Channels, Preview};
+use crate::channels::{self, ChannelError, Channels, Preview, PreviewRequest};
+use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
-use crate::contacts::{Contact, MessageFormat};
-use crate::types::{Alert, Keys, PartitionNumber, Secret};
+use crate::types::{Keys, PartitionNumber, Secret};
 use crate::wire::RedisEndpoint;
 
 impl Config {
@@ -47,13 +47,13 @@ impl Config {
         Ok(channels)
     }
 
-    /// What would be sent about an alert, to contacts of this format. Reads the templates, contacts nobody.
+    /// What would be sent. Reads the templates, contacts nobody.
     ///
     /// # Errors
     ///
     /// [`ConfigError`]
-    pub fn preview(&self, alert: &Alert, format: &MessageFormat) -> Result<Vec<Preview>, ConfigError> {
-        channels::preview(&self.channel_settings(), alert, format).map_err(|error| self.refused_by_channel(error))
+    pub fn preview(&self, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ConfigError> {
+        channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.

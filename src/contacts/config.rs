@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Contact;
+use super::known_keys::{self, KnownKeys};
 use crate::types::Alert;
 use crate::types::daily::{Daily, DigestTime};
 
@@ -10,7 +11,8 @@ use crate::types::daily::{Daily, DigestTime};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackConfig {
-    /// As in the `contacts` field of a subject.
+    /// As in the `contacts` field of a subject, without notes of others.
+    #[serde(deserialize_with = "known_keys::list")]
     pub contacts: Vec<Contact>,
 }
 
@@ -19,6 +21,7 @@ pub struct FallbackConfig {
 #[serde(deny_unknown_fields)]
 pub struct OperatorConfig {
     /// Who gets copies of alerts, and notices.
+    #[serde(deserialize_with = "known_keys::list")]
     pub contacts: Vec<OperatorContact>,
     /// When they get the digest of a day.
     pub digest: DigestTime,
@@ -39,6 +42,35 @@ pub struct OperatorContact {
     #[serde(default = "told")]
     pub notices: bool,
 }
+
+impl KnownKeys for Contact {
+    const KEYS: &'static [&'static str] = OPERATOR_KEYS.split_at(OPERATOR_KEYS.len() - OPERATORS_OWN).0;
+}
+
+impl KnownKeys for OperatorContact {
+    const KEYS: &'static [&'static str] = OPERATOR_KEYS;
+}
+
+/// The keys of a contact of the operator. The last ones are those that no other contact has.
+const OPERATOR_KEYS: &[&str] = &[
+    "id",
+    "channel",
+    "address",
+    "url",
+    "secret",
+    "format",
+    "headers",
+    "muted",
+    "muted_until",
+    "muted_reason",
+    "verified",
+    "thresholds",
+    "metrics",
+    "disabled",
+    "plans",
+    "notices",
+];
+const OPERATORS_OWN: usize = 2;
 
 const fn told() -> bool {
     true

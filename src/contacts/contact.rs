@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::mail_domain::{ascii_domain, with_domain};
 use super::options::ContactOptions;
-use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Mute, Secret, UnixMs};
+use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Locale, Mute, Secret, UnixMs};
 
 /// The address itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub struct Contact {
     pub hears: ContactFilter,
     /// Why it counts as not there, where its receiver or mailbox has gone.
     pub disabled: Option<DisabledState>,
+    /// The language in which its subject is told; `None` for the default one. It stands beside the contacts, and not with them.
+    pub locale: Option<Locale>,
 }
 
 impl Contact {
@@ -115,6 +117,7 @@ impl Contact {
             verified: true,
             hears: ContactFilter::default(),
             disabled: None,
+            locale: None,
         }
     }
 

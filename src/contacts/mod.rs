@@ -9,6 +9,7 @@ pub mod contact;
 pub mod contact_json;
 pub mod edit;
 mod element;
+mod known_keys;
 pub mod mail_domain;
 mod mask;
 pub mod message_format;

@@ -12,7 +12,8 @@ use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use crate::contacts::{Contact, OperatorContact};
 use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
-use crate::types::{Alert, ContactId, Keys, Subject, UnixMs, meters};
+use crate::subjects::record::{LOCALE, parse_locale};
+use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs, meters};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// Reads contacts of subjects; holds the fallback contacts.
@@ -117,8 +118,10 @@ impl ContactResolver {
         client: &RedisClient,
         subject: &Subject,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
-        let reply = client.query(redis::cmd("HGET").arg(self.keys.subject(subject)).arg(CONTACTS)).await;
-        self.resolve(subject, reply)
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.subject(subject)).arg(CONTACTS).arg(LOCALE);
+        let reply: RedisResult<Vec<Option<Vec<u8>>>> = client.query(&command).await;
+        self.resolve(subject, reply.map(|values| StoredFields::take(&mut values.into_iter())))
     }
 
     /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is none, and is told.
@@ -132,26 +135,26 @@ impl ContactResolver {
         alert: &Alert,
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
-        let fields = [CONTACTS.to_owned(), mute_field(None), mute_field(Some(&alert.metric))];
+        let mutes = [mute_field(None), mute_field(Some(&alert.metric))];
         let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.subject(&alert.subject)).arg(&fields);
+        command.arg(self.keys.subject(&alert.subject)).arg(CONTACTS).arg(LOCALE).arg(&mutes);
         let reply: RedisResult<Vec<Option<Vec<u8>>>> = client.query(&command).await;
-        let (contacts, muted) = match reply {
-            Ok(mut values) => {
-                let mutes = values.split_off(1.min(values.len()));
-                (Ok(values.pop().flatten()), mutes)
+        let (stored, muted) = match reply {
+            Ok(values) => {
+                let mut values = values.into_iter();
+                (Ok(StoredFields::take(&mut values)), values.collect())
             }
             Err(error) => (Err(error), Vec::new()),
         };
-        let muted = fields.into_iter().skip(1).zip(muted).filter_map(|(field, value)| Some((field, value?)));
+        let muted = mutes.into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
         for error in &unreadable {
             tracing::warn!(subject = %alert.subject, %error, "a mute can't be read and mutes nothing");
         }
-        Ok((self.resolve(&alert.subject, contacts)?, mutes))
+        Ok((self.resolve(&alert.subject, stored)?, mutes))
     }
 
-    /// The same of many subjects, in one write to each server, in their order.
+    /// The same of many subjects, in one write to each server, in their order, for whoever does not write to them: without the locale.
     ///
     /// # Errors
     ///
@@ -171,17 +174,18 @@ impl ContactResolver {
             .pipe(&pipeline)
             .await
             .map_err(|source| ResolveContactsError { subject: (*first).clone(), source })?;
-        subjects.iter().zip(replies).map(|(subject, reply)| self.resolve(subject, reply)).collect()
+        let stored = |contacts| StoredFields { contacts, locale: None };
+        subjects.iter().zip(replies).map(|(subject, reply)| self.resolve(subject, reply.map(stored))).collect()
     }
 
     /// What the reply to the question for a subject's contacts means. Warns about what is unreadable.
     fn resolve(
         &self,
         subject: &Subject,
-        reply: RedisResult<Option<Vec<u8>>>,
+        reply: RedisResult<StoredFields>,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
         let contacts = match reply {
-            Ok(field) => self.parse(field),
+            Ok(StoredFields { contacts, locale }) => self.parse(contacts).told_in(locale_of(subject, locale)),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let operator = Arc::clone(&self.operator);
                 ResolvedContacts { operator, ..ResolvedContacts::broken("the subject's key is not a hash") }
@@ -224,7 +228,49 @@ impl ContactResolver {
     }
 }
 
+/// The fields of a subject's hash that say who is told, and in which language.
+struct StoredFields {
+    contacts: Option<Vec<u8>>,
+    locale: Option<Vec<u8>>,
+}
+
+impl StoredFields {
+    /// The first values of a reply.
+    fn take(values: &mut impl Iterator<Item = Option<Vec<u8>>>) -> Self {
+        Self { contacts: values.next().flatten(), locale: values.next().flatten() }
+    }
+}
+
+/// The language in which a subject is told; `None` for the default one.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn read_locale(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Option<Locale>> {
+    let stored = client.query(redis::cmd("HGET").arg(keys.subject(subject)).arg(LOCALE)).await?;
+    Ok(locale_of(subject, stored))
+}
+
+/// A locale that can't be read must not cost anybody an alert: it is told in the default one.
+fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
+    let read = parse_locale(&stored?);
+    read.inspect_err(|why| {
+        metrics::counter!(meters::UNREADABLE).increment(1);
+        tracing::warn!(%subject, why, "locale is unreadable, the default one is used");
+    })
+    .ok()
+}
+
 impl ResolvedContacts {
+    /// The same, told in the subject's language. Who is named in the configuration is the operator, and has the default one.
+    fn told_in(mut self, locale: Option<Locale>) -> Self {
+        if self.source == ContactsSource::Own {
+            let own = self.readable.iter_mut().chain(&mut self.disabled);
+            own.for_each(|contact| contact.locale.clone_from(&locale));
+        }
+        self
+    }
+
     /// Looks for one contact.
     #[must_use]
     pub fn find(&self, id: &ContactId) -> ContactLookup {

@@ -4,6 +4,7 @@
 //! into the table of subjects and one addition a window. Entries are added in the order of the stream, each whole or not at all, and
 //! a batch that is full ends between two of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, RefusedEvent};
@@ -52,6 +53,8 @@ pub struct BatchBuilder {
     number: u32,
     /// How often counters had been removed when the session began.
     generation: u64,
+    /// The run id of the server process whose entries are added.
+    server: Option<Arc<str>>,
     batch: Batch,
     /// The batch that was closed last: it may be on its way to Redis.
     closed: Option<ClosedBatch>,
@@ -127,6 +130,7 @@ impl BatchBuilder {
             bounds,
             number: NUMBER_FIRST,
             generation: 0,
+            server: None,
             batch: Batch::new(Instance::from_stored(""), StreamId::ZERO),
             closed: None,
             first_entry: StreamId::ZERO,
@@ -148,11 +152,23 @@ impl BatchBuilder {
         self.generation = generation;
     }
 
+    /// What is added from now on is read from the server process with this run id. For the first batch of a session, while it is empty.
+    pub fn read_from(&mut self, server: Option<&Arc<str>>) {
+        self.server = server.cloned();
+        self.batch.server.clone_from(&self.server);
+    }
+
+    /// Whether entries that were read from the process with this run id may be added.
+    #[must_use]
+    pub fn reads_from(&self, server: Option<&Arc<str>>) -> bool {
+        self.server.as_ref() == server
+    }
+
     /// Begins a batch that follows `from`, whatever was added before.
     pub fn begin(&mut self, instance: Instance, from: StreamId, bounds: BatchBounds) {
         self.number += 1;
         self.bounds = bounds;
-        self.batch = Batch { generation: self.generation, ..Batch::new(instance, from) };
+        self.batch = Batch { generation: self.generation, server: self.server.clone(), ..Batch::new(instance, from) };
         self.changes.begin(self.number);
         self.rows.clear();
         self.refused_bytes = 0;

@@ -30,6 +30,9 @@ impl EventWorker {
         reader.request(&after.to_string(), 1, None).await?;
         let received = reader.receive().await?;
         let Some(last) = received.last else { return Ok(after) };
+        if !self.builder.reads_from(reader.run_id()) {
+            return Err(SessionError::Again("the server was replaced between two connections"));
+        }
         self.read_sizer.came(&received);
         self.begin_reading()?;
         let server = UnixMs(received.server_ms);

@@ -155,7 +155,7 @@ impl WorkerReport {
             }
             CommitOutcome::Stale(stored) => Self::outrun(batch.from, *stored),
             // The audit that follows says it.
-            CommitOutcome::Recreated | CommitOutcome::Old => {}
+            CommitOutcome::Recreated | CommitOutcome::Old | CommitOutcome::Replaced => {}
         }
     }
 
@@ -301,6 +301,7 @@ const fn word(answer: &CommitOutcome) -> &'static str {
     match answer {
         CommitOutcome::Committed { .. } => "committed",
         CommitOutcome::Stale(_) => "stale",
+        CommitOutcome::Replaced => "replaced",
         CommitOutcome::Lost => "lost",
         CommitOutcome::Recreated => "recreated",
         CommitOutcome::Old => "old",

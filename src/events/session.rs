@@ -80,6 +80,7 @@ impl EventWorker {
     ) -> Result<(), SessionError> {
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
         self.report.unbounded(reader.unbounded());
+        self.builder.read_from(reader.run_id());
         let mut reading: Option<Reading> = None;
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
@@ -291,6 +292,7 @@ impl EventWorker {
             CommitOutcome::Stale(_) => Err(SessionError::Again(
                 "another worker committed, a subject was erased, or this commit's reply was lost",
             )),
+            CommitOutcome::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
             CommitOutcome::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
             CommitOutcome::Recreated => self.audit(batch.from, 0).await,
             CommitOutcome::Old => {

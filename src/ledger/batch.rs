@@ -1,5 +1,7 @@
 //! A batch: what one commit applies. Filled by `events/`, written by [`super::commit`].
 
+use std::sync::Arc;
+
 use crate::types::{Alert, Instance, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::seen::SeenIds;
@@ -11,6 +13,9 @@ pub struct Batch {
     pub instance: Instance,
     /// How often counters had been removed when the session began: those that are held are gone where it has grown since.
     pub generation: u64,
+    /// The run id of the server process that its entries were read from: another one may have others under the same ids. `None` where that
+    /// is not known, and not compared.
+    pub server: Option<Arc<str>>,
     /// The checkpoint that it was read from.
     pub from: StreamId,
     /// Its last entry: the next checkpoint.
@@ -121,6 +126,7 @@ impl Batch {
         Self {
             instance,
             generation: 0,
+            server: None,
             from,
             to: from,
             entries: 0,

@@ -6,7 +6,7 @@
 --             set of metrics of each period
 --
 -- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry; generation: how
---          often counters had been removed by then; entries; read_at:
+--          often counters had been removed by then; server: run id of the process it was read from ('': not known); entries; read_at:
 --          server time of its oldest reading, ms; age_max, ms; format, partitions, fingerprint, instance: as the checkpoint keeps
 --          them; counted, duplicates: events; refused_max: length of refused; ttl of event ids, s; and numbers of: groups, alerts, refused,
 --          id_lists, metric_sets
@@ -20,6 +20,7 @@
 -- Returns {'committed', now ms, {alert, ...}}  numbers of the alerts whose flag was there already: not raised
 --         {'stale', stored checkpoint}     another commit came first, or this one ran already, or counters that the worker may hold were
 --                                          removed: nothing written
+--         {'replaced'}                     another server process answers than the one that the batch was read from: nothing written
 --         {'lost'}                         the batch's last entry is not in the stream: nothing written
 --         {'recreated'}                    another stream lies under the old name, with entries before the checkpoint: nothing written
 --         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
@@ -40,6 +41,8 @@ end
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'generation')
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.generation) then return {'stale', checkpoint} end
+-- A failover may take entries that were read, and others may come to lie under their ids.
+if batch.server ~= '' and not string.find(redis.call('INFO', 'server'), 'run_id:' .. batch.server, 1, true) then return {'replaced'} end
 if #redis.call('XRANGE', KEYS[1], batch.to, batch.to) == 0 then return {'lost'} end
 if made_again(KEYS[1], checkpoint) then return {'recreated'} end
 local now = now_ms()

@@ -27,6 +27,8 @@ pub enum CommitOutcome {
     },
     /// Another commit came first, or counters were removed; the stored checkpoint.
     Stale(StreamId),
+    /// The batch was read from another server process.
+    Replaced,
     /// The batch's last entry is not in the stream.
     Lost,
     /// The stream was made again, and holds entries before the checkpoint that were never read.
@@ -125,6 +127,7 @@ impl Committer {
             ("format", FORMAT),
             ("fingerprint", &fingerprint),
             ("instance", batch.instance.as_str()),
+            ("server", batch.server.as_deref().unwrap_or_default()),
         ];
         let numbers = [
             ("generation", batch.generation),
@@ -223,6 +226,7 @@ fn decode(reply: Value) -> RedisResult<CommitOutcome> {
             CommitOutcome::Committed { not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect() }
         }
         "stale" => CommitOutcome::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
+        "replaced" => CommitOutcome::Replaced,
         "lost" => CommitOutcome::Lost,
         "recreated" => CommitOutcome::Recreated,
         "old" => CommitOutcome::Old,

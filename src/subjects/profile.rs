@@ -47,11 +47,12 @@ impl Profile {
 
     /// The settings that `fields` (of `quota_subject:<subject>`) amount to, with `last` as the last good ones.
     ///
-    /// Also returns what could not be read; the caller says it once. Contacts are not looked at: a delivery reads them.
+    /// Also returns what could not be read; the caller says it once. Contacts and locale are not looked at: a delivery reads them.
     #[must_use]
     pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<FieldError>) {
         let record::ParsedRecord { record: own, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
+        errors.retain(|error| error.field != record::LOCALE);
         let mut profile = Self::of_unknown(plans);
         match own.plan.as_deref().map(|name| plans.get(name).ok_or(name)) {
             None => {}
@@ -202,6 +203,13 @@ mod tests {
             let (kept, errors) = Profile::read(&fields(&[("billing_day", bad)]), &plans, Some(&good));
             assert_eq!((kept.billing_day().get(), kept.is_judged(), errors.len()), (15, true, 1), "{bad:?}");
         }
+    }
+
+    /// Which language a customer reads is nothing that a count depends on.
+    #[test]
+    fn an_unreadable_locale_changes_nothing() {
+        let (profile, bad) = Profile::read(&fields(&[("locale", "vi_VN")]), &plans(), None);
+        assert_eq!((profile.is_judged(), bad), (true, Vec::new()));
     }
 
     /// A typo in the zone must not move a customer's day to UTC.

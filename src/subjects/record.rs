@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::types::billing_day::BillingDayError;
 use crate::types::limits::LimitsError;
-use crate::types::{BillingDay, Limits, Metric, Percent, percent};
+use crate::types::locale::LocaleError;
+use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
 
 /// The field that names the plan.
 pub const PLAN: &str = "plan";
@@ -21,6 +22,8 @@ pub const LIMIT_PREFIX: &str = "limit:";
 pub const BILLING_DAY: &str = "billing_day";
 /// The field that holds the thresholds, `80,100`.
 pub const THRESHOLDS: &str = "thresholds";
+/// The field that names the locale, `vi`.
+pub const LOCALE: &str = "locale";
 
 /// What a subject has of its own; what is absent comes from the plan, the default plan and the fallback contacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,6 +38,8 @@ pub struct SubjectRecord {
     pub billing_day: Option<BillingDay>,
     /// Thresholds that replace the plan's, ascending.
     pub thresholds: Option<Vec<Percent>>,
+    /// The language in which its contacts are told.
+    pub locale: Option<Locale>,
 }
 
 /// A field that can't be read.
@@ -88,6 +93,7 @@ impl SubjectRecord {
                 self.billing_day = Some(day);
             }
             THRESHOLDS => self.thresholds = Some(parse_thresholds(text(value)?)?),
+            LOCALE => self.locale = Some(parse_locale(value)?),
             _ => {
                 if let Some(metric) = field.strip_prefix(LIMIT_PREFIX) {
                     let metric = Metric::parse(metric.as_bytes()).map_err(|error| error.to_string())?;
@@ -109,6 +115,7 @@ impl SubjectRecord {
         fields.extend(self.limits.iter().map(|(metric, limits)| (limit_field(metric), limits.to_string())));
         let thresholds = self.thresholds.as_deref().map(write_thresholds);
         fields.extend(thresholds.map(|thresholds| (THRESHOLDS.to_owned(), thresholds)));
+        fields.extend(self.locale.as_ref().map(|locale| (LOCALE.to_owned(), locale.to_string())));
         fields
     }
 }
@@ -116,7 +123,7 @@ impl SubjectRecord {
 /// Whether a field of the hash is one that a record has.
 #[must_use]
 pub fn is_setting(field: &str) -> bool {
-    [PLAN, TIMEZONE, BILLING_DAY, THRESHOLDS].contains(&field) || field.starts_with(LIMIT_PREFIX)
+    [PLAN, TIMEZONE, BILLING_DAY, THRESHOLDS, LOCALE].contains(&field) || field.starts_with(LIMIT_PREFIX)
 }
 
 /// `limit:<metric>`.
@@ -151,6 +158,15 @@ pub fn parse_timezone(text: &str) -> Result<String, String> {
         Ok(zone) => Ok(zone.name().to_owned()),
         Err(_) => Err(format!("{text:?} is not an IANA time zone, as \"Europe/Berlin\" or \"UTC\"")),
     }
+}
+
+/// Reads the field of the locale.
+///
+/// # Errors
+///
+/// A sentence with the text and examples.
+pub fn parse_locale(value: &[u8]) -> Result<Locale, String> {
+    text(value)?.parse().map_err(|error: LocaleError| error.to_string())
 }
 
 /// Reads `80,100`: distinct percentages, at most [`percent::THRESHOLDS_MAX`], spaces around them allowed. Ascending whatever their order
@@ -190,6 +206,7 @@ mod tests {
             ("limit:gpt-4.tokens_in", "0"),
             ("limit:calls", "600/hour 5000/day 7/hour"),
             ("billing_day", "32"),
+            ("locale", "vi_VN"),
             ("thresholds", "80, 50"),
             ("note", "the platform's own"),
         ]);
@@ -197,7 +214,10 @@ mod tests {
         assert_eq!(parsed.record.limits.len(), 1);
         assert_eq!(parsed.record.thresholds.as_deref().map(write_thresholds).as_deref(), Some("50,80"));
         let bad: Vec<&str> = parsed.errors.iter().map(|error| error.field.as_str()).collect();
-        assert_eq!(bad, ["timezone", "limit:tokens", "limit:", "limit:gpt-4.tokens_in", "limit:calls", "billing_day"]);
+        assert_eq!(
+            bad,
+            ["timezone", "limit:tokens", "limit:", "limit:gpt-4.tokens_in", "limit:calls", "billing_day", "locale"]
+        );
     }
 
     /// Doubled, empty and excessive thresholds are refused when read, as they are in a plan.
@@ -224,6 +244,7 @@ mod tests {
                 limits: [(Metric::default(), format!("{limit}/{}", Window::ALL[window]).parse().expect("in range"))].into(),
                 billing_day: BillingDay::new(billing_day),
                 thresholds: Some(percents.into_iter().filter_map(Percent::new).collect()),
+                locale: Locale::parse("vi-VN").ok(),
             };
             let parsed = SubjectRecord::parse(record.to_fields());
             prop_assert_eq!(parsed, ParsedRecord { record, errors: Vec::new() });
@@ -231,7 +252,7 @@ mod tests {
 
         /// The platform may write anything.
         #[test]
-        fn bytes_never_panic(field in "(plan|timezone|billing_day|limit:[a-z]*|thresholds)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn bytes_never_panic(field in "(plan|timezone|billing_day|limit:[a-z]*|thresholds|locale)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = SubjectRecord::parse([(field.as_bytes(), value)]);
         }
     }

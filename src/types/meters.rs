@@ -62,7 +62,7 @@ meters! {
     /// Entries that a server brought back below the checkpoint.
     RETURNED = Counter "quotabell_entries_returned_total" "Stream entries that appeared at or before the checkpoint, where they are not counted: brought back by the server";
     /// Batches committed; label `answer`.
-    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, lost, recreated, old, drift)";
+    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift)";
     /// Counters that somebody else changed.
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
     /// The plans in effect; label `fingerprint`.

@@ -6,6 +6,7 @@ use std::error::Error;
 use super::{VerificationError, VerificationEvent, VerificationService, code, confirm_link};
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
+use crate::contacts::resolver::read_locale;
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
 use crate::types::{Secret, Subject, VerificationRequest, nonce};
 
@@ -22,7 +23,12 @@ impl ConsentRequests for VerificationService {
                 Err(error) => return Err(failed("read the contact", error)),
             };
             let asked = contacts.into_iter().find(|stored| stored.consent == request.consent);
-            Ok(asked.map(|stored| stored.contact).filter(|contact| !contact.verified))
+            let asked = asked.map(|stored| stored.contact).filter(|contact| !contact.verified);
+            let Some(contact) = asked else { return Ok(None) };
+            let home = self.home();
+            let locale = read_locale(&home.client, &home.keys, &request.subject).await;
+            let locale = locale.map_err(|error| failed("read the locale", error))?;
+            Ok(Some(Contact { locale, ..contact }))
         })
     }
 

@@ -12,7 +12,7 @@ use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::subjects::record::{PLAN, ParsedRecord, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::lossless;
-use crate::types::{BillingDay, Keys, Limits, Metric, Percent, Subject, UnixMs};
+use crate::types::{BillingDay, Keys, Limits, Locale, Metric, Percent, Subject, UnixMs};
 use crate::wire::RedisClient;
 
 use super::MuteView;
@@ -44,6 +44,8 @@ pub struct SubjectView {
     pub limits: BTreeMap<Metric, Limits>,
     /// Thresholds that replace the plan's, ascending.
     pub thresholds: Option<Vec<Percent>>,
+    /// The language in which its contacts are told.
+    pub locale: Option<Locale>,
     /// The contacts, without their secrets ([`masked_contact`]).
     pub contacts: Vec<Contact>,
     /// The mute of the subject. Not there where it is not muted.
@@ -84,7 +86,7 @@ impl SubjectView {
         let SubjectMutes { subject: mute, metrics } = mutes;
         let mute = mute.map(MuteView::from);
         let metric_mutes = metrics.into_iter().map(|(metric, mute)| (metric, mute.into())).collect();
-        let SubjectRecord { plan, timezone, billing_day, limits, thresholds } = record;
+        let SubjectRecord { plan, timezone, billing_day, limits, thresholds, locale } = record;
         Self {
             subject: lossless(subject),
             plan,
@@ -92,6 +94,7 @@ impl SubjectView {
             billing_day,
             limits,
             thresholds,
+            locale,
             contacts,
             mute,
             metric_mutes,

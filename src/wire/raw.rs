@@ -194,6 +194,31 @@ impl RawConnection {
         }
     }
 
+    /// Which process answers on this connection, as `INFO` names it: another one after a restart or a failover. `None` where the user may
+    /// not ask. Before [`Self::subscribe`]; within [`RESPONSE_TIMEOUT`].
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub async fn run_id(&mut self) -> Result<Option<String>, ReadError> {
+        let asked = async {
+            let mut request = Vec::new();
+            resp::command(&mut request, &[b"INFO", b"server"]);
+            self.write(&request).await?;
+            loop {
+                if let Some(end) = resp::skip(&self.buffer, 0)? {
+                    let reply = String::from_utf8_lossy(&self.buffer[..end]);
+                    let run_id = reply.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned);
+                    self.consume(end);
+                    return Ok(run_id);
+                }
+                self.fill().await?;
+            }
+        };
+        let limit = RESPONSE_TIMEOUT;
+        timeout(limit, asked).await.unwrap_or(Err(ReadError::Timeout { command: "INFO", limit }))
+    }
+
     /// Makes the server take this connection for a subscriber's, whose replies it keeps below a limit of their own. Replies are those
     /// of RESP3 from then on. Within [`RESPONSE_TIMEOUT`].
     ///

@@ -4,6 +4,7 @@
 //! the next may be written while the entries of the last are still in use, so that the server reads while the caller commits.
 //! Read next: [`index`](super::index), where a reply is taken apart.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -51,6 +52,8 @@ pub struct StreamReader {
     connection: RawConnection,
     /// Whom it is connected to; `None` over a stream of bytes that was given.
     primary: Option<Primary>,
+    /// The process that it is connected to; `None` where that is not told.
+    run_id: Option<Arc<str>>,
     /// Why the server does not bound its replies; `None` where it does.
     unbounded: Option<ReadError>,
     stream: Box<[u8]>,
@@ -85,8 +88,9 @@ impl StreamReader {
         let primary = endpoint.ask_primary_of(stream).await;
         let primary = primary.map_err(|source| ReadError::NoPrimary { key: stream.to_owned(), source })?;
         let connection = RawConnection::connect(primary.node(), Some(NAME)).await;
-        let connection = connection.inspect_err(|_| primary.suspect())?;
-        Ok(Self { primary: Some(primary), ..Self::on(connection, stream) })
+        let mut connection = connection.inspect_err(|_| primary.suspect())?;
+        let run_id = connection.run_id().await?.map(Arc::from);
+        Ok(Self { primary: Some(primary), run_id, ..Self::on(connection, stream) })
     }
 
     /// Reads over a stream of bytes that is connected and logged in.
@@ -99,6 +103,7 @@ impl StreamReader {
         Self {
             connection,
             primary: None,
+            run_id: None,
             unbounded: None,
             stream: stream.as_bytes().into(),
             request: Vec::new(),
@@ -189,6 +194,12 @@ impl StreamReader {
             State::Receiving { .. } => Entries::none(),
             _ => self.index.iter(self.connection.buffer()),
         }
+    }
+
+    /// The run id of the server process whose entries these are; `None` where the user may not ask for it.
+    #[must_use]
+    pub const fn run_id(&self) -> Option<&Arc<str>> {
+        self.run_id.as_ref()
     }
 
     /// Why the server does not bound its replies to this reader, where it was to.

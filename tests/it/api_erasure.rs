@@ -191,13 +191,14 @@ async fn settings_are_replaced_and_contacts_stay() {
     let path = "/v1/subjects/a%2Fb";
     let settings = json!({
         "plan": "free", "timezone": null, "billing_day": 15, "limits": {"requests": ["600/hour", "5000/day"], "images": 7},
-        "thresholds": [90, 50],
+        "thresholds": [90, 50], "locale": "vi-vn",
     });
     let replaced = put(&api, path, &settings).await;
     assert_eq!((replaced.status, replaced.header("cache-control")), (200, Some("no-store")), "{}", replaced.text);
     let shown = replaced.json();
     assert_eq!(shown, api.get(path).await.json());
     assert_eq!((&shown["thresholds"], &shown["timezone"]), (&json!([50, 90]), &Value::Null));
+    assert_eq!(shown["locale"], "vi-VN");
     assert_eq!(shown["limits"], json!({"images": 7, "requests": ["600/hour", "5000/day"]}));
     assert_eq!(shown["contacts"][0]["address"], "a@b.test");
     let note = usage.client.query::<String>(redis::cmd("HGET").arg("quota_subject:a/b").arg("note")).await;
@@ -217,6 +218,7 @@ async fn settings_are_replaced_and_contacts_stay() {
         (json!({"thresholds": (1..=101).collect::<Vec<_>>()}), "thresholds: 101 thresholds are too many, at most 100"),
         (json!({"thresholds": []}), "thresholds: names none"),
         (json!({"thresholds": [0]}), "thresholds[0]: a threshold must be"),
+        (json!({"locale": "vi_VN"}), "locale: \"vi_VN\" is not a language tag (BCP 47)"),
         (json!({"contacts": []}), "unknown field `contacts`"),
         (json!([]), "the body must be a JSON object"),
     ] {

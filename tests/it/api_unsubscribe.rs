@@ -55,6 +55,8 @@ async fn a_mail_can_be_unsubscribed_from_by_its_link_alone() {
         }
     }
     assert!(muted().await.is_empty(), "looking at it changed something");
+    let page = api.caller.send("GET", &links[0], &[("accept-language", "vi-VN,vi;q=0.9,en;q=0.8")], "").await;
+    assert!(page.text.contains("<h1>Ngừng nhận cảnh báo hạn mức?</h1>"), "{}", page.text);
     for _ in 0..2 {
         let done = api.caller.send("POST", &links[0], &FORM, ONE_CLICK).await;
         assert!(done.status == 200 && done.text.contains("<h1>Unsubscribed</h1>"), "{}", done.text);

@@ -8,7 +8,7 @@ use crate::support::redis_server::free_port;
 use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
-use quotabell::types::{Class, DisableReason, Outcome};
+use quotabell::types::{Class, DisableReason, Locale, Outcome};
 
 /// Short, so that a hanging server costs little; long enough for a loaded machine.
 const SHORT: Duration = Duration::from_millis(400);
@@ -30,6 +30,7 @@ pub(super) fn config(url: &str) -> EmailConfig {
         smtp_url_file: None,
         from: "quotabell <alerts@example.com>".to_owned(),
         timeout: Duration::from_secs(20),
+        locale: Locale::english(),
         templates: None,
         ca_file: None,
         dkim: None,

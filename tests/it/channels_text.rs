@@ -7,10 +7,10 @@ use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{AlertPurpose, ChannelSettings, DnsConfig, Sample, preview, sample_alert};
+use quotabell::channels::{AlertPurpose, ChannelSettings, DnsConfig, PreviewRequest, Sample, preview, sample_alert};
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
-use quotabell::types::{Alert, BillingDay, Metric, Percent, Subject, UnixMs, WindowLimit};
+use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, UnixMs, WindowLimit};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
@@ -34,7 +34,7 @@ fn exceeded() -> Alert {
 }
 
 fn render(alert: &Alert, purpose: AlertPurpose) -> Rendered {
-    Templates::embedded().render(alert, purpose).expect("renders")
+    Templates::embedded().render(alert, purpose, None).expect("renders")
 }
 
 /// The parts of a mail as one text.
@@ -107,6 +107,47 @@ fn a_quota_used_up_exactly_is_not_called_exceeded() {
     assert!(!mail.text.contains("exceeded") && !mail.html.contains("xceeded"));
 }
 
+/// A customer in Vietnam reads numbers, dates and every state as they are written there; and a mail that says of one alert both that
+/// it is a warning and that the limit is exceeded is read as neither.
+#[test]
+fn mails_in_vietnamese_read_well() {
+    let (templates, locale) = (Templates::embedded(), Locale::parse("vi-VN").expect("a tag"));
+    let render = |alert: &Alert, purpose| templates.render(alert, purpose, Some(&locale)).expect("renders");
+    let in_vietnam = Sample { zone: Tz::Asia__Ho_Chi_Minh, ..Sample::of(Subject::parse(b"alice").expect("legal")) };
+    let of = |limit: &str, percent| {
+        let limit: WindowLimit = limit.parse().expect("a limit");
+        let sample = Sample { limit, billing_day: BillingDay::new(15).expect("in range"), ..in_vietnam.clone() };
+        sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
+    };
+    let mut read = parts(&render(&of("5000/day", 80), AlertPurpose::Alert));
+    for (name, alert, purpose) in [
+        ("used up in an hour", of("600/hour", 100), AlertPurpose::Alert),
+        ("exceeded in a week", of("1000000/week", 120), AlertPurpose::Alert),
+        ("a warning of a jump over the limit", Alert { used: 6000, ..of("5000/day", 80) }, AlertPurpose::Alert),
+        ("a copy of a month", of("100000/month", 80), AlertPurpose::Copy),
+        ("a test", of("5000/day", 80), AlertPurpose::Test),
+    ] {
+        let mail = render(&alert, purpose);
+        read.add(format!("{name}: subject"), &mail.subject_line);
+        read.add(format!("{name}: text"), &mail.text);
+    }
+    let asking = VerifyVariables { subject: "Ngọc & <Sons>", ..SAMPLE_VERIFICATION };
+    let verification = templates.render_verification(asking, Some(&locale)).expect("renders");
+    read.add("verification: subject", &verification.subject_line);
+    read.add("verification: text", &verification.text);
+    insta::assert_snapshot!("vietnamese", read);
+    assert!(verification.html.contains("Ngọc &amp; &lt;Sons&gt;") && verification.html.contains("Mở trang xác nhận"));
+}
+
+/// The text of a warning must not say that nothing is refused where the same event has reached the limit.
+#[test]
+fn a_warning_beyond_the_limit_is_no_mere_warning() {
+    let mail = render(&Alert { used: 6000, ..alert() }, AlertPurpose::Alert);
+    for part in [&mail.text, &mail.html] {
+        assert!(part.contains("exceeded") && part.contains("may be refused") && !part.contains("nothing is refused"));
+    }
+}
+
 /// A test message must not frighten anybody.
 #[test]
 fn a_test_message_says_so() {
@@ -124,6 +165,7 @@ fn preview_shows_mail_and_webhook() {
         smtp_url_file: None,
         from: "a@b.test".to_owned(),
         timeout: std::time::Duration::from_secs(1),
+        locale: Locale::english(),
         templates: None,
         ca_file: None,
         dkim: None,
@@ -133,8 +175,7 @@ fn preview_shows_mail_and_webhook() {
     let webhook = Config::defaults().expect("valid").webhook;
     let previews = preview(
         &ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &DnsConfig::default()]),
-        &sample,
-        &MessageFormat::Standard,
+        PreviewRequest { alert: &sample, format: &MessageFormat::Standard, locale: None },
     )
     .expect("renders");
     let shown = |part: &str| {
@@ -151,9 +192,9 @@ fn preview_shows_mail_and_webhook() {
 fn the_mail_that_asks_for_consent_says_what_it_is_for() {
     let templates = Templates::embedded();
     let asking = VerifyVariables { subject: "Ngọc & <Sons>", ..SAMPLE_VERIFICATION };
-    let rendered = templates.render_verification(asking).expect("renders");
+    let rendered = templates.render_verification(asking, None).expect("renders");
     let mut mail = parts(&rendered);
-    let without_link = templates.render_verification(VerifyVariables { link: None, ..asking }).expect("renders");
+    let without_link = templates.render_verification(VerifyVariables { link: None, ..asking }, None).expect("renders");
     mail.add("text without a link", &without_link.text);
     insta::assert_snapshot!("verify", mail);
     assert!(!without_link.html.contains("href"));

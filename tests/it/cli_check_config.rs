@@ -367,3 +367,14 @@ async fn verbs_trust_the_authorities_of_the_configuration() {
     }
     proxy.abort();
 }
+
+/// A default language that nobody has translated is read in English by everybody.
+#[test]
+fn a_default_locale_without_templates_is_warned_of() {
+    let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__LOCALE", "ja-JP").run();
+    assert_eq!(checked.code, 0);
+    let warning = "email.locale is ja-JP, which has no templates: mails are written in en";
+    assert!(checked.stderr.contains(warning), "{}", checked.stderr);
+    let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__LOCALE", "vi-VN").run();
+    assert!(!checked.stderr.contains("email.locale"), "{}", checked.stderr);
+}

@@ -254,6 +254,14 @@ fn the_mail_that_asks_for_consent_is_previewed() {
     let preview = |part: &str| quotabell(["preview", part, "--subject", "<b>"]).run().expect_done();
     assert_eq!(preview("verify-subject"), "Confirm this address for quota alerts about <b>\n");
     assert!(preview("verify-text").contains("  012345\n") && preview("verify-html").contains("&lt;b&gt;"));
+    let disabled = "<b>: no more quota alerts to bob@example.com\n";
+    assert_eq!(preview("disabled-subject"), disabled);
+    assert!(preview("disabled-text").contains("because the mail server knows no such mailbox."));
+    let vietnamese = |part: &str| quotabell(["preview", part, "--locale", "vi-VN"]).run().expect_done();
+    assert_eq!(vietnamese("subject"), "alice: đã dùng 80,0% hạn mức requests của ngày 21/11/2026 (4.000 trên 5.000)\n");
+    assert!(vietnamese("html").contains("<html lang=\"vi\"") && vietnamese("disabled-text").contains("đã khắc phục"));
+    let refused = quotabell(["preview", "text", "--locale", "vi_VN"]).run();
+    assert!(refused.code == 2 && refused.stderr.contains("is not a language tag"), "{}", refused.stderr);
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("verify.txt"), "{{ code }}\n{{ used }}\n").expect("written");
     let broken = quotabell(["preview", "text"]).env("QUOTABELL__EMAIL__TEMPLATES", folder.path()).run();

@@ -93,6 +93,69 @@ fn set_writes_the_limits_of_every_window() {
     assert_eq!(hash(&server, "alice"), [("limit:requests".to_owned(), "100/week 7/month".to_owned())].into());
 }
 
+/// A locale that is spelled wrong would be told to nobody; one without templates is legal, and whoever sets it must know what is read.
+#[test]
+fn set_takes_a_locale() {
+    let server = RedisServer::start();
+    let done = set(&server, "alice", "--locale vi-vn");
+    assert!(!done.stderr.contains("warning"), "{}", done.stderr);
+    assert_eq!(hash(&server, "alice"), [("locale".to_owned(), "vi-VN".to_owned())].into());
+    let shown = subject(&server, &["show", "alice"]).expect_done();
+    assert!(shown.contains("locale       vi-VN\n"), "{shown}");
+    assert_eq!(subject(&server, &["show", "alice", "--json"]).expect_json().remove(0)["locale"], "vi-VN");
+    let warned = set(&server, "alice", "--locale ja");
+    assert!(
+        warned.stderr.contains("warning: locale ja has no templates: mails are written in en\n"),
+        "{}",
+        warned.stderr
+    );
+    assert_eq!(hash(&server, "alice")["locale"], "ja");
+    let refused = set(&server, "alice", "--locale vi_VN");
+    let why = "\"vi_VN\" is not a language tag (BCP 47), as \"en\", \"vi\" or \"pt-BR\"";
+    assert!(refused.code == 2 && refused.stderr.contains(why), "{}", refused.stderr);
+    assert_eq!(hash(&server, "alice")["locale"], "ja");
+    set(&server, "alice", "--clear locale").expect_done();
+    assert!(hash(&server, "alice").is_empty());
+    hset(&server, "alice", &[("locale", b"vi_VN")]);
+    let shown = subject(&server, &["show", "alice"]);
+    assert!(
+        shown.stderr.contains("field \"locale\"") && shown.stderr.contains("is not a language tag"),
+        "{}",
+        shown.stderr
+    );
+}
+
+/// Each contact hears what stands in its place; what is not named is kept, and a mistake is told before anything is written.
+#[test]
+fn set_says_which_alerts_each_contact_hears() {
+    let server = RedisServer::start();
+    let options = "--email a@b.test --email-threshold all --email cto@b.test --email-threshold 100 --email-metric all \
+        --email-metric requests,tokens --webhook https://x.test/h --webhook-threshold 100,80 --webhook-secret";
+    set(&server, "alice", &format!("{options} {SECRET}")).expect_done();
+    let heard = || {
+        let contacts = contacts(&hash(&server, "alice"));
+        contacts.iter().map(|contact| (contact["thresholds"].clone(), contact["metrics"].clone())).collect::<Vec<_>>()
+    };
+    let all = (Value::Null, Value::Null);
+    assert_eq!(heard(), [all.clone(), (json!([100]), json!(["requests", "tokens"])), (json!([80, 100]), Value::Null)]);
+    set(&server, "alice", "--email a@b.test --email-threshold 50 --email cto@b.test --webhook https://x.test/h")
+        .expect_done();
+    assert_eq!(heard()[..2], [(json!([50]), Value::Null), (json!([100]), json!(["requests", "tokens"]))]);
+    set(&server, "alice", "--email a@b.test --email-threshold all").expect_done();
+    assert_eq!(heard(), std::slice::from_ref(&all));
+    for (options, why) in [
+        ("--email a@b.test --email-threshold 0", "email 1: \"0\": a threshold must be"),
+        ("--email a@b.test --email-threshold 80,all", "email 1: threshold all stands alone"),
+        ("--email a@b.test --email-threshold 80,80", "email 1: thresholds names 80 twice"),
+        ("--email a@b.test --email-metric a..b,A", "email 1: \"A\": "),
+        ("--email-threshold 80", "email thresholds 1 has no email 1: the nth thresholds belongs to the nth email"),
+    ] {
+        let refused = set(&server, "alice", options);
+        assert!(refused.code == 2 && refused.stderr.contains(why), "{options}: {}", refused.stderr);
+    }
+    assert_eq!(heard(), [all]);
+}
+
 /// A change of one thing must not undo another.
 #[test]
 fn set_changes_only_what_is_named() {
@@ -389,6 +452,7 @@ fn show_prints_the_documented_fields_without_secrets() {
     let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
     let expected = json!({
         "subject": "alice", "plan": "free", "timezone": null, "billing_day": null, "limits": {"requests": 5}, "thresholds": [50],
+        "locale": null,
         "contacts": [
             {"id": shown["contacts"][0]["id"], "channel": "email", "address": "a@b.test"},
             {"id": shown["contacts"][1]["id"], "channel": "webhook", "url": "https://x.test/h", "secret": "***"},

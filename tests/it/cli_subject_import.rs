@@ -98,6 +98,44 @@ fn windows_and_billing_days_are_imported() {
     assert_eq!(field(&server, "alice", "billing_day").as_deref(), Some("1"));
 }
 
+/// A bad locale is a bad line: what is written otherwise reaches the customer in another language.
+#[test]
+fn locales_are_imported() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let finished = import(&server, folder.path(), "subject,locale\nalice,VI\nbob,vi_VN\ncarol,ja\n", &[]).run();
+    assert_eq!(field(&server, "alice", "locale").as_deref(), Some("vi"));
+    assert_eq!(field(&server, "carol", "locale").as_deref(), Some("ja"));
+    assert!(finished.stderr.contains("line 3: \"vi_VN\" is not a language tag (BCP 47)"), "{}", finished.stderr);
+    import(&server, folder.path(), "{\"subject\":\"alice\",\"locale\":\"pt-br\"}\n", &[]).run().expect_done();
+    assert_eq!(field(&server, "alice", "locale").as_deref(), Some("pt-BR"));
+}
+
+/// The file says per contact which alerts it hears, as a spreadsheet and as a program write it.
+#[test]
+fn thresholds_and_metrics_of_contacts_are_imported() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let heard = |subject: &str| {
+        let stored = field(&server, subject, "contacts").expect("contacts");
+        let contacts: Vec<serde_json::Value> = serde_json::from_str(&stored).expect("a list");
+        contacts.iter().map(|contact| format!("{} {}", contact["thresholds"], contact["metrics"])).collect::<Vec<_>>()
+    };
+    let csv = "subject,email,email_thresholds,email,email_thresholds,email_metrics\n\
+        alice,a@b.test,,cto@b.test,\"100, 80\",requests\nbob,a@b.test,1001,,,\ncarol,,80,,,\n";
+    let finished = import(&server, folder.path(), csv, &[]).run();
+    assert_eq!(heard("alice"), ["null [\"requests\"]", "[80,100] null"]);
+    assert!(finished.stderr.contains("line 3: email 1: \"1001\": a threshold must be"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("line 4: email thresholds 1 has no email 1"), "{}", finished.stderr);
+    let json = r#"{"subject":"dave","email":["a@b.test","b@b.test"],"email_thresholds":[null,[80,100]],"email_metrics":["all","tokens,requests"]}"#;
+    import(&server, folder.path(), json, &[]).run().expect_done();
+    assert_eq!(heard("dave"), ["null null", "[80,100] [\"requests\",\"tokens\"]"]);
+    import(&server, folder.path(), r#"{"subject":"dave","email":"b@b.test","email_thresholds":"all"}"#, &[])
+        .run()
+        .expect_done();
+    assert_eq!(heard("dave"), ["null [\"requests\",\"tokens\"]"]);
+}
+
 /// An empty cell means nothing: it must not take away what was set.
 #[test]
 fn empty_cells_leave_settings_alone() {

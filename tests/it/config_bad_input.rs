@@ -97,6 +97,20 @@ wrong_files! {
     a_secret_that_is_too_short_is_an_error: "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://example.com/hook\"\nsecret = \"whsec_AAAA\"\n";
     /// A webhook that nothing signs.
     a_contact_without_secret_is_an_error: "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://example.com/hook\"\n";
+    /// A misspelt key of a contact would be left out without a word.
+    an_unknown_key_of_a_fallback_contact_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\nmetric = [\"tokens\"]\n";
+    /// A contact of the operator that names no plan hears of all of them.
+    an_unknown_key_of_an_operator_contact_is_an_error: "[[operator.contacts]]\nchannel = \"email\"\naddress = \"a@b.test\"\n\n[[operator.contacts]]\nchannel = \"email\"\naddress = \"b@b.test\"\nplan = [\"free\"]\n";
+    /// Only a contact of the operator has plans.
+    plans_of_a_fallback_contact_are_an_error: "[fallback]\ncontacts = [\n  { channel = \"email\", address = \"a@b.test\", plans = [\"free\"] },\n]\n";
+    /// Both are told at once.
+    two_unknown_keys_of_contacts_are_both_told: "[fallback]\ncontacts = [{ chanel = \"email\", address = \"a@b.test\" }]\n\n[[operator.contacts]]\nchannel = \"email\"\nadress = \"b@b.test\"\n";
+    /// Half past eight in the evening has another form.
+    a_digest_at_no_time_of_day_is_an_error: "[operator]\ndigest = \"8:30 pm\"\n";
+    /// A day has no such hour.
+    a_digest_after_midnight_is_an_error: "[operator]\ndigest = \"24:00\"\n";
+    /// The digest of another zone comes at another hour.
+    a_digest_in_an_unknown_zone_is_an_error: "[operator]\ndigest = \"08:00\"\ntimezone = \"Asia/Hanoi\"\n";
     /// Pigeons are not supported.
     an_unknown_channel_is_an_error: "[[fallback.contacts]]\nchannel = \"pigeon\"\naddress = \"a@b.test\"\n";
     /// An address that is none.
@@ -105,6 +119,8 @@ wrong_files! {
     an_address_that_no_mail_can_be_written_to_is_an_error: "[[fallback.contacts]]\nchannel = \"email\"\naddress = \"alice@[192.0.2.1]\"\n";
     /// Two deliveries of one alert to the same contact.
     a_doubled_contact_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"a@b.test\" }, { channel = \"email\", address = \"a@b.test\" }]\n";
+    /// A locale of POSIX would be told to nobody.
+    a_locale_with_an_underscore_is_an_error: "[email]\nfrom = \"a@b.test\"\nlocale = \"vi_VN\"\n";
     /// The first delay beyond the longest.
     a_first_delay_above_the_longest_is_an_error: "[retry]\nfirst = \"1h\"\nmax_interval = \"30m\"\n";
     /// Retries without a pause.

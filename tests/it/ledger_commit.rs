@@ -119,6 +119,27 @@ async fn an_entry_that_is_deleted_between_reading_and_commit_counts_once() {
     }
 }
 
+/// A failover takes entries that were read. Where the new primary's clock is behind, or producers give ids themselves, others come to
+/// lie under the same ids: the last one is there, and says nothing of those before it.
+#[tokio::test]
+async fn a_batch_is_not_committed_to_a_server_that_has_other_entries_under_its_ids() {
+    let (primary, successor) = (Ledger::open(), Ledger::open());
+    for (ledger, subject) in [(&primary, "alice"), (&successor, "bob")] {
+        ledger.run::<String>(&["XADD", "usage", "5-1", "subject", subject]).await;
+    }
+    let run_id = async |ledger: &Ledger| -> std::sync::Arc<str> {
+        let info: String = ledger.run(&["INFO", "server"]).await;
+        info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("it has one").into()
+    };
+    let last = "5-1".parse().expect("an id");
+    let mut batch = primary.batch_to(StreamId::ZERO, last, &[change("alice", 0, 1)]).await;
+    batch.server = Some(run_id(&primary).await);
+    let before = successor.dump().await;
+    assert_eq!(successor.commit(&batch).await, CommitOutcome::Replaced);
+    assert_eq!(successor.dump().await, before);
+    primary.committed(&batch).await;
+}
+
 /// What was read from a primary and is not on the replica that took its place must not be counted there, though the replica's
 /// checkpoint is the one that the batch was read from: 1050 counted and 1000 surviving was measured without this.
 #[tokio::test]

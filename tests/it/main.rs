@@ -51,6 +51,7 @@ mod e2e_delivery;
 mod e2e_embedded;
 mod e2e_failover;
 mod e2e_instance;
+mod e2e_locale;
 mod e2e_log;
 mod e2e_metrics;
 mod e2e_migrate;

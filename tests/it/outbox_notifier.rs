@@ -10,7 +10,7 @@ use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample, samp
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
-use quotabell::types::{Alert, Channel, Class, DeliveryId, Mute, Notification, Percent, Secret, UnixMs};
+use quotabell::types::{Alert, Channel, Class, DeliveryId, Locale, Mute, Notification, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -36,6 +36,7 @@ fn email_config(smtp_url: &str) -> EmailConfig {
         smtp_url_file: None,
         from: "quotabell <alerts@example.com>".to_owned(),
         timeout: Duration::from_secs(30),
+        locale: Locale::english(),
         templates: None,
         ca_file: None,
         dkim: None,

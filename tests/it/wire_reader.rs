@@ -411,3 +411,17 @@ proptest! {
         let _ = run(answered(&[&bytes]));
     }
 }
+
+/// A batch is committed to the process that it was read from alone: whoever takes its place is another one.
+#[tokio::test]
+async fn the_reader_knows_the_process_that_it_reads_from() {
+    let server = RedisServer::start();
+    let info: String = server.client().query(redis::cmd("INFO").arg("server")).await.expect("INFO");
+    let reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    let run_id = reader.run_id().expect("it is told");
+    assert!(run_id.len() == 40 && info.contains(&format!("run_id:{run_id}\r\n")), "{run_id}");
+    // Who may not ask reads all the same.
+    let () = server.client().query(redis::cmd("ACL").arg(&["SETUSER", "default", "-info"])).await.expect("set");
+    let reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
+    assert_eq!(reader.run_id(), None);
+}

@@ -205,7 +205,9 @@ impl<S: Store> World<S> {
             CommitOutcome::Lost => self.met.lost += 1,
             CommitOutcome::Old => self.met.old += 1,
             CommitOutcome::Drift(_) => self.met.drift += 1,
-            CommitOutcome::Recreated => panic!("nobody made the stream again"),
+            CommitOutcome::Recreated | CommitOutcome::Replaced => {
+                panic!("nobody made the stream again, nor named a server")
+            }
         }
         outcome
     }

@@ -1,10 +1,12 @@
 //! The same calls at the same moments through our limiters and through the Python package `limits`: the same decisions, and where not,
-//! why. And in [`messages`], what we send through the libraries with which others receive it. `make test-peers` fetches the packages and
+//! why. In [`messages`], what we send through the libraries with which others receive it, and in [`mail_servers`] through their mail
+//! servers. `make test-peers` fetches the packages and
 //! runs this.
 //!
 //! Both talk to one server whose clock the test turns. The schedules keep off exact boundaries and, for the fixed window, compare up
 //! to the first refusal: there the two differ on purpose, and tests of their own show how, so that a change of either is noticed.
 
+mod mail_servers;
 mod messages;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,7 @@
 """Reads what a receiver got, one JSON object a line, and has it judged by the libraries of others. Says what each thinks, one line each."""
 
+import email
+import email.policy
 import json
 import sys
 
@@ -55,7 +57,20 @@ def signed_mail(message):
         raise ValueError("another mail is verified too")
 
 
-JUDGES = {"signed": signed, "cloudevent": cloudevent, "dkim": signed_mail}
+def parsed_mail(message):
+    mail = email.message_from_string(message["mail"], policy=email.policy.default)
+    parts = list(mail.walk())
+    defects = [repr(defect) for part in parts for defect in part.defects]
+    shown = {
+        "headers": {name.lower(): str(value) for name, value in mail.items()},
+        "text": mail.get_body(["plain"]).get_content(),
+        "html": mail.get_body(["html"]).get_content(),
+        "defects": defects + [repr(defect) for value in mail.values() for defect in value.defects],
+    }
+    return json.dumps(shown)
+
+
+JUDGES = {"signed": signed, "cloudevent": cloudevent, "dkim": signed_mail, "mail": parsed_mail}
 
 for line in sys.stdin:
     message = json.loads(line)

@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use crate::support::webhook_receiver::secret;
 
 /// The folder into which tools/peers.sh fetches.
-fn peers() -> String {
+pub(crate) fn peers() -> String {
     std::env::var(super::PEERS).unwrap_or_else(|_| panic!("{} is not set: run this by make test-peers", super::PEERS))
 }
 
 /// What a judge says to each of these messages, in their order.
-fn judged(program: &str, script: &str, messages: &[Value]) -> Vec<String> {
+pub(crate) fn judged(program: &str, script: &str, messages: &[Value]) -> Vec<String> {
     let script = format!("{}/tests/peers/{script}", env!("CARGO_MANIFEST_DIR"));
     let mut child = Command::new(program)
         .arg(script)
@@ -94,20 +94,25 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
     }
 }
 
-/// A mail that providers can't verify is spam to them, whoever sent it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signed_mails_are_verified_by_dkimpy() {
+/// A folder with a new key in `dkim.pem`, and its public half as DNS has it.
+pub(crate) fn dkim_key() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
-    let key_file = folder.path().join("dkim.pem");
     let openssl = |arguments: &[&str]| {
-        let output = Command::new("openssl").args(arguments).output().expect("openssl is installed");
+        let output = Command::new("openssl").args(arguments).current_dir(&folder).output();
+        let output = output.expect("openssl is installed");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
-    let path = key_file.to_str().expect("UTF-8");
-    openssl(&["genrsa", "-out", path, "2048"]);
-    let public =
-        base64::engine::general_purpose::STANDARD.encode(openssl(&["rsa", "-in", path, "-pubout", "-outform", "DER"]));
+    openssl(&["genrsa", "-out", "dkim.pem", "2048"]);
+    let public = openssl(&["rsa", "-in", "dkim.pem", "-pubout", "-outform", "DER"]);
+    (folder, base64::engine::general_purpose::STANDARD.encode(public))
+}
+
+/// A mail that providers can't verify is spam to them, whoever sent it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signed_mails_are_verified_by_dkimpy() {
+    let (folder, public) = dkim_key();
+    let key_file = folder.path().join("dkim.pem");
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let dkim = DkimSettings { domain: "example.com".to_owned(), selector: "q1".to_owned(), key_file };
     let defaults = Config::defaults().expect("valid").email;

@@ -44,7 +44,11 @@ impl Certificates {
             .with_single_cert(vec![certificate.der().clone()], private)
             .expect("a matching key");
         let directory = tempfile::tempdir().expect("a temporary folder");
-        std::fs::write(directory.path().join("ca.pem"), authority_pem).expect("written");
+        for (name, pem) in
+            [("ca.pem", authority_pem), ("server.pem", certificate.pem()), ("key.pem", key.serialize_pem())]
+        {
+            std::fs::write(directory.path().join(name), pem).expect("written");
+        }
         Self { directory, acceptor: TlsAcceptor::from(Arc::new(config)) }
     }
 
@@ -58,6 +62,11 @@ impl Certificates {
         let mut config = rustls::ServerConfig::clone(self.acceptor.config());
         config.alpn_protocols = vec![b"h2".to_vec()];
         TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// Certificate and key of the server, as PEM in files.
+    pub fn server_files(&self) -> [PathBuf; 2] {
+        ["server.pem", "key.pem"].map(|name| self.directory.path().join(name))
     }
 
     /// The authority, as PEM in a file.

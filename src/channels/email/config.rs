@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Units, duration};
+use crate::types::{Locale, Units, duration};
 
 /// How e-mail is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,9 @@ pub struct EmailConfig {
     /// The deadline of one attempt: the whole SMTP conversation.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// A directory whose files replace the embedded templates one by one.
+    /// The language of mails to whoever has no other: a subject without a locale, or with one that has no templates.
+    pub locale: Locale,
+    /// A directory whose files replace the embedded templates one by one; its folders are those of locales.
     pub templates: Option<PathBuf>,
     /// A PEM file of certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,

@@ -9,14 +9,15 @@ use metrics::counter;
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, ServerProbe,
-    SettingText, SharedServer, check_timeout,
+    Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, Question,
+    ServerProbe, SettingText, SharedServer, check_timeout,
 };
 use super::error::ChannelError;
+use super::hears::{HearsDefinition, HearsFlag};
 use super::notice_text;
 use super::resolver::DnsConfig;
-use crate::contacts::{Contact, MessageFormat};
-use crate::types::{Alert, Channel, Class, Outcome, Rate, Secret, meters};
+use crate::contacts::Contact;
+use crate::types::{Channel, Class, DisabledNotice, Locale, Outcome, Rate, Secret, meters};
 
 pub mod address;
 pub mod config;
@@ -28,6 +29,7 @@ mod outcomes;
 mod smtp;
 mod smtp_connection;
 mod smtp_url;
+mod template_files;
 pub mod templates;
 
 pub use config::{DkimSettings, EmailConfig};
@@ -51,6 +53,13 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     example: r#"{ channel = "email", address = "a@b.test" }"#,
     secret: None,
     formats: None,
+    hears: HearsDefinition {
+        threshold: HearsFlag {
+            name: "email-threshold",
+            help: "Percentages whose alerts the nth --email hears, as 80,100, or `all`",
+        },
+        metric: HearsFlag { name: "email-metric", help: "Metrics whose alerts the nth --email hears, or `all`" },
+    },
     consent: ConsentMethod::CodeAndLink,
     check_address: address::check,
     check_public_address: address::check_public,
@@ -65,10 +74,11 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         SettingText { key: "smtp_url_file", allowed: "the path of a file whose first line is the URL" },
         SettingText { key: "from", allowed: r#"a mailbox, as "Example API <quota@example.com>""# },
         SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 1h, as "60s""# },
+        SettingText { key: "locale", allowed: r#"a language tag (BCP 47), as "en", "vi" or "pt-BR""# },
         SettingText {
             key: "templates",
-            allowed: "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt and \
-             verify.html",
+            allowed: "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
+             verify.html, disabled_subject.txt, disabled.txt and prefix.txt, also in folders that locales name, as vi",
         },
         SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
         SettingText {
@@ -100,6 +110,11 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         PreviewPart { name: "verify-subject", about: "The subject line of the e-mail that asks to confirm an address" },
         PreviewPart { name: "verify-text", about: "Its text part" },
         PreviewPart { name: "verify-html", about: "Its HTML part" },
+        PreviewPart {
+            name: "disabled-subject",
+            about: "The subject line of the e-mail that tells of a disabled contact",
+        },
+        PreviewPart { name: "disabled-text", about: "Its text part" },
     ],
     preview,
     permanent_hint: "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once",
@@ -115,6 +130,7 @@ struct EmailChannel {
     embedded: Templates,
     timeout: Duration,
     per_minute: Option<Rate>,
+    warnings: Vec<String>,
     /// Where the mail server is, and the file that names it, if one does.
     location: String,
 }
@@ -123,8 +139,14 @@ impl EmailChannel {
     fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
         let mailer = Mailer::new(config, dns)?;
         let file = config.smtp_url_file.as_ref().map(|path| format!(", named in {}", path.display()));
+        let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
+        let unknown = instead_of(&templates, &config.locale).map(|used| {
+            let locale = &config.locale;
+            format!("email.locale is {locale}, which has no templates: mails are written in {used}")
+        });
         Ok(Self {
-            templates: Templates::load(config.templates.as_deref())?,
+            warnings: mailer.warnings().iter().cloned().chain(unknown).collect(),
+            templates,
             embedded: Templates::embedded(),
             timeout: config.timeout,
             per_minute: config.per_minute.map(|units| Rate::new(units, MINUTE).expect("a minute is a legal window")),
@@ -134,31 +156,36 @@ impl EmailChannel {
     }
 
     /// Renders with the operator's templates, or with ours where those fail. `None` for what no mail can ask.
-    fn render(&self, content: Content<'_>) -> Option<Rendered> {
-        let rendered = render_with(&self.templates, content)?;
+    fn render(&self, content: Content<'_>, locale: Option<&Locale>) -> Option<Rendered> {
+        let rendered = render_with(&self.templates, content, locale)?;
         Some(rendered.unwrap_or_else(|error| {
             let id = content.id();
             counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Email.as_str()).increment(1);
             tracing::error!(notification = id, error = %error, "template failed, the embedded one is used instead");
-            let embedded = render_with(&self.embedded, content).and_then(Result::ok);
+            let locale = self.templates.used_for(locale);
+            let embedded = render_with(&self.embedded, content, Some(locale)).and_then(Result::ok);
             embedded.expect("the embedded templates render every notification")
         }))
     }
 }
 
 /// A mail asks for a code, and for no challenge.
-fn render_with(templates: &Templates, content: Content<'_>) -> Option<Result<Rendered, ChannelError>> {
+fn render_with(
+    templates: &Templates,
+    content: Content<'_>,
+    locale: Option<&Locale>,
+) -> Option<Result<Rendered, ChannelError>> {
     match content {
-        Content::Alert(alert, purpose) => Some(templates.render(alert, purpose)),
+        Content::Alert(alert, purpose) => Some(templates.render(alert, purpose, locale)),
         Content::Verification(Question { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
             let minutes = (lifetime.as_secs() / 60).max(1);
             let (code, link) = (code.reveal(), link.as_ref().map(Secret::reveal));
             let variables = VerifyVariables { subject: subject.as_str(), code, link, minutes };
-            Some(templates.render_verification(variables))
+            Some(templates.render_verification(variables, locale))
         }
         Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) => None,
-        Content::ContactDisabled(notice) => Some(Ok(notices::rendered(notice_text::contact_disabled(notice)))),
+        Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(notices::rendered)),
         Content::Digest(digest) => Some(Ok(notices::rendered(notice_text::digest(digest)))),
     }
 }
@@ -171,7 +198,7 @@ impl NotificationChannel for EmailChannel {
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let Message { delivery, contact, content, unsubscribe, now, .. } = message;
-            let Some(Rendered { subject_line, text, html }) = self.render(content) else {
+            let Some(Rendered { subject_line, text, html }) = self.render(content, contact.locale.as_ref()) else {
                 return Outcome::failed(Class::Permanent, "a mail asks for a code, not for a challenge");
             };
             let (message_id, alert_id) = match content {
@@ -198,7 +225,11 @@ impl NotificationChannel for EmailChannel {
     }
 
     fn warnings(&self) -> &[String] {
-        self.mailer.warnings()
+        &self.warnings
+    }
+
+    fn instead_of(&self, locale: &Locale) -> Option<Locale> {
+        instead_of(&self.templates, locale).cloned()
     }
 
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
@@ -225,9 +256,23 @@ fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> 
     Author::parse(from).map(drop).ok_or_else(no_mailbox)
 }
 
-fn preview(settings: &ChannelSettings<'_>, alert: &Alert, _: &MessageFormat) -> Result<Vec<String>, ChannelError> {
-    let templates = Templates::load(settings.section::<EmailConfig>().templates.as_deref())?;
+fn preview(
+    settings: &ChannelSettings<'_>,
+    PreviewRequest { alert, locale, .. }: PreviewRequest<'_>,
+) -> Result<Vec<String>, ChannelError> {
+    let EmailConfig { templates, locale: default, .. } = settings.section::<EmailConfig>();
+    let templates = Templates::load(templates.as_deref(), default)?;
     let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
-    let mails = [templates.render(alert, AlertPurpose::Alert)?, templates.render_verification(question)?];
-    Ok(mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]).collect())
+    let notice = DisabledNotice { subject: alert.subject.clone(), ..notice_text::disabled_sample() };
+    let disabled = templates.render_disabled(&notice, locale)?;
+    let mails =
+        [templates.render(alert, AlertPurpose::Alert, locale)?, templates.render_verification(question, locale)?];
+    let texts = mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
+    Ok(texts.chain([disabled.heading, disabled.text]).collect())
+}
+
+/// The locale in which a reader of this one is told, where none of its own has templates.
+fn instead_of<'a>(templates: &'a Templates, locale: &Locale) -> Option<&'a Locale> {
+    let used = templates.used_for(Some(locale));
+    (!locale.fallbacks().any(|own| own == *used)).then_some(used)
 }

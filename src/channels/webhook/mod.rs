@@ -9,12 +9,13 @@ use metrics::counter;
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
-    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, Question, SecretDefinition,
-    ServerProbe, SettingText, check_timeout,
+    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, Question,
+    SecretDefinition, ServerProbe, SettingText, check_timeout,
 };
 use super::error::ChannelError;
+use super::hears::{HearsDefinition, HearsFlag};
 use super::invalid_contact::InvalidContact;
-use crate::contacts::{Contact, ContactOptions, MessageFormat, SecretUse};
+use crate::contacts::{Contact, ContactOptions, SecretUse};
 use crate::throttle::MEMBERS_MAX;
 use crate::types::{Alert, Channel, Class, LOG_INTERVAL, LogLimiter, Outcome, Rate, Secret, UnixMs, meters};
 
@@ -63,6 +64,13 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         header_help: "A header that the webhook's requests bear; several where it is given several times",
         header_column: "webhook_headers",
     }),
+    hears: HearsDefinition {
+        threshold: HearsFlag {
+            name: "webhook-threshold",
+            help: "Percentages whose alerts the nth --webhook hears, as 80,100, or `all`",
+        },
+        metric: HearsFlag { name: "webhook-metric", help: "Metrics whose alerts the nth --webhook hears, or `all`" },
+    },
     consent: ConsentMethod::Challenge,
     check_address: url::check,
     check_public_address: url::check_public,
@@ -225,7 +233,10 @@ fn alert_body(
     built_in.map_or_else(|| templates.render(options.format.template().unwrap_or_default(), alert, purpose), Ok)
 }
 
-fn preview(settings: &ChannelSettings<'_>, alert: &Alert, format: &MessageFormat) -> Result<Vec<String>, ChannelError> {
+fn preview(
+    settings: &ChannelSettings<'_>,
+    PreviewRequest { alert, format, .. }: PreviewRequest<'_>,
+) -> Result<Vec<String>, ChannelError> {
     let templates = WebhookTemplates::load(settings.section::<WebhookConfig>().templates.as_deref())?;
     let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };

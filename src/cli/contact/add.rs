@@ -6,11 +6,10 @@ use serde::Serialize;
 use super::edit::edit;
 use crate::channels;
 use crate::cli::connect;
+use crate::cli::contact_checks::{self, TemplateCheck};
 use crate::cli::context::CliContext;
 use crate::cli::hears::HearsArgs;
-use crate::cli::named_contacts::{
-    self, GeneratedSecret, NamedAddresses, NamedContacts, TemplateCheck, serialize_lists,
-};
+use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
 use crate::contacts::edit::{NamedContact, UnnamedContacts};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::terminal::hint;
@@ -126,7 +125,7 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
     let AddedTo { id, address, outcome, secret } = added;
     let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| secret == SecretUse::Given).collect();
-    for warning in named_contacts::warnings(std::slice::from_ref(&contact), &config) {
+    for warning in contact_checks::warnings(std::slice::from_ref(&contact), &config) {
         say(format_args!("warning: {warning}"));
     }
     let mut output = Output::stdout();

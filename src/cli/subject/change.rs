@@ -13,7 +13,7 @@ use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;
 use crate::types::limits::LimitsError;
-use crate::types::{BillingDay, Limits, Metric, Percent, Secret, Subject};
+use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Secret, Subject};
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -80,6 +80,8 @@ pub struct SubjectChange {
     pub limits: BTreeMap<Metric, Setting<Limits>>,
     /// The thresholds.
     pub thresholds: Setting<Vec<Percent>>,
+    /// The language of mails.
+    pub locale: Setting<Locale>,
     /// The contacts.
     pub contacts: ContactsChange,
 }
@@ -106,6 +108,7 @@ impl SubjectChange {
             billing_day: Setting::Keep,
             limits: BTreeMap::new(),
             thresholds: Setting::Keep,
+            locale: Setting::Keep,
             contacts: ContactsChange::Keep,
         }
     }
@@ -188,6 +191,7 @@ impl SubjectChange {
             take(&mut fields, &record::limit_field(metric), limits, ToString::to_string);
         }
         take(&mut fields, record::THRESHOLDS, &self.thresholds, |thresholds| record::write_thresholds(thresholds));
+        take(&mut fields, record::LOCALE, &self.locale, ToString::to_string);
         fields
     }
 }

@@ -14,8 +14,9 @@ use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
 use super::set;
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
+use crate::cli::contact_checks::TemplateCheck;
 use crate::cli::context::CliContext;
-use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, TemplateCheck, serialize_lists};
+use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, serialize_lists};
 use crate::config::Config;
 use crate::contacts::edit::UnnamedContacts;
 use crate::subjects::record;
@@ -53,17 +54,19 @@ fn help() -> String {
     let contacts: Vec<String> = NamedAddresses::columns().collect();
     format!(
         "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
-    billing_day, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, {}.
+    billing_day, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}.
 Each line changes what it names, as `subject set` does: an empty cell \
     leaves its setting alone, `none` removes the limits of a metric.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
-    webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. Where one is absent, the \
+    webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. The nth email_thresholds (as \
+    80,100 or all) and email_metrics say which alerts the nth email hears, and likewise for webhook. Where one is absent, the \
     stored one is kept, and for a new webhook that needs a secret one is generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
 Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
 
 Examples:
   quotabell subject import subjects.csv --dry-run
   quotabell subject import subjects.csv
+  printf 'subject,email,email_thresholds\\nalice,a@b.test,\"80,100\"\\n' | quotabell subject import -
   printf 'subject,plan,email\\nalice,free,a@b.test\\n' | quotabell subject import -
   echo '{{\"subject\":\"alice\",\"limit:requests\":5000,\"thresholds\":[50,90]}}' | quotabell subject import -",
         contacts.join(", ")
@@ -293,6 +296,9 @@ fn check(row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<Su
     }
     if let Some(thresholds) = row.thresholds {
         change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);
+    }
+    if let Some(locale) = row.locale {
+        change.locale = Setting::Set(record::parse_locale(locale.as_bytes())?);
     }
     change.contacts = ContactsChange::merge(row.contacts.into_contacts()?, unnamed);
     if change.field_names().is_empty() {

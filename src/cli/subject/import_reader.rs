@@ -11,7 +11,7 @@ use crate::subjects::record::LIMIT_PREFIX;
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// The fields that a line may hold, beside `limit:<metric>` and the contacts.
-const FIELDS: [&str; 5] = ["subject", "plan", "timezone", "billing_day", "thresholds"];
+const FIELDS: [&str; 6] = ["subject", "plan", "timezone", "billing_day", "thresholds", "locale"];
 
 /// What one line names, as written. Nothing is checked yet.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +28,8 @@ pub struct ImportRow {
     pub limits: BTreeMap<String, String>,
     /// `80,100`.
     pub thresholds: Option<String>,
+    /// The language of mails.
+    pub locale: Option<String>,
     /// The contacts.
     pub contacts: NamedAddresses,
 }
@@ -290,6 +292,7 @@ fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String>
         serde_json::Value::Null => Ok(None),
         serde_json::Value::String(text) => Ok(Some(text)),
         serde_json::Value::Number(number) => Ok(Some(number.to_string())),
+        serde_json::Value::Array(items) if NamedAddresses::takes_lists(name) => joined(name, items, ",").map(Some),
         object @ serde_json::Value::Object(_) if NamedAddresses::takes_objects(name) => Ok(Some(object.to_string())),
         _ => Err(format!("{name} must be text, a number, or (limits, thresholds and contacts) a list of those")),
     }
@@ -308,6 +311,7 @@ impl ImportRow {
             "timezone" => &mut self.timezone,
             "billing_day" => &mut self.billing_day,
             "thresholds" => &mut self.thresholds,
+            "locale" => &mut self.locale,
             _ => {
                 if let (Some(metric), Some(value)) = (name.strip_prefix(LIMIT_PREFIX), value)
                     && self.limits.insert(metric.to_owned(), value).is_some()

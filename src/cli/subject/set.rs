@@ -9,15 +9,16 @@ use serde::Serialize;
 use super::change::{self, ContactsChange, MergedChange, ReplacedContactsArgs, Setting, SubjectChange};
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
+use crate::cli::contact_checks::{self, TemplateCheck};
 use crate::cli::context::CliContext;
-use crate::cli::named_contacts::{self, GeneratedSecret, NamedAddresses, TemplateCheck, serialize_lists};
+use crate::cli::named_contacts::{FilteredAddresses, GeneratedSecret, serialize_lists};
 use crate::config::Config;
 use crate::contacts::edit::MergeReport;
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
-use crate::types::{BillingDay, Limits, Metric, Percent, Subject, percent};
+use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, percent};
 
 /// Arguments of `subject set`.
 #[derive(Debug, Args)]
@@ -26,16 +27,18 @@ The limits of a metric replace those that the subject had of it, and take preced
 Naming any contact replaces the contacts that the operator wrote. One that is there already keeps its id, its secret and whether \
     it is muted. Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
     changes one contact.
-The nth --webhook-secret belongs to the nth --webhook, and so does the nth --format; where there is none, the stored one is kept. \
+The nth --webhook-secret belongs to the nth --webhook, and so does the nth --format; the nth --email-threshold and --email-metric \
+    belong to the nth --email, and likewise for --webhook. Where there is none, the stored one is kept. \
     For a new webhook whose format needs a secret, one is generated and printed.
 
 Examples:
-  quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh
+  quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh --locale vi
   quotabell subject set alice --limit requests=5000 --limit tokens=none
   quotabell subject set alice --limit requests=600/hour --limit requests=5000/day
   quotabell subject set alice --billing-day 15
   quotabell subject set alice --threshold 50 --threshold 90
   quotabell subject set alice --email a@b.test --webhook https://example.com/hook
+  quotabell subject set alice --email a@b.test --email-threshold all --email cto@b.test --email-threshold 100
   quotabell subject set alice --clear contacts")]
 pub struct SubjectSetArgs {
     /// Who: 1 to 256 bytes
@@ -55,13 +58,16 @@ pub struct SubjectSetArgs {
     /// Percentage of a limit at which an alert is due, 1 to 1000
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
     pub thresholds: Vec<Percent>,
+    /// The language of mails, as vi or pt-BR
+    #[arg(long, value_name = "TAG")]
+    pub locale: Option<Locale>,
     /// The contacts.
     #[command(flatten)]
-    pub contacts: NamedAddresses,
+    pub contacts: FilteredAddresses,
     /// Which stored contacts the named ones replace.
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
-    /// Remove contacts, limits, thresholds, billing-day, timezone or plan
+    /// Remove contacts, limits, thresholds, billing-day, timezone, locale or plan
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
     pub clear: Vec<Clearable>,
     /// How to print.
@@ -82,6 +88,8 @@ pub enum Clearable {
     BillingDay,
     /// The time zone: UTC again
     Timezone,
+    /// The locale: that of email.locale again
+    Locale,
     /// The plan: the default plan again
     Plan,
 }
@@ -127,6 +135,10 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     if let Some(fault) = TemplateCheck::new(&config).fault(change.named_contacts())? {
         return Err(hint::usage(fault, OPTIONS));
     }
+    let locale_warning = match &change.locale {
+        Setting::Set(locale) => config.channels()?.locale_warning(locale),
+        Setting::Keep | Setting::Clear => None,
+    };
     let redis = connect::redis(&config).await?;
     if clear.contains(&Clearable::Limits) {
         clear_limits(&mut change, &redis).await?;
@@ -137,8 +149,8 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     for note in report_lines(&report) {
         say(note);
     }
-    let warnings = named_contacts::warnings(change.named_contacts(), &config);
-    for warning in change.limit_warnings().into_iter().chain(warnings) {
+    let warnings = contact_checks::warnings(change.named_contacts(), &config);
+    for warning in change.limit_warnings().into_iter().chain(warnings).chain(locale_warning) {
         say(format_args!("warning: {warning}"));
     }
     let mut output = Output::stdout();
@@ -218,6 +230,11 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
         None if cleared(Clearable::BillingDay) => Setting::Clear,
         None => Setting::Keep,
     };
+    change.locale = match args.locale {
+        Some(locale) => Setting::Set(locale),
+        None if cleared(Clearable::Locale) => Setting::Clear,
+        None => Setting::Keep,
+    };
     change.limits = limits_of(args.limits).map_err(bad)?;
     let thresholds = percent::ascending(args.thresholds).map_err(|error| bad(format!("--threshold: {error}")))?;
     change.thresholds = match thresholds.is_empty() {
@@ -225,7 +242,7 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
         true if cleared(Clearable::Thresholds) => Setting::Clear,
         true => Setting::Keep,
     };
-    let named = args.contacts.into_contacts().map_err(bad)?;
+    let named = args.contacts.0.into_contacts().map_err(bad)?;
     if args.replaced.replace_all_contacts && named.contacts.is_empty() {
         return Err(bad(
             "--replace-all-contacts needs a contact to replace them with, or use --clear contacts".to_owned()

@@ -75,6 +75,10 @@ impl SubjectView {
         self.thresholds.as_deref().map_or_else(|| NOT_SET.to_owned(), write_thresholds)
     }
 
+    fn locale(&self) -> String {
+        self.locale.as_ref().map_or_else(|| NOT_SET.to_owned(), ToString::to_string)
+    }
+
     fn contacts(&self) -> String {
         let shown = |contact: &Contact| format!("{}{}", contact.address(), reservations(contact));
         let contacts: Vec<String> = self.contacts.iter().map(shown).collect();
@@ -141,6 +145,7 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         ("billing day", shown.billing_day()),
         ("limits", shown.limits()),
         ("thresholds", shown.thresholds()),
+        ("locale", shown.locale()),
     ];
     if shown.contacts.is_empty() {
         pairs.push(("contact", NOT_SET.to_owned()));

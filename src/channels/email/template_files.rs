@@ -1,0 +1,267 @@
+//! Which text is which template in which locale: the shipped ones, and over them the operator's files. Reads files only while it is
+//! built.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::channels::error::ChannelError;
+use crate::types::Locale;
+
+/// The setting that names the operator's folder.
+pub(super) const SETTING: &str = "email.templates";
+
+/// Names the templates, and embeds them in each locale that is shipped. The folder of the repository is built as an operator's is.
+macro_rules! shipped {
+    ($($name:literal),*) => {
+        /// The templates, by the names that files bear. Each locale has all of them, its own or those of the locale that stands in.
+        pub(super) const NAMES: [&str; [$($name),*].len()] = [$($name),*];
+        const SHIPPED: [(&str, [&str; NAMES.len()]); 2] = [
+            ("en", [$(include_str!(concat!("../../../templates/", $name))),*]),
+            ("vi", [$(include_str!(concat!("../../../templates/vi/", $name))),*]),
+        ];
+    };
+}
+
+shipped!(
+    "subject.txt",
+    "alert.txt",
+    "alert.html",
+    "verify_subject.txt",
+    "verify.txt",
+    "verify.html",
+    "disabled_subject.txt",
+    "disabled.txt",
+    "prefix.txt"
+);
+
+/// The templates of one locale, by name.
+type LocaleTemplates = BTreeMap<&'static str, TemplateText>;
+
+/// The text of a template.
+#[derive(Debug, Clone)]
+pub(super) struct TemplateText {
+    pub(super) text: String,
+    /// The operator's file; `None` for a shipped one.
+    pub(super) file: Option<PathBuf>,
+}
+
+/// Every template of every locale that has any of its own.
+#[derive(Debug)]
+pub(super) struct TemplateFiles {
+    by_locale: BTreeMap<Locale, LocaleTemplates>,
+    /// One of them: for whoever reads a language that is none of them.
+    default: Locale,
+}
+
+impl TemplateFiles {
+    /// The shipped templates with those of the operator's folder over them. Files that lie in the folder itself are in the language of
+    /// `default`, those of a folder there in the one that names it. What a locale lacks is that of the locale it falls back to, then of
+    /// `default`, then the English one.
+    ///
+    /// # Errors
+    ///
+    /// The folder can't be read, holds no template, or has some in a folder whose name is no locale.
+    pub(super) fn read(directory: Option<&Path>, default: &Locale) -> Result<Self, ChannelError> {
+        let mut written: BTreeMap<Locale, LocaleTemplates> = BTreeMap::new();
+        for (locale, texts) in SHIPPED {
+            let sources = texts.map(|text| TemplateText { text: text.to_owned(), file: None });
+            let locale = Locale::parse(locale).expect("a test reads it");
+            written.insert(locale, NAMES.into_iter().zip(sources).collect());
+        }
+        let own = directory.map(OwnFiles::read).transpose()?.unwrap_or_default();
+        let of_default = default.fallbacks().filter(|_| !own.in_default.is_empty());
+        let in_default = of_default.map(|locale| (locale, own.in_default.clone()));
+        for (locale, sources) in in_default.chain(own.by_locale) {
+            written.entry(locale).or_default().extend(sources);
+        }
+        let stands_in = || default.fallbacks().chain([Locale::english()]);
+        let whole = |locale: &Locale| {
+            let source = |name| {
+                let mut chain = locale.fallbacks().chain(stands_in());
+                chain.find_map(|locale| written.get(&locale)?.get(name)).expect("each is shipped in English").clone()
+            };
+            NAMES.into_iter().map(|name| (name, source(name))).collect()
+        };
+        let by_locale: BTreeMap<Locale, LocaleTemplates> =
+            written.keys().map(|locale| (locale.clone(), whole(locale))).collect();
+        let default = stands_in().find(|locale| by_locale.contains_key(locale)).expect("English is shipped");
+        Ok(Self { by_locale, default })
+    }
+
+    /// The locales that have templates of their own.
+    pub(super) fn locales(&self) -> impl Iterator<Item = &Locale> {
+        self.by_locale.keys()
+    }
+
+    /// The locale among them whose templates a reader of this one gets; of nobody's, the default.
+    pub(super) fn used_for(&self, locale: Option<&Locale>) -> &Locale {
+        let mut wanted = locale.into_iter().flat_map(Locale::fallbacks);
+        let found = wanted.find_map(|locale| self.by_locale.get_key_value(&locale));
+        found.map_or(&self.default, |(locale, _)| locale)
+    }
+
+    /// A template of one of the locales.
+    pub(super) fn source(&self, locale: &Locale, name: &str) -> &TemplateText {
+        self.by_locale.get(locale).and_then(|sources| sources.get(name)).expect("each locale has each template")
+    }
+}
+
+/// The operator's templates.
+#[derive(Debug, Default)]
+struct OwnFiles {
+    in_default: LocaleTemplates,
+    by_locale: BTreeMap<Locale, LocaleTemplates>,
+}
+
+impl OwnFiles {
+    fn read(directory: &Path) -> Result<Self, ChannelError> {
+        let mut own = Self { in_default: read_folder(directory)?, by_locale: BTreeMap::new() };
+        for entry in std::fs::read_dir(directory).map_err(|error| unreadable(directory, error))? {
+            let path = entry.map_err(|error| unreadable(directory, error))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            // What begins with a dot belongs to others: Kubernetes mounts a folder `..data` with the same files.
+            if name.starts_with('.') || !path.is_dir() {
+                continue;
+            }
+            match Locale::parse(&name) {
+                Ok(locale) => {
+                    let sources = read_folder(&path)?;
+                    if !sources.is_empty() && own.by_locale.insert(locale.clone(), sources).is_some() {
+                        let problem = format_args!("{directory:?} has two folders of the locale {locale}");
+                        return Err(ChannelError::of_setting(SETTING, problem));
+                    }
+                }
+                Err(error) if NAMES.into_iter().any(|name| path.join(name).exists()) => {
+                    let problem = format_args!("{path:?} holds templates, and is named by no locale: {error}");
+                    return Err(ChannelError::of_setting(SETTING, problem));
+                }
+                // Another folder.
+                Err(_) => {}
+            }
+        }
+        match own.in_default.is_empty() && own.by_locale.is_empty() {
+            false => Ok(own),
+            // It replaces nothing, so it is probably the wrong one.
+            true => Err(ChannelError::of_setting(
+                SETTING,
+                format_args!(
+                    "{directory:?} holds no template, allowed are the files {}, also in folders that locales name, as vi",
+                    NAMES.join(", ")
+                ),
+            )),
+        }
+    }
+}
+
+/// The templates that lie in a folder.
+fn read_folder(folder: &Path) -> Result<LocaleTemplates, ChannelError> {
+    let mut sources = LocaleTemplates::new();
+    for name in NAMES {
+        let path = folder.join(name);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                sources.insert(name, TemplateText { text, file: Some(path) });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(unreadable(&path, error)),
+        }
+    }
+    Ok(sources)
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> ChannelError {
+    ChannelError::of_setting(SETTING, format_args!("read {path:?}")).caused_by(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn locale(tag: &str) -> Locale {
+        tag.parse().expect("a tag")
+    }
+
+    /// A folder with these files, each of which says where it lies.
+    fn folder(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for file in files {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("created");
+            std::fs::write(path, file).expect("written");
+        }
+        folder
+    }
+
+    /// Whose text a reader of this locale gets: the operator's file, or `shipped:vi`.
+    fn text(files: &TemplateFiles, reader: &str, name: &str) -> String {
+        let source = files.source(files.used_for(Some(&locale(reader))), name);
+        let shipped = || {
+            let found = SHIPPED.into_iter().find(|(_, texts)| texts.contains(&source.text.as_str()));
+            format!("shipped:{}", found.expect("it is shipped").0)
+        };
+        source.file.as_ref().map_or_else(shipped, |_| source.text.clone())
+    }
+
+    /// A reader who gets a language that nobody named can't read the alert; one file of a locale must not take away the others.
+    #[test]
+    fn each_file_falls_back_by_itself_from_the_region_to_the_default_to_english() {
+        let folder = folder(&["subject.txt", "vi/subject.txt", "vi-VN/alert.txt", "de/alert.txt"]);
+        let files = TemplateFiles::read(Some(folder.path()), &locale("fr-CA")).expect("legal");
+        for (reader, name, expected) in [
+            ("vi-vn", "alert.txt", "vi-VN/alert.txt"),
+            ("vi-VN", "subject.txt", "vi/subject.txt"),
+            ("vi-VN", "alert.html", "shipped:vi"),
+            ("vi-AU", "subject.txt", "vi/subject.txt"),
+            ("vi", "alert.txt", "shipped:vi"),
+            ("de-AT", "alert.txt", "de/alert.txt"),
+            ("de", "subject.txt", "subject.txt"),
+            ("de", "alert.html", "shipped:en"),
+            ("fr", "subject.txt", "subject.txt"),
+            ("fr-CA", "alert.txt", "shipped:en"),
+            ("ja", "subject.txt", "subject.txt"),
+            ("en-GB", "subject.txt", "shipped:en"),
+        ] {
+            assert_eq!(text(&files, reader, name), expected, "{reader} {name}");
+        }
+        assert_eq!(files.used_for(None), &locale("fr-CA"));
+    }
+
+    /// What lies in the folder itself is what everybody got before there were locales.
+    #[test]
+    fn files_without_a_locale_are_those_of_the_default_one() {
+        let folder = folder(&["subject.txt"]);
+        let read = |default| TemplateFiles::read(Some(folder.path()), &locale(default)).expect("legal");
+        let english = read("en");
+        assert_eq!(
+            (text(&english, "en-US", "subject.txt"), text(&english, "vi", "subject.txt")),
+            ("subject.txt".into(), "shipped:vi".into())
+        );
+        let vietnamese = read("vi");
+        assert_eq!(text(&vietnamese, "vi", "subject.txt"), "subject.txt");
+        assert_eq!(text(&vietnamese, "en", "subject.txt"), "shipped:en");
+        assert_eq!(
+            (text(&vietnamese, "ja", "subject.txt"), text(&vietnamese, "ja", "alert.txt")),
+            ("subject.txt".into(), "shipped:vi".into())
+        );
+        assert_eq!(TemplateFiles::read(None, &locale("ja")).expect("legal").used_for(None), &locale("en"));
+    }
+
+    /// A translation in a folder that is spelled wrong would reach nobody, without a word.
+    #[test]
+    fn folders_that_no_locale_names_are_refused_where_they_hold_templates() {
+        let refused = |files: &[&str]| {
+            let folder = folder(files);
+            TemplateFiles::read(Some(folder.path()), &locale("en")).expect_err("refused").to_string()
+        };
+        let misspelt = refused(&["subject.txt", "vi_VN/subject.txt"]);
+        assert!(
+            misspelt.contains(r#"/vi_VN" holds templates, and is named by no locale: "vi_VN" is not a language tag"#),
+            "{misspelt}"
+        );
+        assert!(refused(&["vi-VN/subject.txt", "vi-vn/subject.txt"]).contains("two folders of the locale vi-VN"));
+        assert!(refused(&["vi/readme.md"]).contains("holds no template"));
+        let others = folder(&["vi/subject.txt", "..data/subject.txt", "lost+found/x", "assets/logo.svg"]);
+        let files = TemplateFiles::read(Some(others.path()), &locale("en")).expect("legal");
+        assert_eq!(files.locales().count(), SHIPPED.len());
+    }
+}

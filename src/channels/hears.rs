@@ -1,0 +1,35 @@
+//! The flags and columns that say which alerts the addresses of a channel hear.
+
+/// What names the alerts that the addresses of a channel hear.
+#[derive(Debug, Clone, Copy)]
+pub struct HearsDefinition {
+    /// Percentages of a limit.
+    pub threshold: HearsFlag,
+    /// Metrics.
+    pub metric: HearsFlag,
+}
+
+/// One of these flags.
+#[derive(Debug, Clone, Copy)]
+pub struct HearsFlag {
+    /// Its name, as `email-threshold`.
+    pub name: &'static str,
+    /// What the help says of it.
+    pub help: &'static str,
+}
+
+impl HearsDefinition {
+    /// Their names as columns of a file.
+    #[must_use]
+    pub fn columns(self) -> [String; 2] {
+        [self.threshold.column(), self.metric.column()]
+    }
+}
+
+impl HearsFlag {
+    /// Its name as a column of a file and in JSON, as `email_thresholds`.
+    #[must_use]
+    pub fn column(self) -> String {
+        format!("{}s", self.name.replace('-', "_"))
+    }
+}

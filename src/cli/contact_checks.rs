@@ -1,0 +1,58 @@
+//! What an operator is told of named contacts that are legal by their form: what the configuration does not allow, and what is unwise.
+
+use std::cell::OnceCell;
+
+use crate::channels::{self, Channels, InvalidContact};
+use crate::config::{Config, ConfigError};
+use crate::contacts::edit::NamedContact;
+use crate::contacts::{Contact, masked_contact};
+
+/// What an operator should know about contacts that are legal: those that no attempt will reach as things are configured, or that
+/// not every mail server takes.
+#[must_use]
+pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
+    let warning = |contact: &Contact| {
+        let definition = channels::definition(contact.channel())?;
+        (definition.warning)(masked_contact(contact).address(), &config.channel_settings())
+    };
+    contacts.iter().filter_map(|named| warning(&named.contact)).collect()
+}
+
+/// Judges named contacts by the files that the configuration names: whether their templates are there. Reads files only for contacts
+/// that name a template, and once.
+#[derive(Debug)]
+pub struct TemplateCheck<'a> {
+    config: &'a Config,
+    channels: OnceCell<Channels>,
+}
+
+impl<'a> TemplateCheck<'a> {
+    /// Nothing is read yet.
+    #[must_use]
+    pub const fn new(config: &'a Config) -> Self {
+        Self { config, channels: OnceCell::new() }
+    }
+
+    /// What is wrong with the first contact whose template is not there; `None` where none is.
+    ///
+    /// # Errors
+    ///
+    /// A template of the folder is wrong, or another file that the channels need.
+    pub fn fault(&self, contacts: &[NamedContact]) -> Result<Option<InvalidContact>, ConfigError> {
+        let has_template =
+            |named: &&NamedContact| named.contact.options().is_some_and(|options| options.format.template().is_some());
+        for NamedContact { contact, .. } in contacts.iter().filter(has_template) {
+            let channels = match self.channels.get() {
+                Some(channels) => channels,
+                None => {
+                    let built = self.config.channels()?;
+                    self.channels.get_or_init(|| built)
+                }
+            };
+            if let Err(fault) = channels.check(contact) {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(None)
+    }
+}
