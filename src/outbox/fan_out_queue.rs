@@ -17,11 +17,11 @@ use crate::wire::RedisClient;
 /// The most alerts that one caller fans out with its own: others wait for theirs meanwhile.
 const AT_ONCE_MAX: usize = 100;
 
-/// Alerts that wait for a call. Whoever has the turn makes it for those that wait then.
+/// Alerts that wait for a call. Whoever makes one takes all that wait then.
 #[derive(Debug, Default)]
 pub(super) struct FanOutQueue {
     waiting: Mutex<Vec<QueuedFanOut>>,
-    turn: tokio::sync::Mutex<()>,
+    in_call: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -52,19 +52,19 @@ impl FanOutQueue {
             let (alert, recipients) = (alert.clone(), recipients.clone());
             self.waiting().push(QueuedFanOut { id, token, alert, recipients, answer });
             loop {
-                let _turn = self.turn.lock().await;
+                let _guard = self.in_call.lock().await;
                 match answered.try_recv() {
                     Ok(answer) => return answer,
-                    // Whoever had the turn was cut off in the middle of it.
+                    // Whoever made the call was cut off in the middle of it.
                     Err(TryRecvError::Closed) => break,
-                    Err(TryRecvError::Empty) => self.take_turn(client, keys).await,
+                    Err(TryRecvError::Empty) => self.fan_out_waiting(client, keys).await,
                 }
             }
         }
     }
 
     /// Fans out those that wait, the first of them first.
-    async fn take_turn(&self, client: &RedisClient, keys: &Keys) {
+    async fn fan_out_waiting(&self, client: &RedisClient, keys: &Keys) {
         let queued: Vec<QueuedFanOut> = {
             let mut waiting = self.waiting();
             let count = waiting.len().min(AT_ONCE_MAX);
