@@ -9,6 +9,7 @@ use crate::support::mail_server::ParsedMail;
 const BASE: &str = "https://quota.example.com/base";
 /// What a mail provider posts (RFC 8058).
 const ONE_CLICK: &str = "List-Unsubscribe=One-Click";
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 const FORM: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlencoded")];
 
 /// The path of the link in the next mail, which must be an alert.
@@ -72,6 +73,28 @@ async fn a_mail_can_be_unsubscribed_from_by_its_link_alone() {
     })
     .await;
     assert!(api.mailbox.try_next().is_none());
+    api.daemon.drain().await;
+}
+
+/// Who was muted for a weekend and wants no more mail must not get it on Monday. A mute that lasts keeps the operator's own reason.
+#[tokio::test]
+async fn a_mute_that_would_end_lasts_once_somebody_unsubscribes() {
+    let mut api = ContactsApi::start().await;
+    let contacts = json!([{"id": "main", "channel": "email", "address": "a@b.test"}]);
+    api.outbox.set_contacts(&crate::support::outbox::subject("alice"), &contacts.to_string()).await;
+    api.use_units("alice", 80).await;
+    let link = next_link(&mut api).await;
+    for (mute, reason) in [
+        (json!({"for": "2h", "reason": "weekend"}), "unsubscribed by the link of a mail"),
+        (json!({"reason": "asked by phone"}), "asked by phone"),
+    ] {
+        let muted = api.caller.send("PUT", "/v1/subjects/alice/contacts/main/mute", &JSON, mute.to_string()).await;
+        assert_eq!(muted.status, 200, "{}", muted.text);
+        assert_eq!(api.caller.send("POST", &link, &FORM, ONE_CLICK).await.status, 200);
+        let stored = api.contacts("alice").await.remove(0);
+        assert_eq!((&stored["muted"], &stored["muted_reason"]), (&json!(true), &json!(reason)));
+        assert!(stored.get("muted_until").is_none(), "{stored}");
+    }
     api.daemon.drain().await;
 }
 

@@ -73,6 +73,7 @@ async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
     for id in &dead {
         assert_eq!(outbox.state(id).await, "pending");
     }
+    assert_eq!(outbox.totals().await.dead_kept, 0, "no alert rule counts them any more");
     let told = run(&outbox.server, "deliveries replay --all").told();
     insta::assert_snapshot!(told, @"
     no delivery is dead; `quotabell deliveries list` shows where they stand

@@ -78,6 +78,7 @@ async fn a_cancelled_delivery_stays_cancelled() {
     let told = answers(&outbox, DeliveryAction::Cancel, &ids).await;
     assert_eq!(told, [ActionAnswer::Done, ActionAnswer::Missing, cancelled]);
     assert!(outbox.run::<i64>("TTL", outbox.keys.delivery(&id)).await > 0, "it leaves with the others");
+    assert_eq!(outbox.due(&id).await, None, "its queue holds it no more");
     // The other contact is removed, so the alert is fanned out again.
     let leased = outbox.lease_one("t", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
