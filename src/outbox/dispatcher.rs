@@ -239,10 +239,12 @@ impl<N: Notifier> DispatchLoop<N> {
             give_up_after: self.give_up_after,
         };
         let called = Instant::now();
-        let leasing = lease(&self.worker.client, &self.worker.keys, request);
-        let ((), lease) = tokio::join!(self.settler.record(), leasing);
-        let lease = lease?;
-        let answered = Instant::now();
+        let leasing = async {
+            let lease = lease(&self.worker.client, &self.worker.keys, request).await;
+            lease.map(|lease| (lease, Instant::now()))
+        };
+        let ((), leased) = tokio::join!(self.settler.record(), leasing);
+        let (lease, answered) = leased?;
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
