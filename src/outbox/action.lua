@@ -24,9 +24,7 @@
 local now = now_ms()
 local action = ARGV[6]
 local takes_dead, takes_pending = action ~= 'cancel', action == 'retry' or action == 'cancel'
-local refusal = schedule_refusal() or wrong_total(KEYS[7], 'dead') or wrong_total(KEYS[7], 'cancelled') or denied(KEYS[7], 'HINCRBY')
-  or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'PERSIST', 'EXPIRE') or denied(ARGV[3] .. 'x', 'HSET')
-for at = 3, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
+local refusal = schedule_refusal() or refused_total('dead') or refused_total('cancelled')
 if refusal then return refusal end
 
 -- What is answered for one that is left alone; nil for one that the action takes.
