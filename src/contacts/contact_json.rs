@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::contact::{Contact, Endpoint};
 use super::message_format::{InvalidFormat, MessageFormat, SecretUse};
 use super::options::{ContactOptions, ExtraHeaders};
-use crate::types::timestamp::NotATime;
+use crate::types::timestamp::TimestampError;
 use crate::types::{
     Channel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret, UnixMs,
 };
@@ -119,7 +119,7 @@ pub enum ContactError {
     #[error(transparent)]
     Hears(#[from] ContactFilterError),
     /// `muted_until` is no time.
-    #[error("muted_until {}", NotATime)]
+    #[error("muted_until {}", TimestampError)]
     MutedUntil,
     /// `format` names none.
     #[error(transparent)]
