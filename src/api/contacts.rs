@@ -48,7 +48,7 @@ pub(super) struct NewContactBody {
 /// The body of what a contact is to hear: what is left out or `null` means all.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
-pub(super) struct HearsBody {
+pub(super) struct ContactFilterBody {
     thresholds: Option<Vec<Percent>>,
     metrics: Option<Vec<Metric>>,
 }
@@ -90,7 +90,7 @@ pub(super) async fn add(
 pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-    Json(HearsBody { thresholds, metrics }): Json<HearsBody>,
+    Json(ContactFilterBody { thresholds, metrics }): Json<ContactFilterBody>,
 ) -> Result<Response, Problem> {
     let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
     let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
@@ -168,7 +168,7 @@ impl NewContactBody {
     /// The contact, if its form is legal, and its secret where it was generated.
     fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
         let Self { channel, address, url, secret, format, headers, thresholds, metrics } = self;
-        let hears = filter(thresholds, metrics)?;
+        let filter = filter(thresholds, metrics)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
@@ -203,7 +203,7 @@ impl NewContactBody {
         // The one spelling of the address that every server knows.
         let contact = of_address(&address).and_then(|contact| of_address(&contact.place()));
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
-        Ok((Contact { hears, ..contact.map_err(in_field)? }, generated))
+        Ok((Contact { filter, ..contact.map_err(in_field)? }, generated))
     }
 }
 

@@ -312,7 +312,7 @@ impl Explainer {
         let resolver = self.resolver(keys);
         let contacts = resolver.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
         let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
-        Ok(if contacts.is_empty() && !waits { NotTold::NobodyHears } else { NotTold::Unknown })
+        Ok(if contacts.is_empty() && !waits { NotTold::NoContactHears } else { NotTold::Unknown })
     }
 
     async fn waits_in_outbox(&self, client: &RedisClient, keys: &Keys, id: &str) -> RedisResult<bool> {
