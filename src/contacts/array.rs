@@ -31,7 +31,7 @@ pub struct ContactArray {
 /// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("contacts is not a JSON array: {place}")]
-pub struct NotAnArray {
+pub struct ContactArrayError {
     /// The kind of the error and where it is. Shows no text of the value, which may hold an address or a secret.
     place: String,
 }
@@ -73,14 +73,14 @@ impl ContactArray {
     ///
     /// # Errors
     ///
-    /// [`NotAnArray`].
-    pub fn parse(stored: &[u8]) -> Result<Self, NotAnArray> {
+    /// [`ContactArrayError`].
+    pub fn parse(stored: &[u8]) -> Result<Self, ContactArrayError> {
         if stored.is_empty() {
             return Ok(Self::default());
         }
         let not_an_array = |error: serde_json::Error| {
             let place = format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column());
-            NotAnArray { place: place.to_lowercase() }
+            ContactArrayError { place: place.to_lowercase() }
         };
         let elements = serde_json::from_slice(stored).map_err(not_an_array)?;
         Ok(Self { elements, is_changed: false })
