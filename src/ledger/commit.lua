@@ -97,13 +97,7 @@ for key = first_list + 1, first_set + batch.metric_sets do
   if error then return error end
 end
 
--- Entries that were added and trimmed before the first commit count as read, so that the group's lag is true.
-local entries_read = tonumber(stored[2] or '')
-if not entries_read then
-  local info = stream_info(KEYS[1])
-  entries_read = info['entries-added'] - info['length']
-end
-entries_read = whole(entries_read + batch.entries)
+local entries_read = whole(tonumber(stored[2] or '0') + batch.entries)
 
 -- WRITE
 

@@ -6,7 +6,7 @@
 //! | key | type | content | TTL |
 //! |---|---|---|---|
 //! | `usage` | stream | usage events, written by producers | trimmed |
-//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `entries_added`, `entries_gone`, `generation`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows; `moved_to`, `migration`, `copied:<stream>` of migrations | none |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `entries_added`, `entries_gone`, `audited`, `generation`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows; `moved_to`, `migration`, `copied:<stream>` of migrations | none |
 //! | `quota_usage:{tag}:<metric>:<period>:<bucket>` | hash | subject -> units used in that period | 14 d from the last write and 48 h after the period's end everywhere, then 48 h once it is over everywhere |
 //! | `quota_raised:{tag}:<metric>:<period>:<bucket>` | hash | `<percent>:<subject>` -> the newest alert of that percentage, JSON, with those before it in the period | as its counter |
 //! | `quota_history:{tag}:<metric>:<bucket>` | hash | subject -> units of each day, MessagePack | `history.days` after the last |
