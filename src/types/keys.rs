@@ -68,10 +68,11 @@ pub const DAEMONS: &str = "quota_daemons";
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
 
-/// The channel that a reader of streams subscribes to; nobody publishes there. What it is for: `RawConnection::subscribe`.
+/// The channel that readers of streams subscribe to at the server process with this run id; nobody publishes there. What it is for:
+/// `RawConnection::subscribe` and `commit.lua`.
 #[must_use]
-pub fn reader_channel(nonce: &str) -> String {
-    format!("quota_reader:{nonce}")
+pub fn reader_channel(run_id: &str) -> String {
+    format!("quota_reader:{run_id}")
 }
 
 /// The keys of one partition and of its subjects.
