@@ -106,6 +106,15 @@ impl ContactArray {
         self.elements.iter().enumerate().map(|(position, element)| read(position, element))
     }
 
+    /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent refers to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_contacts(&self) -> impl Iterator<Item = Result<Contact, UnreadableContact>> {
+        self.elements.iter().map(|element| contact_of(element))
+    }
+
     /// The contacts that can be read, in their stored order.
     #[must_use]
     pub fn contacts(&self) -> Vec<StoredContact> {
@@ -167,10 +176,8 @@ impl ContactArray {
 }
 
 fn read(position: usize, element: &RawValue) -> Result<StoredContact, UnreadableContact> {
-    let unreadable = |id, why: &str| UnreadableContact { id, why: why.to_owned() };
-    let Some(fields) = ElementFields::of(element) else { return Err(unreadable(None, "not an object")) };
-    let id = || fields.text("id").filter(|id| !id.is_empty()).map(|id| ContactId::from_stored(&id));
-    let contact = Contact::of_element(element).map_err(|error| unreadable(id(), &without_values(&error)))?;
+    let contact = contact_of(element)?;
+    let fields = ElementFields::of(element).ok_or_else(not_an_object)?;
     let mut endpoint = vec![contact.channel().as_str(), contact.address()];
     endpoint.extend(contact.secret().map(Secret::reveal));
     let consent = ConsentId::of(&endpoint, &fields.text(NONCE).unwrap_or_default());
@@ -178,6 +185,21 @@ fn read(position: usize, element: &RawValue) -> Result<StoredContact, Unreadable
     let unverified_until = fields.text(UNVERIFIED_UNTIL).filter(|_| !contact.verified);
     let unverified_until = unverified_until.and_then(|text| UnixMs::of_rfc3339(&text));
     Ok(StoredContact { contact, origin, consent, unverified_until, position })
+}
+
+fn contact_of(element: &RawValue) -> Result<Contact, UnreadableContact> {
+    // A list would be taken for the fields in their order.
+    if !element.get().starts_with('{') {
+        return Err(not_an_object());
+    }
+    Contact::of_element(element).map_err(|error| {
+        let id = ElementFields::of(element).and_then(|fields| fields.text("id")).filter(|id| !id.is_empty());
+        UnreadableContact { id: id.map(|id| ContactId::from_stored(&id)), why: without_values(&error) }
+    })
+}
+
+fn not_an_object() -> UnreadableContact {
+    UnreadableContact { id: None, why: "not an object".to_owned() }
 }
 
 /// What is wrong, without the place, and without values that the text may quote: a secret could be among them.

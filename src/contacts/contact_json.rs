@@ -89,10 +89,10 @@ impl Contact {
     ///
     /// What is wrong with it; the text may quote a field.
     pub fn of_element(element: &RawValue) -> Result<Self, serde_json::Error> {
-        match serde_json::from_str::<Value>(element.get()) {
+        serde_json::from_str(element.get()).or_else(|error| match serde_json::from_str::<Value>(element.get()) {
             Ok(value) => Self::deserialize(&value),
-            Err(_) => serde_json::from_str(element.get()),
-        }
+            Err(_) => Err(error),
+        })
     }
 }
 

@@ -121,13 +121,16 @@ impl Committer {
         let Self { settings, .. } = self;
         let (from, to) = (batch.from.to_string(), batch.to.to_string());
         let fingerprint = settings.plans.fingerprint();
+        let server = batch.server.as_deref().unwrap_or_default();
+        let readers = keys::reader_channel(server);
         let texts = [
             ("from", from.as_str()),
             ("to", &to),
             ("format", FORMAT),
             ("fingerprint", &fingerprint),
             ("instance", batch.instance.as_str()),
-            ("server", batch.server.as_deref().unwrap_or_default()),
+            ("server", server),
+            ("readers", &readers),
         ];
         let numbers = [
             ("generation", batch.generation),

@@ -77,14 +77,9 @@ enum Then {
 }
 
 impl Proxy {
-    /// Leads to this port of 127.0.0.1.
+    /// Leads to this port of 127.0.0.1; to nothing, with 0, until [`Self::turn`].
     pub async fn to(target: u16) -> Self {
         Self::listening(TcpListener::bind("127.0.0.1:0").await.expect("a free port"), target)
-    }
-
-    /// As [`Self::to`], on a port that was chosen before.
-    pub async fn at(port: u16, target: u16) -> Self {
-        Self::listening(TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free"), target)
     }
 
     fn listening(listener: TcpListener, target: u16) -> Self {

@@ -35,11 +35,16 @@ pub struct SubjectShowArgs {
 }
 
 impl SubjectView {
-    /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
+    /// Reads the hash of a subject; names on stderr what can't be read, what no alert can use, and limits that contradict each other.
     pub(super) fn of(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
         let shown = Self::read(subject, fields, plans, now);
         for error in &shown.unreadable {
             say(format_args!("warning: subject {:?}: {}", shown.subject, printable(&error.to_string())));
+        }
+        for (metric, limits) in &shown.limits {
+            for pair in limits.contradictions() {
+                say(format_args!("warning: subject {:?}: the limits of {metric}: {pair}", shown.subject));
+            }
         }
         shown
     }
