@@ -51,10 +51,6 @@ pub enum DeliveryServiceError {
 
 impl DeliveryService {
     /// A part of the deliveries that pass the filter, and where the next one begins.
-    ///
-    /// # Errors
-    ///
-    /// [`DeliveryServiceError`]
     pub async fn list(
         &self,
         filter: &DeliveryFilter,
@@ -65,10 +61,6 @@ impl DeliveryService {
     }
 
     /// One delivery and why it stands as it does, without what the other side said; `None` where there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`DeliveryServiceError`]
     pub async fn show(&self, id: &DeliveryId) -> Result<Option<ExplainedDelivery>, DeliveryServiceError> {
         within_timeout(async {
             let explained = self.explainer.delivery(id, Audience::Platform).await?;

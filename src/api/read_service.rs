@@ -71,10 +71,6 @@ impl ReadService {
     }
 
     /// What a subject used, now or on a day.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadServiceError`].
     pub async fn usage(&self, subject: Subject, day: Option<Day>) -> Result<UsageView, ReadServiceError> {
         let ReadParts { partitions, plans, late_max, .. } = &self.parts;
         let Partition { client, keys } = partitions.of(&subject);
@@ -89,10 +85,6 @@ impl ReadService {
     }
 
     /// What a subject used on each day.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadServiceError`].
     pub async fn history(
         &self,
         subject: Subject,
@@ -113,10 +105,6 @@ impl ReadService {
     }
 
     /// The subjects that used most of a metric in a period, or most of their limit; as read within the last seconds.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadServiceError`].
     pub async fn top(
         &self,
         metric: Metric,
@@ -133,10 +121,6 @@ impl ReadService {
     }
 
     /// A page of the subjects for which something is set.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadServiceError`].
     pub async fn subjects(&self, after: SubjectCursor, limit: usize) -> Result<SubjectSlice, ReadServiceError> {
         let ReadParts { partitions, plans, .. } = &self.parts;
         let Partition { client, keys } = partitions.first();
@@ -144,10 +128,6 @@ impl ReadService {
     }
 
     /// What is set for a subject; `None` where nothing is.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadServiceError`].
     pub async fn subject(&self, subject: &Subject) -> Result<Option<SubjectView>, ReadServiceError> {
         let ReadParts { partitions, plans, .. } = &self.parts;
         let Partition { client, keys } = partitions.of(subject);
@@ -157,10 +137,6 @@ impl ReadService {
     }
 
     /// Every alert of a subject that is still kept, in the order of time.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadServiceError`].
     pub async fn alerts(&self, subject: Subject) -> Result<Vec<AlertView>, ReadServiceError> {
         let Partition { client, keys } = self.parts.partitions.of(&subject);
         let filter = AlertFilter { subject: Some(subject), since: None };

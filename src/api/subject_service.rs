@@ -67,10 +67,6 @@ impl SubjectService {
     }
 
     /// The time of the server, by which a mute ends.
-    ///
-    /// # Errors
-    ///
-    /// [`SubjectServiceError`]
     pub async fn server_time(&self) -> Result<UnixMs, SubjectServiceError> {
         let read = self.partitions.first().client.server_time();
         Ok(tokio::time::timeout(REPLACE_TIMEOUT, read).await.map_err(|_| SubjectServiceError::Timeout)??)

@@ -19,10 +19,6 @@ pub(super) struct EmbeddedSupervisor<'a> {
 
 impl<'a> EmbeddedSupervisor<'a> {
     /// Starts or adopts the server, and says so.
-    ///
-    /// # Errors
-    ///
-    /// [`EmbeddedError`].
     pub(super) async fn begin(config: &'a RedisConfig) -> Result<Self, EmbeddedError> {
         let wanted = config.url_file.is_none() && config.url == EMBEDDED;
         let server = if wanted { Some(ensure(config).await?) } else { None };

@@ -68,10 +68,6 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
     }
 
     /// Judges a contact by what this channel was set up with: whether the template is there that it names.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidContact`]
     fn check(&self, _contact: &Contact) -> Result<(), InvalidContact> {
         Ok(())
     }
@@ -308,7 +304,7 @@ pub enum Content<'a> {
     /// An alert, and why it is told.
     Alert(&'a Alert, AlertPurpose),
     /// A question whether alerts are wanted.
-    Verification(Question<'a>),
+    Verification(ConsentQuestion<'a>),
     /// Another contact of the subject is disabled.
     ContactDisabled(&'a DisabledNotice),
     /// What did not reach anybody in a day.
@@ -341,7 +337,7 @@ impl Content<'_> {
 
 /// A question whether alerts about a subject are wanted at an address.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct ConsentQuestion<'a> {
     /// The id of this message, another for each attempt, without a dot: what software keeps apart by an id must see each code.
     pub id: &'a str,
     /// Whose alerts.

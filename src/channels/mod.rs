@@ -25,8 +25,8 @@ pub mod webhook;
 pub use caps::{CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
-    Question, SecretDefinition, ServerProbe, SettingText, SharedServer,
+    ConsentQuestion, Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart,
+    PreviewRequest, SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
 pub use error::ChannelError;
 pub use filter_flags::{FilterFlag, FilterFlags};

@@ -68,10 +68,6 @@ impl Resolver {
     }
 
     /// All addresses of a name, or of an address its own. Knows no deadline but those of the name servers: the caller's comes first.
-    ///
-    /// # Errors
-    ///
-    /// [`ResolveError`].
     pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);

@@ -54,10 +54,6 @@ impl Channels {
     }
 
     /// Judges a contact by what its channel was set up with. See [`NotificationChannel::check`].
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidContact`]
     pub fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
         self.of(contact).check(contact)
     }

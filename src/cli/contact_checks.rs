@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use crate::channels::{self, Channels, InvalidContact};
 use crate::config::{Config, ConfigError};
-use crate::contacts::edit::NamedContact;
+use crate::contacts::merge::NamedContact;
 use crate::contacts::{Contact, masked_contact};
 
 /// What an operator should know about contacts that are legal: those that no attempt will reach as things are configured, or that

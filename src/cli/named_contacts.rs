@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::contact_filter::ContactFilterArgs;
 use crate::channels::{self, ChannelDefinition, FilterFlag, FilterFlags, FormatDefinition, REGISTRY, SecretDefinition};
-use crate::contacts::edit::{NamedContact, NamedOptions};
+use crate::contacts::merge::{NamedContact, NamedOptions};
 use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};

@@ -36,10 +36,6 @@ impl Config {
     }
 
     /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]
     pub fn channels(&self) -> Result<Channels, ConfigError> {
         let channels = Channels::new(&self.channel_settings()).map_err(|error| self.refused_by_channel(error))?;
         let judged = self.fallback.contacts.iter().try_for_each(|contact| channels.check(contact));
@@ -48,37 +44,21 @@ impl Config {
     }
 
     /// What would be sent. Reads the templates, contacts nobody.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]
     pub fn preview(&self, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ConfigError> {
         channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]
     pub fn token(&self) -> Result<Option<Token>, ConfigError> {
         Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
     /// The token of `[http]` as callers send it.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]
     pub fn token_text(&self) -> Result<Option<Secret>, ConfigError> {
         Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
     /// The server of `[redis]`. Reads the files that the section names.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]
     pub fn endpoint(&self) -> Result<RedisEndpoint, ConfigError> {
         RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
     }

@@ -70,10 +70,6 @@ pub enum ContactOrigin {
 
 impl ContactArray {
     /// Reads the stored field; empty for a subject without contacts.
-    ///
-    /// # Errors
-    ///
-    /// [`ContactArrayError`].
     pub fn parse(stored: &[u8]) -> Result<Self, ContactArrayError> {
         if stored.is_empty() {
             return Ok(Self::default());

@@ -12,6 +12,7 @@ mod element;
 mod known_keys;
 pub mod mail_domain;
 mod mask;
+pub mod merge;
 pub mod message_format;
 pub mod options;
 pub mod resolver;

@@ -242,10 +242,6 @@ impl StoredFields {
 }
 
 /// The language in which a subject is told; `None` for the default one.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read_locale(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Option<Locale>> {
     let stored = client.query(redis::cmd("HGET").arg(keys.subject(subject)).arg(LOCALE)).await?;
     Ok(locale_of(subject, stored))

@@ -59,10 +59,6 @@ pub fn write_if(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, read: &
 }
 
 /// Reads the contacts of a subject.
-///
-/// # Errors
-///
-/// [`EditContactsError`]
 pub async fn read_contacts(
     client: &RedisClient,
     keys: &Keys,
@@ -105,10 +101,6 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
 }
 
 /// Replaces the settings of a subject beside its contacts: what the record does not have is removed. Fields that are not ours stay.
-///
-/// # Errors
-///
-/// [`EditContactsError`]
 pub async fn replace_settings(
     client: &RedisClient,
     keys: &Keys,

@@ -131,10 +131,6 @@ impl HeldState {
 
     /// Reads counters, and what was raised of those that have reached a threshold; `now` is server time, `live` the oldest batch in use.
     /// Says which checkpoints were stored meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn read(
         &mut self,
         client: &RedisClient,
@@ -189,10 +185,6 @@ impl HeldState {
     }
 
     /// Reads what was raised of these rows.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn records(
         &self,
         client: &RedisClient,

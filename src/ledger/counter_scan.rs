@@ -47,10 +47,6 @@ impl CounterScan {
     }
 
     /// The next counters; `None` at the end. A subject may come twice while its hash changes.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn next(&mut self, client: &RedisClient, keys: &Keys) -> RedisResult<Option<Vec<SubjectCount>>> {
         if self.unfinished.is_empty() {
             return Ok(None);

@@ -74,10 +74,6 @@ pub async fn counts(
 
 /// Removes the subject's history, and says of how many metrics. Repeatable; to be called after [`counts`], since the janitor makes
 /// history of counters.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn history(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
     let bucket = keys::bucket(subject.as_str());
     let metrics = archived_metrics(client, keys).await?;
@@ -90,20 +86,12 @@ pub async fn history(client: &RedisClient, keys: &Keys, subject: &Subject) -> Re
 }
 
 /// Every metric that the subject may have used lately: those of these periods, and those that have a history.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn metrics(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<BTreeSet<Metric>> {
     let counted = metrics_of(client, keys, periods).await?.into_iter().map(|of| of.metric);
     Ok(counted.chain(archived_metrics(client, keys).await?).collect())
 }
 
 /// Removes what the limiters of the check API hold of the subject, whichever of them. Repeatable.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn limiters(
     client: &RedisClient,
     keys: &Keys,

@@ -80,10 +80,6 @@ impl HistoryArchiver {
 
     /// Counters of this day are about to be written, and some of it may be archived: has all of it archived again. Written down before
     /// they are, so that a process which is killed behind its commit leaves no counter that nobody archives. Repeatable.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn will_be_written(&mut self, client: &RedisClient, day: Day) -> RedisResult<()> {
         if !self.unarchived.contains(&day) {
             let () = client.query(redis::cmd("UNLINK").arg(self.keys.history_progress(day))).await?;

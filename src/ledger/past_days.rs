@@ -13,10 +13,6 @@ pub type DailyUsage = BTreeMap<Metric, BTreeMap<Day, u64>>;
 
 /// Reads what a subject used on each day: of all metrics, or of one. `counted` are the days that may still have counters; what is
 /// archived of them counts where they have none.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read(
     client: &RedisClient,
     keys: &Keys,
@@ -60,10 +56,6 @@ pub async fn read(
 }
 
 /// The metrics that have a history, in order.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn archived_metrics(client: &RedisClient, keys: &Keys) -> RedisResult<Vec<Metric>> {
     let names: Vec<String> = client.query(redis::cmd("ZRANGE").arg(keys.history_metrics()).arg(0).arg(-1)).await?;
     Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())

@@ -230,10 +230,6 @@ pub struct WrongKeyType {
 }
 
 /// Reads what the last daemon left in the checkpoints, and looks whether the partitions' keys are what they must be.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn stored_partitions(partitions: &Partitions) -> RedisResult<StoredPartitions> {
     let mut checkpoints = Vec::new();
     for Partition { client, keys } in partitions.iter() {

@@ -24,10 +24,6 @@ pub struct PeriodUsage {
 }
 
 /// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`. In order.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn usage(
     client: &RedisClient,
     keys: &Keys,
@@ -55,10 +51,6 @@ pub async fn usage(
 }
 
 /// Reads the alerts of a subject in these periods, in no order.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn alerts_of(
     client: &RedisClient,
     keys: &Keys,
@@ -71,10 +63,6 @@ pub async fn alerts_of(
 }
 
 /// Reads every alert of these periods, oldest first. Work is bounded by what they raised.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn alerts(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
     for of in metrics_of(client, keys, periods).await? {
@@ -161,10 +149,6 @@ pub(super) async fn run<T: FromRedisValue>(client: &RedisClient, pipeline: &Pipe
 }
 
 /// How far the reading is behind: entries that were added and are not committed yet.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn lag(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("EXISTS").arg(keys.stream());

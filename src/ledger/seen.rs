@@ -98,10 +98,6 @@ impl SeenWindows {
 
     /// Reads the ids that were stored up to an arrival, in place of those that are held: those of its window and of the one before.
     /// Whether nobody committed meanwhile; where somebody did, ids are held that may not be counted after all.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn read(
         &mut self,
         client: &RedisClient,

@@ -38,10 +38,6 @@ impl Tidier {
 
     /// Moves the consumer group to the checkpoint, trims what has been counted, and removes the ids of windows that are past.
     /// Repeatable.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn tidy(&self, client: &RedisClient, past_windows: &[u64]) -> RedisResult<Vec<TidyWarning>> {
         let mut call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
         for window in past_windows {

@@ -43,10 +43,6 @@ impl ContactHealth {
 }
 
 /// Since when every attempt to this contact has failed, as far as that was noted and the newest failure is not older than `kept`.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub(super) async fn failing_since(
     client: &RedisClient,
     keys: &Keys,

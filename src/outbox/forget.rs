@@ -73,10 +73,6 @@ pub async fn forget_deliveries(
 }
 
 /// Removes what is noted of the subject's contacts that fail. Repeatable.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn forget_failures(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<()> {
     client.query(redis::cmd("UNLINK").arg(format!("{}{subject}", keys.failing_prefix()))).await
 }

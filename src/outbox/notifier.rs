@@ -13,7 +13,8 @@ use super::consent::{ConsentRequestError, ConsentRequests};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
-    AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, Content, Message, Question, definition,
+    AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, ConsentQuestion, Content, Message,
+    definition,
 };
 use crate::contacts::Contact;
 use crate::types::{
@@ -122,7 +123,7 @@ impl ChannelNotifier {
             ConsentMethod::Challenge => ConsentProof::Challenge(Secret::new(nonce())),
         };
         let id = format!("{}_{}", asked.id, request.attempts);
-        let question = Question { id: &id, subject: &asked.subject, proof: &proof };
+        let question = ConsentQuestion { id: &id, subject: &asked.subject, proof: &proof };
         let content = Content::Verification(question);
         let outcome =
             self.channels.send(Message { delivery, contact, content, unsubscribe: None, more_follows, now }).await;

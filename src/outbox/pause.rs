@@ -42,10 +42,6 @@ pub async fn resume(partitions: &Partitions) -> RedisResult<()> {
 }
 
 /// The pause of a partition, if there is one.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read_pause(client: &RedisClient, keys: &Keys) -> RedisResult<Option<Pause>> {
     let mut command = redis::cmd("HMGET");
     let fields = command.arg(keys.paused()).arg("since_ms").arg("reason");

@@ -110,10 +110,6 @@ impl Totals {
 type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>, u64, u64, u64, u8);
 
 /// Reads the totals of a partition, all of one moment. Works on a full server too.
-///
-/// # Errors
-///
-/// [`OutboxError`].
 pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxError> {
     let call = SCRIPT.call().key(keys.totals()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
     let call = call.key(keys.outbox()).key(keys.destinations()).key(keys.destinations_unhealthy());

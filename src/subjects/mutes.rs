@@ -77,10 +77,6 @@ impl SubjectMutes {
 }
 
 /// Mutes a subject or one metric of it, or ends that mute. Repeatable.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn set_mute(
     client: &RedisClient,
     keys: &Keys,

@@ -29,10 +29,6 @@ pub enum ContactFilterError {
 
 impl ContactFilter {
     /// A filter of these; `None` for all.
-    ///
-    /// # Errors
-    ///
-    /// [`ContactFilterError`]
     pub fn new(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<Self, ContactFilterError> {
         Ok(Self { thresholds: in_order("thresholds", thresholds)?, metrics: in_order("metrics", metrics)? })
     }

@@ -58,10 +58,6 @@ pub enum MuteError {
 
 impl Mute {
     /// The mute that is asked for when it is `now`.
-    ///
-    /// # Errors
-    ///
-    /// [`MuteError`].
     pub fn new(end: MuteEnd, reason: Option<String>, now: UnixMs) -> Result<Self, MuteError> {
         let until = match end {
             MuteEnd::Never => None,

@@ -10,10 +10,6 @@ use crate::wire::{Partition, Partitions};
 
 /// Removes the codes of these contacts, with the guesses at them, and what is noted of their requests; says how many codes there were.
 /// Repeatable.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn forget_requests(partitions: &Partitions, subject: &Subject, contacts: &ContactArray) -> RedisResult<u64> {
     // Where the service keeps them.
     let Partition { client, keys } = partitions.first();

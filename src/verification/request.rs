@@ -24,10 +24,6 @@ impl VerificationService {
     }
 
     /// Requests the verification of an unverified contact once more.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]
     pub async fn request(&self, subject: Subject, contact: &ContactId) -> Result<(), VerificationError> {
         within_timeout(self.ask(&subject, |array| unverified(array, contact))).await.map(drop)
     }

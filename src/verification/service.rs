@@ -104,10 +104,6 @@ pub enum ConfirmOutcome {
 
 impl VerificationService {
     /// The contacts of a subject that can be read, and the server's time.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]
     pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
         within_timeout(async {
             let mut contacts = self.contacts(subject).await?;
@@ -119,10 +115,6 @@ impl VerificationService {
     }
 
     /// Mutes a contact, or ends its mute.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]
     pub async fn mute(
         &self,
         subject: &Subject,
@@ -154,10 +146,6 @@ impl VerificationService {
     }
 
     /// Changes a contact, whoever added it, and returns it as it is then, with the time. Repeatable where `change` is.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]
     pub async fn change(
         &self,
         subject: &Subject,

@@ -40,10 +40,6 @@ struct UnsubscribeToken {
 impl VerificationService {
     /// The link with which this contact mutes itself. `None` where the daemon does not know how it is reached, and for a contact that is
     /// not the subject's own: nobody there may mute it.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]
     pub async fn unsubscribe_url(
         &self,
         subject: &Subject,

@@ -96,10 +96,6 @@ fn periods(now: UnixMs, back: u64) -> Vec<Period> {
 
 /// Reads the alerts of these periods that pass the filter, in the order of time. One event may reach several thresholds in one
 /// moment: then the lower one comes first. Work is bounded by what was raised in these periods.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn of_periods(
     client: &RedisClient,
     keys: &Keys,
@@ -115,10 +111,6 @@ pub async fn of_periods(
 }
 
 /// As [`of_periods`], of every partition, or of the subject's where the filter names one.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn of_partitions(
     partitions: &Partitions,
     periods: &[Period],

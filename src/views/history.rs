@@ -95,10 +95,6 @@ pub struct HistoryRequest {
 }
 
 /// Reads the history. `None` where `now` is in no day.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read(client: &RedisClient, keys: &Keys, request: HistoryRequest) -> RedisResult<Option<HistoryView>> {
     let HistoryRequest { subject, settings, metric, range, now, late_max, days } = request;
     let zone = settings.zone;

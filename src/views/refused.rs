@@ -58,10 +58,6 @@ impl RefusedCursor {
 
     /// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always sends the fields
     /// too, so this reads in slices like the listing itself.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn newest(client: &RedisClient, keys: &Keys, count: u64) -> RedisResult<Option<Self>> {
         let mut to = "+".to_owned();
         let mut oldest = None;
@@ -85,10 +81,6 @@ impl RefusedCursor {
 }
 
 /// Reads the next [`REFUSED_READ_MAX`] events.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn list(client: &RedisClient, keys: &Keys, from: &RefusedCursor) -> RedisResult<RefusedSlice> {
     let mut command = redis::cmd("XRANGE");
     command.arg(keys.refused()).arg(&from.0).arg("+").arg("COUNT").arg(REFUSED_READ_MAX);
@@ -129,10 +121,6 @@ impl<'a> MergedRefusedEvents<'a> {
     }
 
     /// The newest `count` of each partition, among which are the newest of all.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn newest(partitions: &'a Partitions, count: u64) -> RedisResult<Self> {
         let mut newest = Self::all(partitions);
         for list in &mut newest.lists {
@@ -143,10 +131,6 @@ impl<'a> MergedRefusedEvents<'a> {
     }
 
     /// The next event; `None` at the end.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn next(&mut self) -> RedisResult<Option<RefusedEventView>> {
         for PartitionRefusedEvents { partition, events, next } in &mut self.lists {
             while events.is_empty()

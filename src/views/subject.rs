@@ -21,10 +21,6 @@ use super::MuteView;
 pub type SubjectField = (Vec<u8>, Vec<u8>);
 
 /// Reads the hash of a subject; no fields where nothing is set.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read_fields(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
     client.query(redis::cmd("HGETALL").arg(keys.subject(subject))).await
 }

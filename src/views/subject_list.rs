@@ -60,10 +60,6 @@ enum ScanPosition {
 pub struct SubjectCursorError;
 
 /// Reads at most `limit` subjects from the cursor on. A key that names no legal subject is left out: no event can have it.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read(
     client: &RedisClient,
     keys: &Keys,

@@ -121,10 +121,6 @@ pub enum TopPeriodError {
 }
 
 /// The period that is asked for: itself, or the one of the window that goes on in UTC; a day unless something else is said.
-///
-/// # Errors
-///
-/// [`TopPeriodError`]
 pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Result<Period, TopPeriodError> {
     match (window, period) {
         (Some(window), Some(period)) if period.window() != window => {
@@ -140,10 +136,6 @@ pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Re
 }
 
 /// Ranks at most `limit` subjects of all partitions. The work is that of reading every counter of the period, in slices.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, limit: usize) -> RedisResult<TopView> {
     let TopRequest { of, by } = request;
     // Settings of subjects belong to no partition.

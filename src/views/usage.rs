@@ -109,10 +109,6 @@ pub struct UsageRequest {
 }
 
 /// Reads the usage. `None` where `now` or the day is in no period.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read(client: &RedisClient, keys: &Keys, request: UsageRequest) -> RedisResult<Option<UsageView>> {
     let UsageRequest { subject, settings, day, now, late_max } = request;
     let Some(periods) = periods(&settings, day, now) else { return Ok(None) };

@@ -58,10 +58,6 @@ impl ClusterNodes {
     }
 
     /// Who serves which slot, as the first node says that answers.
-    ///
-    /// # Errors
-    ///
-    /// [`DeploymentError`]
     pub async fn slot_map(&self, preference: NodePreference<'_>) -> RedisResult<SlotMap> {
         let mut failure: Option<RedisError> = None;
         for node in self.in_order(preference)? {

@@ -7,7 +7,7 @@ use crate::support::redis_server::RedisServer;
 use quotabell::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts};
 use quotabell::cli::subject::change::{ContactsChange, MergedChange, SubjectChange};
 use quotabell::cli::subject::store::{self, SubjectWrite};
-use quotabell::contacts::edit::UnnamedContacts;
+use quotabell::contacts::merge::UnnamedContacts;
 use quotabell::types::Keys;
 use serde_json::{Value, json};
 

@@ -13,10 +13,6 @@ use crate::contacts::mail_domain::ascii_domain;
 const BYTES_MAX: usize = 254;
 
 /// Judges an address: whether a mail can be written and sent to it.
-///
-/// # Errors
-///
-/// [`InvalidContact`]
 pub fn check(address: &str) -> Result<(), InvalidContact> {
     judge(address).map(drop)
 }

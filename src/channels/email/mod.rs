@@ -9,7 +9,7 @@ use metrics::counter;
 
 use super::channel::{
     AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, Question,
+    ConsentQuestion, Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
     ServerProbe, SettingText, SharedServer, check_timeout,
 };
 use super::error::ChannelError;
@@ -177,14 +177,14 @@ fn render_with(
 ) -> Option<Result<Rendered, ChannelError>> {
     match content {
         Content::Alert(alert, purpose) => Some(templates.render(alert, purpose, locale)),
-        Content::Verification(Question { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
+        Content::Verification(ConsentQuestion { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
             let minutes = (lifetime.as_secs() / 60).max(1);
             let (code, link) = (code.reveal(), link.as_ref().map(Secret::reveal));
             let variables = VerifyVariables { subject: subject.as_str(), code, link, minutes };
             Some(templates.render_verification(variables, locale))
         }
-        Content::Verification(Question { proof: ConsentProof::Challenge(_), .. }) => None,
+        Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
         Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(notices::rendered)),
         Content::Digest(digest) => Some(Ok(notices::rendered(notice_text::digest(digest)))),
     }

@@ -113,10 +113,6 @@ impl SmtpClient {
     }
 
     /// Connects, protects and authenticates as for a mail, announces one, takes it back (RSET), and closes the connection.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`].
     pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), Refusal> {
         let mut connection = self.connect().await?;
         let announced = announce(&mut connection, envelope, &[]).await;

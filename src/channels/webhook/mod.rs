@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use metrics::counter;
 
 use super::channel::{
-    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, Content,
-    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, Question,
+    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion,
+    Content, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
     SecretDefinition, ServerProbe, SettingText, check_timeout,
 };
 use super::error::ChannelError;
@@ -170,14 +170,19 @@ impl NotificationChannel for WebhookChannel {
             };
             let (body, challenge) = match content {
                 Content::Alert(alert, purpose) => (self.alert_body(options, alert, purpose), None),
-                Content::Verification(Question { id, subject, proof: ConsentProof::Challenge(challenge), .. }) => {
+                Content::Verification(ConsentQuestion {
+                    id,
+                    subject,
+                    proof: ConsentProof::Challenge(challenge),
+                    ..
+                }) => {
                     let challenge = challenge.reveal();
                     let Some(body) = formats::challenge(&options.format, id, subject, challenge, now) else {
                         return Outcome::failed(Class::Permanent, "a receiver of this format can't answer a challenge");
                     };
                     (body, Some(challenge))
                 }
-                Content::Verification(Question { proof: ConsentProof::CodeAndLink(_), .. }) => {
+                Content::Verification(ConsentQuestion { proof: ConsentProof::CodeAndLink(_), .. }) => {
                     return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
                 }
                 Content::ContactDisabled(notice) => (formats::contact_disabled(options, notice), None),

@@ -10,7 +10,7 @@ use crate::cli::contact_checks::{self, TemplateCheck};
 use crate::cli::contact_filter::ContactFilterArgs;
 use crate::cli::context::CliContext;
 use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
-use crate::contacts::edit::{NamedContact, UnnamedContacts};
+use crate::contacts::merge::{NamedContact, UnnamedContacts};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};

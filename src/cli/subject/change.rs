@@ -8,7 +8,7 @@ use crate::channels;
 use crate::cli::named_contacts::{GeneratedSecret, NamedContacts};
 use crate::config::{Config, nearest};
 use crate::contacts::array::{CONTACTS, ContactArrayError};
-use crate::contacts::edit::{MergeReport, NamedContact, UnnamedContacts};
+use crate::contacts::merge::{MergeReport, NamedContact, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record;

@@ -18,7 +18,7 @@ use crate::cli::contact_checks::TemplateCheck;
 use crate::cli::context::CliContext;
 use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, serialize_lists};
 use crate::config::Config;
-use crate::contacts::edit::UnnamedContacts;
+use crate::contacts::merge::UnnamedContacts;
 use crate::subjects::record;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, say};

@@ -13,7 +13,7 @@ use crate::cli::contact_checks::{self, TemplateCheck};
 use crate::cli::context::CliContext;
 use crate::cli::named_contacts::{FilteredAddresses, GeneratedSecret, serialize_lists};
 use crate::config::Config;
-use crate::contacts::edit::MergeReport;
+use crate::contacts::merge::MergeReport;
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;

@@ -55,10 +55,6 @@ impl CircuitState {
 }
 
 /// Every destination with pending deliveries, those for which most wait first.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<DestinationView>> {
     let mut listed = Vec::new();
     for Partition { client, keys } in partitions.iter() {
@@ -76,10 +72,6 @@ pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<Desti
 }
 
 /// Reads these destinations of a partition, in their order.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn read_destinations(
     client: &RedisClient,
     keys: &Keys,

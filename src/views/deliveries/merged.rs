@@ -12,10 +12,6 @@ use crate::views::{DeliveryIdMatches, DeliveryIdPrefix};
 use crate::wire::{Partition, Partitions};
 
 /// As [`list_all`], of every partition, or of the subject's where the filter names one.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn list_partitions(
     partitions: &Partitions,
     filter: &DeliveryFilter,
@@ -56,10 +52,6 @@ pub struct DeliveriesCursorError;
 
 /// Reads at most `limit` deliveries that pass the filter: partition by partition, the newest of each first. There may be fewer, or none,
 /// although more follow.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn list_from(
     partitions: &Partitions,
     filter: &DeliveryFilter,
@@ -113,10 +105,6 @@ impl FromStr for DeliveriesCursor {
 }
 
 /// As [`find_ids`], in every partition.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn find_ids_in_partitions(
     partitions: &Partitions,
     prefixes: &[DeliveryIdPrefix],
@@ -135,10 +123,6 @@ pub async fn find_ids_in_partitions(
 }
 
 /// The partition in which a delivery lies: an id does not say whose it is. The first one where it lies in none.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn partition_of<'a>(partitions: &'a Partitions, id: &DeliveryId) -> RedisResult<&'a Partition> {
     let first = partitions.first();
     if partitions.count() == 1 {

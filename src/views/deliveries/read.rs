@@ -56,10 +56,6 @@ pub struct DeliverySlice {
 
 /// Reads a slice of the list, the newest first (dead ones by the time of death), with at most `limit` deliveries. Begin with no cursor,
 /// go on with the slice's own.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn list(
     client: &RedisClient,
     keys: &Keys,
@@ -151,10 +147,6 @@ async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> R
 }
 
 /// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough are found.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn list_all(
     client: &RedisClient,
     keys: &Keys,
@@ -179,10 +171,6 @@ pub async fn list_all(
 }
 
 /// Reads one delivery with its attempts, and its contact as it is now, also where it is one of those that are configured; `None` when there is no such delivery (any more).
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn show(
     client: &RedisClient,
     keys: &Keys,
@@ -214,10 +202,6 @@ pub async fn show(
 
 /// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read once, slice by
 /// slice: the lists are in the order of time.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn find_ids(
     client: &RedisClient,
     keys: &Keys,

@@ -119,10 +119,6 @@ const DIGITS_MIN: usize = 8;
 
 impl Explainer {
     /// What is meant: an id of a delivery or an alert with its word or by at least eight of its digits, else a subject.
-    ///
-    /// # Errors
-    ///
-    /// [`ExplainError`]
     pub async fn target(&self, text: &str) -> Result<ExplainTarget, ExplainError> {
         let names = |word: &str| text.starts_with(word);
         let may_be_id = names("delivery_") || names("alert_") || text.len() >= DIGITS_MIN;
@@ -174,10 +170,6 @@ impl Explainer {
     }
 
     /// Answers.
-    ///
-    /// # Errors
-    ///
-    /// [`ExplainError`]
     pub async fn explain(&self, target: ExplainTarget, audience: Audience) -> Result<Explanation, ExplainError> {
         match target {
             ExplainTarget::Delivery(id) => {
@@ -193,10 +185,6 @@ impl Explainer {
     }
 
     /// What is said of a delivery, with the delivery; `None` where there is none.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn delivery(
         &self,
         id: &DeliveryId,

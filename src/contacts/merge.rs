@@ -1,0 +1,222 @@
+//! How the contacts that an operator names are merged into those that are stored. Pure.
+//!
+//! What is known of a stored contact outlives that it is named again: its id, its mute, its consent, the platform's own fields. Read
+//! next: [`edit`](super::edit), what else may be done to stored contacts.
+
+use super::array::{ContactArray, ContactOrigin, StoredContact};
+use super::state::FilterChange;
+use super::{Contact, ContactOptions};
+
+/// A contact that the operator names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedContact {
+    /// The contact. Its id, mute, consent and what was not named apply only where its address is new.
+    pub contact: Contact,
+    /// What was named beside the address.
+    pub named: NamedOptions,
+    /// Which alerts it is to hear. A new contact bears this already.
+    pub filter: FilterChange,
+}
+
+/// Which options of a contact the operator named. A stored contact keeps the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamedOptions {
+    /// The secret. Where none was named, one may have been generated: a stored one that fits is kept.
+    pub secret: bool,
+    /// The format.
+    pub format: bool,
+    /// The headers.
+    pub headers: bool,
+}
+
+/// What a merge does with stored contacts that are not named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnnamedContacts {
+    /// All of them stay.
+    KeepAll,
+    /// Those that the operator wrote are removed. Those that the subject's side added stay, and elements that can't be read.
+    RemoveOperators,
+    /// All of them are removed.
+    RemoveAll,
+}
+
+/// What a merge kept, beside the contacts that were named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MergeReport {
+    /// Stored webhooks whose secret was kept in the place of a generated one.
+    pub kept_secrets: Vec<Contact>,
+    /// Contacts that the subject's side added and that were not named.
+    pub kept_of_subject: Vec<Contact>,
+    /// How many elements were kept that can't be read.
+    pub kept_unreadable: usize,
+}
+
+impl ContactArray {
+    /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps its id, mute,
+    /// consent and further fields, and its secret, format and headers unless others were named; one that waits for a consent becomes
+    /// verified, since the operator vouches for it, and a disabled one is enabled. `is_sound` says whether a contact can be sent to with
+    /// the secret that it has.
+    pub fn merge(
+        &mut self,
+        named: &[NamedContact],
+        unnamed: UnnamedContacts,
+        is_sound: impl Fn(&Contact) -> bool,
+    ) -> MergeReport {
+        let stored = self.contacts();
+        let mut report = MergeReport::default();
+        let mut named_positions = Vec::new();
+        let mut added = Vec::new();
+        for NamedContact { contact, named, filter } in named {
+            let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
+            // Among several of one address, the one that signs alerts today.
+            let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !is_sound(&other.contact)))
+            else {
+                added.push(contact);
+                continue;
+            };
+            named_positions.push(found.position);
+            let kept_secret = with_named(&found.contact, contact, NamedOptions { secret: false, ..*named });
+            let merged = match !named.secret && is_sound(&kept_secret) {
+                true => {
+                    report.kept_secrets.extend(contact.secret().map(|_| kept_secret.clone()));
+                    kept_secret
+                }
+                false => with_named(&found.contact, contact, NamedOptions { secret: true, ..*named }),
+            };
+            self.set_options(found, &merged);
+            if !found.contact.verified {
+                self.set_verified(found.position);
+            }
+            self.set_enabled(found.position);
+            self.change_filter(found.position, filter);
+        }
+        let before = self.elements.len();
+        let mut position = 0;
+        self.elements.retain(|_| {
+            let is_named = named_positions.contains(&position);
+            let readable = stored.iter().find(|stored| stored.position == position);
+            position += 1;
+            is_named || report.keeps(readable, unnamed)
+        });
+        self.is_changed |= self.elements.len() != before;
+        added.into_iter().for_each(|contact| self.push(contact));
+        report
+    }
+}
+
+/// The stored contact with those options of `other` that are named.
+fn with_named(stored: &Contact, other: &Contact, named: NamedOptions) -> Contact {
+    let (Some(before), Some(after)) = (stored.options(), other.options()) else { return stored.clone() };
+    stored.clone().with_options(ContactOptions {
+        secret: if named.secret { after } else { before }.secret.clone(),
+        format: if named.format { after } else { before }.format.clone(),
+        headers: if named.headers { after } else { before }.headers.clone(),
+    })
+}
+
+impl MergeReport {
+    /// Whether an element that is not named stays; `None` for one that can't be read. Notes what stays.
+    fn keeps(&mut self, element: Option<&StoredContact>, unnamed: UnnamedContacts) -> bool {
+        let origin = element.map(|stored| stored.origin);
+        let stays = match unnamed {
+            UnnamedContacts::KeepAll => true,
+            UnnamedContacts::RemoveOperators => origin != Some(ContactOrigin::Operator),
+            UnnamedContacts::RemoveAll => false,
+        };
+        match element {
+            Some(stored) if stays && stored.origin == ContactOrigin::Subject => {
+                self.kept_of_subject.push(stored.contact.clone());
+            }
+            None if stays => self.kept_unreadable += 1,
+            _ => {}
+        }
+        stays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Secret;
+
+    fn array(stored: &str) -> ContactArray {
+        ContactArray::parse(stored.as_bytes()).expect("an array")
+    }
+
+    fn read_all(stored: &str) -> Vec<Contact> {
+        serde_json::from_str(stored).expect("contacts")
+    }
+
+    fn merged(stored: &str, named: &[NamedContact], unnamed: UnnamedContacts) -> String {
+        let mut array = array(stored);
+        array.merge(named, unnamed, |contact| contact.address() != "https://broken.test/");
+        array.to_stored()
+    }
+
+    fn secret_of(contact: &Contact) -> &str {
+        contact.secret().map_or("", Secret::reveal)
+    }
+
+    /// A contact whose secret, if it has one, was named.
+    fn named(contact: Contact) -> NamedContact {
+        NamedContact {
+            contact,
+            named: NamedOptions { secret: true, ..NamedOptions::default() },
+            filter: FilterChange::default(),
+        }
+    }
+
+    /// A contact whose secret was generated.
+    fn generated(contact: Contact) -> NamedContact {
+        NamedContact { contact, named: NamedOptions::default(), filter: FilterChange::default() }
+    }
+
+    /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.
+    #[test]
+    fn naming_contacts_again_keeps_what_is_known_of_them() {
+        let main = r#"{"id":"main","channel":"email","address":"a@B.test","muted":true,"note":1e999}"#;
+        let confirmed = r#"{"channel":"email","address":"own@b.test","verified":true}"#;
+        let pending = r#"{"channel":"email","address":"new@b.test","verified":false}"#;
+        let stored = format!(r#"[{main},{{"channel":"email","address":"old@b.test"}},7,{confirmed},{pending}]"#);
+        let again = [named(Contact::email("a@b.test"))];
+        let kept = merged(&stored, &again, UnnamedContacts::RemoveOperators);
+        assert_eq!(kept, format!("[{main},7,{confirmed},{pending}]"));
+        assert_eq!(merged(&kept, &again, UnnamedContacts::RemoveOperators), kept, "once more changes nothing");
+        assert_eq!(merged(&stored, &again, UnnamedContacts::RemoveAll), format!("[{main}]"));
+        assert_eq!(merged(&stored, &again, UnnamedContacts::KeepAll), stored);
+        let report = array(&stored).merge(&again, UnnamedContacts::RemoveOperators, |_| true);
+        let kept: Vec<&str> = report.kept_of_subject.iter().map(Contact::address).collect();
+        assert_eq!((kept, report.kept_unreadable), (vec!["own@b.test", "new@b.test"], 1));
+        // The operator vouches for what was not confirmed.
+        let both = [Contact::email("new@b.test"), Contact::email("first@b.test")];
+        let both = both.map(named);
+        let vouched = read_all(&merged(&stored, &both, UnnamedContacts::RemoveAll));
+        assert!(vouched.iter().all(|contact| contact.verified), "{vouched:?}");
+        assert_eq!(vouched.iter().map(Contact::address).collect::<Vec<_>>(), ["new@b.test", "first@b.test"]);
+    }
+
+    /// A receiver checks with the secret that it knows: one that was only generated must not take its place.
+    #[test]
+    fn a_generated_secret_replaces_none_that_can_sign() {
+        let hook = |url: &str, secret: &str| Contact::webhook(url, Secret::new(secret.to_owned()));
+        let of = |url: &str, secret: &str| format!(r#"{{"channel":"webhook","url":"{url}","secret":"{secret}"}}"#);
+        let (good, broken) = ("https://x.test/", "https://broken.test/");
+        let stored = format!("[{},{}]", of(good, "old"), of(broken, "old"));
+        let generated = [good, broken].map(|url| generated(hook(url, "made")));
+        let expected = format!("[{},{}]", of(good, "old"), of(broken, "made"));
+        assert_eq!(merged(&stored, &generated, UnnamedContacts::RemoveOperators), expected);
+        let explicit = [good, broken].map(|url| named(hook(url, "mine")));
+        let expected = format!("[{},{}]", of(good, "mine"), of(broken, "mine"));
+        assert_eq!(merged(&stored, &explicit, UnnamedContacts::RemoveOperators), expected);
+        // Of two contacts of one URL, the one that signs alerts keeps its secret.
+        let twice = format!("[{},{}]", of(good, "cut off"), of(good, "old"));
+        let mut array = array(&twice);
+        let signs = |contact: &Contact| secret_of(contact) == "old";
+        array.merge(&generated[..1], UnnamedContacts::RemoveOperators, signs);
+        assert_eq!(array.to_stored(), format!("[{}]", of(good, "old")));
+        // A secret that somebody proposed through the API is not the one that the receiver checks with.
+        let proposed = r#"{"channel":"webhook","url":"https://x.test/","secret":"new","verified":false}"#;
+        let beside = format!("[{proposed},{}]", of(good, "old"));
+        assert_eq!(merged(&beside, &generated[..1], UnnamedContacts::RemoveOperators), beside);
+    }
+}
