@@ -20,7 +20,7 @@ pub struct Committer {
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitOutcome {
-    /// The batch is in the books, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
+    /// The batch is stored, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
     Committed {
         /// The alerts that were not raised.
         not_raised: Vec<usize>,

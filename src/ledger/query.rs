@@ -1,4 +1,4 @@
-//! Reading the books for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no keyspace.
+//! Reads the ledger for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -110,7 +110,7 @@ impl Keys {
         Self { subject_prefix, ..Self::of_partition(&self.name, partition) }
     }
 
-    /// Keys for a rehearsal in the same slot and under the same name patterns, told apart by `nonce`.
+    /// Keys for a dry run in the same slot and under the same name patterns, told apart by `nonce`.
     #[must_use]
     pub fn probe(&self, nonce: &str) -> Self {
         let tag = format!("{}.probe.{nonce}", self.tag);

@@ -183,7 +183,7 @@ async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
     let started = Instant::now();
     let outcome = send(&config, &receiver.url()).await;
     assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 400ms passed"));
-    assert!(started.elapsed() >= SHORT && outcome.took >= SHORT && started.elapsed() < SHORT * 20);
+    assert!(started.elapsed() >= SHORT && outcome.took >= SHORT);
 
     let half_a_head = ScriptedServer::start([REQUEST, Step::Say("HTTP/1.1 200 OK\r\nserver: "), Step::Hang]).await;
     let outcome = send(&config, &half_a_head.url()).await;

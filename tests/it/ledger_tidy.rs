@@ -1,4 +1,4 @@
-//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the rehearsal of it all.
+//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the dry run of it all.
 
 use std::collections::HashMap;
 
@@ -167,36 +167,36 @@ async fn a_full_server_is_tidied() {
     assert_eq!(ledger.run::<u64>(&["XLEN", "usage"]).await, 1);
 }
 
-/// The rehearsal passes on a healthy server, leaves nothing, and names what a user may not do.
+/// The dry run passes on a healthy server, leaves nothing, and names what a user may not do.
 #[tokio::test]
-async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
+async fn the_dry_run_leaves_nothing_and_finds_missing_permissions() {
     let ledger = Ledger::open();
-    let rehearse =
-        |nonce: &'static str| probe::rehearse(&ledger.client, &ledger.keys, ledger.committer.settings(), nonce);
-    rehearse("t1").await.expect("healthy");
+    let dry_run =
+        |nonce: &'static str| probe::dry_run(&ledger.client, &ledger.keys, ledger.committer.settings(), nonce);
+    dry_run("t1").await.expect("healthy");
     assert_eq!(ledger.dump().await, []);
 
     ledger.run::<String>(&["ACL", "SETUSER", "default", "-xtrim"]).await;
-    let error = rehearse("t2").await.expect_err("no xtrim");
+    let error = dry_run("t2").await.expect_err("no xtrim");
     assert!(error.to_string().contains("trim was refused"), "{error}");
     for command in ["hset", "rpush", "sadd", "set", "xadd", "hincrby", "expire"] {
         ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
-        let error = rehearse(command).await.expect_err(command);
+        let error = dry_run(command).await.expect_err(command);
         assert!(matches!(error, probe::ProbeError::Redis { .. } | probe::ProbeError::Lease { .. }), "{error}");
     }
     for command in ["get", "set", "pttl", "del"] {
         ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
-        let error = rehearse(command).await.expect_err(command);
+        let error = dry_run(command).await.expect_err(command);
         assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
     }
 }
 
 /// A daemon that starts beside a full server must get as far as freeing memory.
 #[tokio::test]
-async fn the_rehearsal_passes_on_a_full_server() {
+async fn the_dry_run_passes_on_a_full_server() {
     let ledger = Ledger::open();
     ledger.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    probe::rehearse(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
+    probe::dry_run(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
 }
 
 /// Reads what a test asks the audit.

@@ -34,6 +34,8 @@ pub enum Fault {
     BlackHole,
     /// Scripts pass, and nothing comes back on their connections.
     HoldReplies,
+    /// Scripts wait, and what is asked behind them; what was asked before is answered.
+    HoldScripts,
     /// What a primary sends to its replicas does not pass.
     BlackHoleReplication,
 }
@@ -144,6 +146,7 @@ impl Fault {
         match self {
             Self::BlackHole => true,
             Self::HoldReplies => direction == Direction::Replies && connection.script_sent.load(Ordering::Relaxed),
+            Self::HoldScripts => direction == Direction::Requests && connection.script_sent.load(Ordering::Relaxed),
             Self::BlackHoleReplication => connection.is_replication.load(Ordering::Relaxed),
             _ => false,
         }

@@ -9,6 +9,7 @@ mod support;
 mod aof_cuts;
 mod clock;
 mod cluster;
+mod delivery_attempts;
 mod fuzz;
 mod kills;
 mod load;

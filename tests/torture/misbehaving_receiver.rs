@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What `Retry-After` asks for.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What a request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +39,11 @@ pub struct Post {
     /// The path without its slash: the subject.
     pub subject: String,
     pub webhook_id: String,
+    /// The daemon that sent it, by the number in the body.
+    pub daemon: usize,
     pub arrived: Instant,
     /// When it was answered with 2xx.
     pub delivered: Option<Instant>,
-    /// When it was refused, and what was asked for by that.
-    pub refused: Option<(Instant, Duration)>,
 }
 
 /// The receiver. Gone when dropped.
@@ -123,26 +123,18 @@ impl Drop for MisbehavingReceiver {
 }
 
 async fn serve(mut stream: TcpStream, behave: impl Fn(&str) -> Behaviour, kept: &Mutex<Kept>) -> std::io::Result<()> {
-    let (subject, webhook_id) = hear(&mut stream).await?;
+    let Request { subject, webhook_id, daemon } = hear(&mut stream).await?;
     let behaviour = behave(&subject);
-    let post = Post { subject, webhook_id, arrived: Instant::now(), delivered: None, refused: None };
+    let post = Post { subject, webhook_id, daemon, arrived: Instant::now(), delivered: None };
     let at = {
         let Kept { posts, .. } = &mut *kept.lock().expect("no panic before");
         posts.push(post);
         posts.len() - 1
     };
-    // Noted before the last byte leaves: what comes back later can't be earlier.
-    // Whoever has given up hears no answer.
-    let has_left = stream.try_read(&mut [0; 1]).is_ok();
-    let refuse = |wait: Duration| {
-        if has_left {
-            return;
-        }
-        kept.lock().expect("no panic before").posts[at].refused = Some((Instant::now(), wait));
-    };
     match behaviour {
         Behaviour::Answers => {
-            if !has_left {
+            // Noted before the last byte leaves: what comes back later can't be earlier.
+            {
                 let Kept { posts, told } = &mut *kept.lock().expect("no panic before");
                 let now = Instant::now();
                 posts[at].delivered = Some(now);
@@ -151,22 +143,18 @@ async fn serve(mut stream: TcpStream, behave: impl Fn(&str) -> Behaviour, kept: 
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await?;
         }
         Behaviour::Fails => {
-            refuse(Duration::ZERO);
             stream.write_all(b"HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n").await?;
         }
         Behaviour::AsksToWait => {
-            refuse(RETRY_AFTER);
             let answer =
                 format!("HTTP/1.1 503 Later\r\nretry-after: {}\r\ncontent-length: 0\r\n\r\n", RETRY_AFTER.as_secs());
             stream.write_all(answer.as_bytes()).await?;
         }
         Behaviour::Resets => {
-            refuse(Duration::ZERO);
             stream.set_zero_linger()?;
             return Ok(());
         }
         Behaviour::Breaks => {
-            refuse(Duration::ZERO);
             stream.write_all(b"HTTP/1.1 20").await?;
         }
         Behaviour::Hangs => {
@@ -187,8 +175,15 @@ async fn serve(mut stream: TcpStream, behave: impl Fn(&str) -> Behaviour, kept: 
     Ok(())
 }
 
-/// Reads a whole request: path and `webhook-id`.
-async fn hear(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
+/// What is noted of a request.
+struct Request {
+    subject: String,
+    webhook_id: String,
+    daemon: usize,
+}
+
+/// Reads a whole request.
+async fn hear(stream: &mut TcpStream) -> std::io::Result<Request> {
     let mut held = Vec::new();
     let end = loop {
         if let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -210,5 +205,11 @@ async fn hear(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
         }
     }
     let path = head.split(' ').nth(1).unwrap_or_default();
-    Ok((path.trim_start_matches('/').to_owned(), header("webhook-id").unwrap_or_default()))
+    let body: serde_json::Value = serde_json::from_slice(&held[end + 4..])?;
+    let daemon = body["daemon"].as_u64().and_then(|number| usize::try_from(number).ok());
+    Ok(Request {
+        subject: path.trim_start_matches('/').to_owned(),
+        webhook_id: header("webhook-id").unwrap_or_default(),
+        daemon: daemon.ok_or(std::io::ErrorKind::InvalidData)?,
+    })
 }

@@ -9,7 +9,9 @@ use quotabell::types::keys::SUBJECT_PREFIX_DEFAULT;
 use quotabell::wire::RedisClient;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
 
+use crate::delivery_attempts::{self, Deaths, Fault, Promised, Repeats, ServerClock, stored_deliveries};
 use crate::misbehaving_receiver::{MisbehavingReceiver, Post};
 use crate::support::checker::Findings;
 use crate::support::daemon::{Daemon, DaemonSetup, READY};
@@ -25,8 +27,9 @@ const ALERTS_A_RECEIVER: u64 = 25;
 /// Of ten receivers.
 const SICK_OF_TEN: u64 = 3;
 /// Half a second: a receiver that hangs does so for as long.
-const TIMEOUT: &str = "500ms";
-const GIVEN_UP_AFTER: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// A machine that stands still for a moment lets a deadline pass; no more of the successes than one in so many meet that.
+const AFTER_DEADLINE_ONE_IN: u64 = 100;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Delays differ by up to a fifth, and are stored in whole milliseconds.
 const RETRY_AT_LEAST: Duration = Duration::from_millis(79);
@@ -41,14 +44,15 @@ pub async fn run(trial: Trial) -> Told {
     let killed = play(trial, alerts, SICK_OF_TEN, true).await;
     let tried = format!(
         "{} kills, {alerts} alerts to {} receivers; p99 of those that are well {:.0} ms, beside sick ones {:.0} ms, with kills {:.0} ms; \
-         {} repeats, {} after an answer that no daemon had heard or recorded",
+         repeats without sick ones {}, beside sick ones {}, with kills {}",
         killed.kills,
         receivers_of(alerts),
         well.p99_ms,
         beside_sick.p99_ms,
         killed.p99_ms,
-        killed.repeats,
-        killed.repeats_unrecorded,
+        shown(&well.repeats),
+        shown(&beside_sick.repeats),
+        shown(&killed.repeats),
     );
     let mut findings = well.findings;
     findings.extend(beside_sick.findings);
@@ -56,13 +60,66 @@ pub async fn run(trial: Trial) -> Told {
     Told { tried, entries: 3 * alerts, absent: 0, alerts: 3 * alerts, findings }
 }
 
+/// Daemons, and their numbers: the bodies that one sends bear its number.
+struct Fleet {
+    setup: DaemonSetup,
+    templates: TempDir,
+    started: usize,
+    running: Vec<(usize, Daemon)>,
+}
+
+impl Fleet {
+    async fn start(setup: DaemonSetup) -> Self {
+        let templates = tempfile::tempdir().expect("a temporary folder");
+        let mut fleet = Self { setup, templates, started: 0, running: Vec::new() };
+        for at in 0..DAEMONS {
+            fleet.spawn(at);
+        }
+        fleet.are_ready().await;
+        fleet
+    }
+
+    fn spawn(&mut self, at: usize) {
+        let number = self.started;
+        self.started += 1;
+        let folder = self.templates.path().join(number.to_string());
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::write(folder.join("daemon.json"), format!("{{\"daemon\": {number}}}")).expect("a template");
+        let setup = self.setup.clone().env("QUOTABELL__WEBHOOK__TEMPLATES", folder.to_str().expect("UTF-8"));
+        self.running.insert(at, (number, setup.spawn()));
+    }
+
+    async fn are_ready(&mut self) {
+        for (_, daemon) in &mut self.running {
+            daemon.says(READY).await;
+        }
+    }
+
+    /// Kills one and starts its successor. Returns its number.
+    async fn replace(&mut self, at: usize) -> usize {
+        self.running[at].1.says(READY).await;
+        let (number, daemon) = self.running.remove(at);
+        daemon.kill().await;
+        self.spawn(at);
+        number
+    }
+}
+
 /// What a play showed.
 struct Played {
     kills: usize,
     p99_ms: f64,
-    repeats: usize,
-    repeats_unrecorded: usize,
+    repeats: Repeats,
     findings: Findings,
+}
+
+fn shown(repeats: &Repeats) -> String {
+    let Repeats { all, unrecorded, killed_after, after_deadline } = repeats;
+    format!(
+        "{all} ({unrecorded} of a success that was not recorded when its daemon was killed, at most {} ms later; \
+         {after_deadline} of a success that left when the deadline passed)",
+        killed_after.as_millis()
+    )
 }
 
 fn receivers_of(alerts: u64) -> u64 {
@@ -85,17 +142,13 @@ async fn play(trial: Trial, alerts: u64, sick_of_ten: u64, kills: bool) -> Playe
     let redis = client(&server.url(), STREAM);
     let setup = DaemonSetup::on(&server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":5}"#)
-        .env("QUOTABELL__WEBHOOK__TIMEOUT", TIMEOUT)
+        .env("QUOTABELL__WEBHOOK__TIMEOUT", &format!("{}ms", TIMEOUT.as_millis()))
         // What a receiver may ask for is bounded by it.
         .env("QUOTABELL__RETRY__MAX_INTERVAL", "1s")
         .env("QUOTABELL__RETRY__FIRST", &format!("{}ms", RETRY_FIRST.as_millis()));
-    let mut daemons = Vec::new();
-    for _ in 0..DAEMONS {
-        daemons.push(setup.start().await);
-    }
+    let mut fleet = Fleet::start(setup).await;
     let began = append(&redis, alerts, receiver.port).await;
-    let deaths =
-        if kills { kill_now_and_then(trial, &setup, &mut daemons, &receiver, alerts).await } else { Vec::new() };
+    let deaths = if kills { kill_now_and_then(trial, &mut fleet, &receiver, alerts).await } else { Deaths::new() };
     let all_are_told = tokio::time::timeout(ALL_WITHIN, async {
         while redis.query::<u64>(redis::cmd("ZCARD").arg(Keys::new(STREAM).pending())).await.ok() != Some(0)
             || receiver.told_count() < alerts
@@ -104,10 +157,10 @@ async fn play(trial: Trial, alerts: u64, sick_of_ten: u64, kills: bool) -> Playe
         }
     });
     let in_time = all_are_told.await.is_ok();
-    for daemon in daemons {
+    for (_, daemon) in fleet.running {
         daemon.drain().await;
     }
-    let mut played = judge(&receiver.posts(), alerts, &deaths);
+    let mut played = judge(&redis, &receiver.posts(), alerts, &deaths).await;
     if !in_time {
         played.findings.other.push(format!("not everything was delivered within {ALL_WITHIN:?}"));
     }
@@ -127,7 +180,8 @@ async fn append(redis: &RedisClient, alerts: u64, port: u16) -> Instant {
     for n in 0..alerts {
         let at = n % receivers_of(alerts) + 1;
         let url = format!("http://127.1.{}.{}:{port}/{}", at / 250, at % 250 + 1, subject(n));
-        let contact = serde_json::json!([{"channel": "webhook", "url": url, "secret": SECRET}]);
+        let contact =
+            serde_json::json!([{"channel": "webhook", "url": url, "secret": SECRET, "format": "template:daemon"}]);
         let key = format!("{SUBJECT_PREFIX_DEFAULT}{}", subject(n));
         contacts.cmd("HSET").arg(key).arg("contacts").arg(contact.to_string()).ignore();
         events.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(subject(n)).arg("units").arg(4).ignore();
@@ -139,15 +193,9 @@ async fn append(redis: &RedisClient, alerts: u64, port: u16) -> Instant {
 }
 
 /// Kills a daemon after random numbers of requests, and starts another one. Returns when each was gone.
-async fn kill_now_and_then(
-    trial: Trial,
-    setup: &DaemonSetup,
-    daemons: &mut Vec<Daemon>,
-    receiver: &MisbehavingReceiver,
-    alerts: u64,
-) -> Vec<Instant> {
+async fn kill_now_and_then(trial: Trial, fleet: &mut Fleet, receiver: &MisbehavingReceiver, alerts: u64) -> Deaths {
     let mut random = StdRng::seed_from_u64(trial.seed ^ 8);
-    let mut deaths = Vec::new();
+    let mut deaths = Deaths::new();
     while trial.goes_on(deaths.len() as u64) && receiver.told_count() < alerts {
         let until = receiver.post_count() + random.random_range(0..ALERTS_A_ROUND as usize / 4);
         let more = async {
@@ -157,31 +205,26 @@ async fn kill_now_and_then(
         };
         // Where nothing is due any more it dies all the same.
         let _ = tokio::time::timeout(Duration::from_secs(1), more).await;
-        let victim = random.random_range(0..DAEMONS);
-        daemons[victim].says(READY).await;
-        daemons.remove(victim).kill().await;
-        deaths.push(Instant::now());
-        daemons.insert(victim, setup.spawn());
+        let killed = fleet.replace(random.random_range(0..DAEMONS)).await;
+        deaths.insert(killed, Instant::now());
     }
-    for daemon in daemons {
-        daemon.says(READY).await;
-    }
+    fleet.are_ready().await;
     deaths
 }
 
-/// Compares what arrived with what was promised.
-fn judge(posts: &[Post], alerts: u64, deaths: &[Instant]) -> Played {
+/// Compares what arrived with what was promised, and with what Redis holds.
+async fn judge(redis: &RedisClient, posts: &[Post], alerts: u64, deaths: &Deaths) -> Played {
     let mut of_subject: HashMap<&str, Vec<&Post>> = HashMap::new();
     for post in posts {
         of_subject.entry(&post.subject).or_default().push(post);
     }
-    let mut played =
-        Played { kills: deaths.len(), p99_ms: 0.0, repeats: 0, repeats_unrecorded: 0, findings: Findings::default() };
+    let clock = ServerClock::ask(redis).await;
+    let stored = stored_deliveries(redis, &Keys::new(STREAM)).await;
+    let (mut findings, mut repeats) = (Findings::default(), Repeats::default());
+    let promised = Promised { timeout: TIMEOUT, retry_at_least: RETRY_AT_LEAST };
     let mut ids = HashSet::new();
     for subject in (0..alerts).map(subject) {
         let posts = of_subject.get(subject.as_str()).map_or(&[][..], Vec::as_slice);
-        played.repeats += posts.len().saturating_sub(1);
-        let Played { findings, repeats_unrecorded, .. } = &mut played;
         if !posts.iter().any(|post| post.delivered.is_some()) {
             findings.never_raised.push(format!("{subject}: no attempt of {} was answered", posts.len()));
         }
@@ -194,34 +237,19 @@ fn judge(posts: &[Post], alerts: u64, deaths: &[Instant]) -> Played {
                 findings.other.push(format!("{subject}: its id {id} is another alert's"));
             }
         }
-        for pair in posts.windows(2) {
-            let (before, after) = (pair[0], pair[1]);
-            let is_excused = |from: Instant| deaths.iter().any(|death| from <= *death && *death <= after.arrived);
-            match (before.delivered, before.refused) {
-                (Some(at), _) if is_excused(at) => *repeats_unrecorded += 1,
-                // The daemon had given it up before the answer came.
-                (Some(at), _) if at.duration_since(before.arrived) >= GIVEN_UP_AFTER => *repeats_unrecorded += 1,
-                (Some(at), _) => {
-                    let (took, again) = (at.duration_since(before.arrived), after.arrived.duration_since(at));
-                    let line = format!(
-                        "{subject}: answered after {took:?}, told again {again:?} later, and no daemon had died"
-                    );
-                    findings.raised_twice.push(line);
-                }
-                (None, Some((at, asked))) => {
-                    let least = RETRY_AT_LEAST.max(asked);
-                    let waited = after.arrived.duration_since(at);
-                    let took = at.duration_since(before.arrived);
-                    if waited < least && took < GIVEN_UP_AFTER {
-                        let line = format!(
-                            "{subject}: refused after {took:?}, tried again {waited:?} later, not before {least:?}"
-                        );
-                        findings.other.push(line);
-                    }
-                }
-                (None, None) => {}
+        let Some(stored) = stored.get(&subject) else {
+            findings.never_raised.push(format!("{subject}: Redis holds no delivery of it"));
+            continue;
+        };
+        for fault in delivery_attempts::judge(posts, stored, deaths, clock, promised, &mut repeats) {
+            match fault {
+                Fault::Repeated(line) => findings.raised_twice.push(format!("{subject}: {line}")),
+                Fault::Other(line) => findings.other.push(format!("{subject}: {line}")),
             }
         }
     }
-    played
+    if repeats.after_deadline as u64 > alerts / AFTER_DEADLINE_ONE_IN {
+        findings.other.push(format!("{} successes were taken for none at the deadline", repeats.after_deadline));
+    }
+    Played { kills: deaths.len(), p99_ms: 0.0, repeats, findings }
 }

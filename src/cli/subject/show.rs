@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::cli::connect;
+use crate::cli::contact_filter;
 use crate::cli::context::CliContext;
-use crate::cli::hears;
 use crate::contacts::Contact;
 use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
@@ -156,12 +156,12 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         pairs.push(("contact", NOT_SET.to_owned()));
     }
     for contact in &shown.contacts {
-        let hears = match &contact.hears {
+        let filter = match &contact.filter {
             filter if *filter == ContactFilter::default() => String::new(),
-            filter => format!(" (hears {})", hears::shown(filter)),
+            filter => format!(" (alerts: {})", contact_filter::shown(filter)),
         };
         let (channel, address) = (contact.channel().as_str(), contact.address());
-        pairs.push(("contact", format!("{} {channel} {address}{}{hears}", contact.id, reservations(contact))));
+        pairs.push(("contact", format!("{} {channel} {address}{}{filter}", contact.id, reservations(contact))));
     }
     pairs.extend(shown.mutes().map(|mute| ("mute", mute)));
     pairs
