@@ -459,6 +459,20 @@ async fn a_hash_that_has_gone_gets_its_life_when_it_is_made_again() {
     assert!(ledger.run::<i64>(&["TTL", &ledger.counter(&batch)]).await > 13 * 86_400);
 }
 
+/// A producer whose events are all refused must not fill the memory of the server.
+#[tokio::test]
+async fn no_more_refused_events_are_kept_than_are_to_be() {
+    const SCRIPT: &str = "for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'reason', 'bad_units') end";
+    let ledger = Ledger::open();
+    let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
+    ledger.run::<()>(&["EVAL", SCRIPT, "1", &ledger.keys.refused(), "100500"]).await;
+    batch.refused.push(refused(&batch));
+    ledger.committed(&batch).await;
+    // Whole nodes of a hundred go.
+    let kept: u64 = ledger.run(&["XLEN", &ledger.keys.refused()]).await;
+    assert!((100_000..100_200).contains(&kept), "{kept}");
+}
+
 /// Where single entries of a batch did not count as read, tools would be shown a lag that is not there.
 #[tokio::test]
 async fn all_entries_of_a_batch_count_as_read() {

@@ -1,8 +1,10 @@
 //! Rights that are withdrawn while a daemon runs: no script is left half done.
 
 use crate::support::ledger::{Change, Ledger, raising, refused};
-use quotabell::ledger::SeenId;
+use quotabell::ledger::audit::Audit;
+use quotabell::ledger::commit_settings::TrimPolicy;
 use quotabell::ledger::seen::SeenIds;
+use quotabell::ledger::{Batch, SeenId, Tidier};
 use quotabell::types::StreamId;
 
 /// Redis does not roll back: a commit that meets a refused command midway would be counted again at each try.
@@ -41,18 +43,52 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     ledger.committed(&batch).await;
 }
 
-/// Most commits write counters and nothing else: no other kind of key asks for their rights.
+/// Most commits write counters and nothing else, others refused events alone: no other kind of key asks for their rights.
 #[tokio::test]
-async fn a_commit_of_counters_alone_without_one_right_writes_nothing() {
+async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     let ledger = Ledger::open();
-    let mut batch = ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await;
-    batch.metrics.clear();
+    let mut counters = ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await;
+    counters.metrics.clear();
+    let alert = raising(counters.clone(), 80);
+    let mut refused_alone = counters.clone();
+    refused_alone.groups.clear();
+    let mut ids_alone = refused_alone.clone();
+    refused_alone.refused.push(refused(&counters));
+    let refused_beside = Batch { refused: refused_alone.refused.clone(), ..counters.clone() };
+    let mut ids = SeenIds::new(1);
+    ids.push(SeenId::of(&counters.groups[0].rows[0].subject, &counters.groups[0].of.metric, b"1"));
+    ids_alone.seen.push(ids);
     let before = ledger.dump().await;
-    for right in ["-expire", "-hincrby", "-hset"] {
-        ledger.run::<String>(&["ACL", "SETUSER", "default", right]).await;
-        ledger.committer.commit(&ledger.client, &batch).await.expect_err(right);
-        ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all"]).await;
-        assert!(ledger.dump().await == before, "{right}: something was written");
+    let kinds = [
+        (&counters, &["-expire", "-hincrby", "-hset"][..]),
+        (&alert, &["-set", "-xadd"]),
+        (&refused_beside, &["-xadd"]),
+        (&refused_alone, &["-hincrby", "-hset"]),
+        (&ids_alone, &["-rpush", "-expire"]),
+    ];
+    for (batch, rights) in kinds {
+        for right in rights {
+            ledger.run::<String>(&["ACL", "SETUSER", "default", right]).await;
+            ledger.committer.commit(&ledger.client, batch).await.expect_err(right);
+            ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all"]).await;
+            assert!(ledger.dump().await == before, "{right}: something was written");
+        }
     }
+    ledger.committed(&alert).await;
+}
+
+/// An audit that can't write what it found must not say it again with each look, and nothing is trimmed that could not be noted.
+#[tokio::test]
+async fn an_audit_and_a_tidying_without_their_right_write_nothing() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await;
     ledger.committed(&batch).await;
+    let before = ledger.dump().await;
+    ledger.run::<String>(&["ACL", "SETUSER", "default", "-hset"]).await;
+    let error = Audit::new(ledger.keys.clone()).run(&ledger.client, batch.to, 0).await.expect_err("no right");
+    assert!(error.to_string().contains("may not run HSET on quota_checkpoint:{usage}"), "{error}");
+    let tidier = Tidier::new(ledger.keys.clone(), TrimPolicy::Consumed);
+    let error = tidier.tidy(&ledger.client, &[]).await.expect_err("no right");
+    assert!(error.to_string().contains("may not run HSET on quota_checkpoint:{usage}"), "{error}");
+    assert_eq!(ledger.dump().await, before);
 }

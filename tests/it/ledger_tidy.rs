@@ -213,9 +213,39 @@ async fn unread_entries_that_are_trimmed_are_counted_once() {
         ledger.add("unread").await;
     }
     ledger.committed(&batch).await;
+    assert_eq!(tidied(&ledger, &[]).await, []);
     ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(3));
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Even);
+    // Tools that show the group's lag are not told that something waits.
+    let groups: Vec<HashMap<String, redis::Value>> = ledger.run(&["XINFO", "GROUPS", "usage"]).await;
+    assert_eq!((&groups[0]["entries-read"], &groups[0]["lag"]), (&redis::Value::Int(4), &redis::Value::Int(0)));
+}
+
+/// A stream that was made again begins anew, with what had gone from it by then: counted as unread, that would be told to be lost.
+#[tokio::test]
+async fn what_had_gone_from_a_stream_that_was_made_again_is_no_loss() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+    ledger.committed(&batch).await;
+    ledger.run::<u64>(&["DEL", "usage"]).await;
+    for id in ["1-1", "1-2"] {
+        ledger.run::<String>(&["XADD", "usage", id, "subject", "alice"]).await;
+    }
+    ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "1"]).await;
+    assert_eq!(
+        audited(&ledger, StreamId::ZERO).await,
+        AuditFinding::Stale(batch.to),
+        "of a reader that stands elsewhere"
+    );
+    assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Recreated);
+    let read = async || ledger.run::<u64>(&["HGET", &ledger.keys.checkpoint(), "entries_read"]).await;
+    assert_eq!(read().await, 1);
+    let last = "1-2".parse().expect("an id");
+    let change = Change { subject: "alice", before: 1, total: 2 };
+    ledger.committed(&ledger.batch_to(StreamId::ZERO, last, &[change]).await).await;
+    assert_eq!(audited(&ledger, last).await, AuditFinding::Even);
+    assert_eq!(read().await, 2);
 }
 
 /// Producers that trim (MAXLEN) or somebody who deletes rarely stop with the newest entry: what is read behind the gap must not hide it.
@@ -247,6 +277,21 @@ async fn unread_entries_that_are_removed_before_others_are_read_are_counted_once
             assert_eq!(audited(&ledger, next.to).await, AuditFinding::Even, "{what}");
         }
     }
+}
+
+/// Where the first start ends before its first commit, what goes meanwhile was there to be read.
+#[tokio::test]
+async fn entries_that_are_removed_before_the_first_commit_are_counted() {
+    let ledger = Ledger::open();
+    ledger.add("trimmed").await;
+    ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
+    let unread = ledger.add("unread").await.to_string();
+    assert_eq!(audited(&ledger, StreamId::ZERO).await, AuditFinding::Even);
+    ledger.run::<u64>(&["XDEL", "usage", &unread]).await;
+    assert_eq!(audited(&ledger, StreamId::ZERO).await, AuditFinding::Even);
+    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+    ledger.committed(&batch).await;
+    assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(1));
 }
 
 /// What was read before its first commit is counted, so deleting it then is neither a loss nor a stream that was made again.
@@ -294,13 +339,19 @@ async fn unread_entries_that_go_with_their_stream_are_counted_once() {
 async fn a_count_that_was_set_is_no_loss() {
     let ledger = Ledger::open();
     assert_eq!(audited(&ledger, StreamId::ZERO).await, AuditFinding::Even);
-    let mut at = StreamId::ZERO;
+    // One that was deleted once it had been read says nothing of those behind it.
+    let deleted = ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 1 }).await;
+    ledger.committed(&deleted).await;
+    let mut at = deleted.to;
+    let deleted = at.to_string();
+    ledger.run::<u64>(&["XDEL", "usage", &deleted]).await;
+    assert_eq!(audited(&ledger, at).await, AuditFinding::Even);
     let set = async |last: StreamId, added: &str| {
         let last = last.to_string();
-        ledger.run::<String>(&["XSETID", "usage", &last, "ENTRIESADDED", added, "MAXDELETEDID", "0-0"]).await;
+        ledger.run::<String>(&["XSETID", "usage", &last, "ENTRIESADDED", added, "MAXDELETEDID", &deleted]).await;
     };
     // Between two events first, and then while nothing happens.
-    for (n, added) in [(0, "2000"), (1, "5000")] {
+    for (n, added) in [(1, "2000"), (2, "5000")] {
         let batch = ledger.batch(at, Change { subject: "alice", before: n, total: n + 1 }).await;
         set(batch.to, added).await;
         ledger.committed(&batch).await;
