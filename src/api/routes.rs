@@ -78,6 +78,12 @@ pub const ROUTES: &[Route] = &[
     },
     Route {
         method: "GET",
+        path: "/v1/subjects/{id}/deliveries",
+        access: Access::RequiredToken,
+        handler: || get(deliveries::of_subject),
+    },
+    Route {
+        method: "GET",
         path: "/v1/subjects/{id}/usage",
         access: Access::RequiredToken,
         handler: || get(subjects::usage),
