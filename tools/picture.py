@@ -21,7 +21,8 @@ BACKGROUND, FOREGROUND = "#0d1117", "#e6edf3"
 # SGR code -> fill, as the demo uses them.
 COLOURS = {"1": "#ffffff", "31": "#ff7b72", "32": "#3fb950", "33": "#d29922", "90": "#8b949e"}
 # Sections of the final table that the picture shows; the others are named in one line.
-SECTIONS = ("units counted", "alerts and deliveries")
+FIRST_SECTION = "units counted"
+SECTIONS = ("alerts and deliveries",)
 FOLDER = re.compile(r"/\S*/quotabell-demo-[0-9a-f]{8}")
 # What is numbered anew, in the order in which it appears, and the first number.
 NUMBERED = ((re.compile(r"(?<=pid )\d+"), 101), (re.compile(r"(?<=127\.0\.0\.1:)\d+"), 9001))
@@ -65,7 +66,7 @@ def plain(line):
 
 def shortened(lines):
     """Leaves out sections of the table that are not in SECTIONS, and what follows the result."""
-    begins = next(number for number, line in enumerate(lines) if plain(line).startswith(SECTIONS[0]))
+    begins = next(number for number, line in enumerate(lines) if plain(line).startswith(FIRST_SECTION))
     kept, section, left_out = lines[:begins], [], 0
     for line in lines[begins:] + [""]:
         if plain(line):

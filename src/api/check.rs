@@ -55,20 +55,20 @@ pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<Che
     let request = CheckRequest { subject, metric, units, record };
     match api.checks.decide(&request).await {
         CheckOutcome::Decided(decision) if decision.is_allowed() => {
-            let written = CheckResponse::new(&request, &decision);
-            Ok((StatusCode::OK, headers(&decision), json(&written)).into_response())
+            let response = CheckResponse::new(&request, &decision);
+            Ok((StatusCode::OK, headers(&decision), json(&response)).into_response())
         }
         CheckOutcome::Decided(decision) => Err(quota_exceeded(&request, &decision)),
         CheckOutcome::FailOpen(recorded) => {
-            let written = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::none() });
-            Ok((StatusCode::OK, json(&written)).into_response())
+            let response = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::none() });
+            Ok((StatusCode::OK, json(&response)).into_response())
         }
         CheckOutcome::FailClosed => Err(fail_closed(&request)),
     }
 }
 
-fn json(written: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
-    let text = serde_json::to_vec(written).expect("strings and numbers are JSON");
+fn json(response: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
+    let text = serde_json::to_vec(response).expect("strings and numbers are JSON");
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text)
 }
 
@@ -101,14 +101,14 @@ fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
 }
 
 fn fail_closed(request: &CheckRequest) -> Problem {
-    let written = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::none()) };
+    let response = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::none()) };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nobody can judge now, and check.on_error is \"deny\"")
-        .members(members(&written))
+        .members(members(&response))
         .header(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
-fn members(written: &CheckResponse) -> serde_json::Map<String, Value> {
-    match serde_json::to_value(written) {
+fn members(response: &CheckResponse) -> serde_json::Map<String, Value> {
+    match serde_json::to_value(response) {
         Ok(Value::Object(members)) => members,
         _ => unreachable!("a struct of strings and numbers is a JSON object"),
     }

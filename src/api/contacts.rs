@@ -8,8 +8,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
@@ -17,18 +16,15 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::body::{self, Json};
-use super::path;
+use super::path::{ContactPath, SubjectPath};
 use super::problem::Problem;
 use super::state::ApiState;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
 use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactArray, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
-use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject, UnixMs};
+use crate::types::{ContactFilter, Metric, Percent, Secret, UnixMs};
 use crate::verification::{CODE_DIGITS, VerificationError};
-
-/// The longest contact id. Generated ids have 18 bytes.
-const ID_BYTES_MAX: usize = 256;
 
 /// The body of a contact that is added.
 #[derive(Debug, Deserialize)]
@@ -52,7 +48,7 @@ pub(super) struct NewContactBody {
 /// The body of what a contact is to hear: what is left out or `null` means all.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
-pub(super) struct HearsBody {
+pub(super) struct ContactFilterBody {
     thresholds: Option<Vec<Percent>>,
     metrics: Option<Vec<Metric>>,
 }
@@ -68,9 +64,9 @@ pub(super) struct CodeBody {
 /// `GET /v1/subjects/{id}/contacts`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
+    SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let (stored, now) = api.verification.list(&path::subject(path)?).await.map_err(problem)?;
+    let (stored, now) = api.verification.list(&subject).await.map_err(problem)?;
     let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact, now)).collect();
     Ok(answer(StatusCode::OK, &json!({"contacts": contacts})))
 }
@@ -78,10 +74,9 @@ pub(super) async fn list(
 /// `POST /v1/subjects/{id}/contacts`
 pub(super) async fn add(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
+    SubjectPath(subject): SubjectPath,
     Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
     let (contact, generated) = body.judge()?;
     let id = api.verification.add(subject, &contact).await.map_err(problem)?;
     let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
@@ -94,10 +89,9 @@ pub(super) async fn add(
 /// `PUT /v1/subjects/{id}/contacts/{contact}`
 pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<ContactPath>, PathRejection>,
-    Json(HearsBody { thresholds, metrics }): Json<HearsBody>,
+    ContactPath(subject, contact): ContactPath,
+    Json(ContactFilterBody { thresholds, metrics }): Json<ContactFilterBody>,
 ) -> Result<Response, Problem> {
-    let (subject, contact) = contact_path(path)?;
     let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
     let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
     let set = |array: &mut ContactArray| {
@@ -110,9 +104,8 @@ pub(super) async fn replace(
 /// `POST /v1/subjects/{id}/contacts/{contact}/enable`
 pub(super) async fn enable(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<ContactPath>, PathRejection>,
+    ContactPath(subject, contact): ContactPath,
 ) -> Result<Response, Problem> {
-    let (subject, contact) = contact_path(path)?;
     let enable = |array: &mut ContactArray| drop(array.enable(&contact));
     let (enabled, now) = api.verification.change(&subject, &contact, enable).await.map_err(problem)?;
     tracing::info!(%subject, %contact, "contact is enabled");
@@ -126,9 +119,8 @@ fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Res
 /// `DELETE /v1/subjects/{id}/contacts/{contact}`
 pub(super) async fn remove(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<ContactPath>, PathRejection>,
+    ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    let (subject, contact) = contact_path(path)?;
     api.verification.remove(&subject, &contact).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -136,9 +128,8 @@ pub(super) async fn remove(
 /// `POST /v1/subjects/{id}/contacts/{contact}/verification`
 pub(super) async fn request_verification(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<ContactPath>, PathRejection>,
+    ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    let (subject, contact) = contact_path(path)?;
     api.verification.request(subject, &contact).await.map_err(problem)?;
     Ok(StatusCode::ACCEPTED)
 }
@@ -146,10 +137,9 @@ pub(super) async fn request_verification(
 /// `POST /v1/subjects/{id}/contacts/{contact}/verify`
 pub(super) async fn verify(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<ContactPath>, PathRejection>,
+    ContactPath(subject, contact): ContactPath,
     Json(CodeBody { code }): Json<CodeBody>,
 ) -> Result<Response, Problem> {
-    let (subject, contact) = contact_path(path)?;
     // White space comes along when a code is copied.
     let code = code.trim();
     if code.len() != CODE_DIGITS || !code.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -157,26 +147,6 @@ pub(super) async fn verify(
     }
     api.verification.verify(&subject, &contact, code).await.map_err(problem)?;
     Ok(answer(StatusCode::OK, &json!({"id": contact, "verified": true})))
-}
-
-/// The variable parts of a contact's path.
-#[derive(Debug, Deserialize)]
-pub(super) struct ContactPath {
-    id: String,
-    contact: String,
-}
-
-/// The subject and the contact in a path.
-///
-/// # Errors
-///
-/// 400.
-pub(super) fn contact_path(path: Result<Path<ContactPath>, PathRejection>) -> Result<(Subject, ContactId), Problem> {
-    let Path(ContactPath { id, contact }) = path.map_err(|rejection| path::broken(&rejection))?;
-    if contact.len() > ID_BYTES_MAX {
-        return Err(Problem::bad_request(format!("contact: has more than {ID_BYTES_MAX} bytes")));
-    }
-    Ok((path::parsed_subject(&id)?, ContactId::from_stored(&contact)))
 }
 
 /// No cache on the way may keep contacts, or a generated secret, which is shown here and nowhere else.
@@ -198,7 +168,7 @@ impl NewContactBody {
     /// The contact, if its form is legal, and its secret where it was generated.
     fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
         let Self { channel, address, url, secret, format, headers, thresholds, metrics } = self;
-        let hears = filter(thresholds, metrics)?;
+        let filter = filter(thresholds, metrics)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
@@ -233,7 +203,7 @@ impl NewContactBody {
         // The one spelling of the address that every server knows.
         let contact = of_address(&address).and_then(|contact| of_address(&contact.place()));
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
-        Ok((Contact { hears, ..contact.map_err(in_field)? }, generated))
+        Ok((Contact { filter, ..contact.map_err(in_field)? }, generated))
     }
 }
 

@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::list_query::ListLimit;
-use super::path;
+use super::path::{self, DeliveryPath, Query, SubjectPath};
 use super::problem::Problem;
 use super::state::ApiState;
 use super::subjects::answer;
 use crate::outbox::{ActionAnswer, DeliveryAction};
 use crate::types::{Channel, DeliveryId, Destination, Subject};
+use crate::views::DeliveryFilter;
 use crate::views::deliveries::DeliveriesCursor;
-use crate::views::{DeliveryFilter, DeliveryIdPrefix};
 
 /// The query of a list.
 #[derive(Debug, Deserialize)]
@@ -37,9 +36,8 @@ pub(super) struct DeliveriesQuery {
 /// `GET /v1/deliveries`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
-    query: Result<Query<DeliveriesQuery>, QueryRejection>,
+    Query(query): Query<DeliveriesQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|rejection| path::broken_query(&rejection))?;
     let subject = path::parameter("subject", query.subject.as_deref())?;
     listed(&api, query, subject).await
 }
@@ -47,11 +45,9 @@ pub(super) async fn list(
 /// `GET /v1/subjects/{id}/deliveries`
 pub(super) async fn of_subject(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<DeliveriesQuery>, QueryRejection>,
+    SubjectPath(subject): SubjectPath,
+    Query(query): Query<DeliveriesQuery>,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
-    let Query(query) = query.map_err(|rejection| path::broken_query(&rejection))?;
     if query.subject.is_some() {
         return Err(Problem::bad_request("subject: stands in the path"));
     }
@@ -81,51 +77,18 @@ async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>
 /// `GET /v1/deliveries/{id}`
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
+    DeliveryPath(id): DeliveryPath,
 ) -> Result<Response, Problem> {
-    let id = delivery(path)?;
     let shown = api.deliveries.show(&id).await?;
     Ok(answer(&shown.ok_or_else(|| unknown(&id))?))
 }
 
-/// `POST /v1/deliveries/{id}/replay`
-pub(super) async fn replay(
+/// `POST /v1/deliveries/{id}/replay`, and likewise each other action.
+pub(super) async fn act(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
-    act(&api, path, DeliveryAction::Replay).await
-}
-
-/// `POST /v1/deliveries/{id}/retry`
-pub(super) async fn retry(
-    State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
-    act(&api, path, DeliveryAction::Retry).await
-}
-
-/// `POST /v1/deliveries/{id}/cancel`
-pub(super) async fn cancel(
-    State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
-    act(&api, path, DeliveryAction::Cancel).await
-}
-
-/// `POST /v1/deliveries/{id}/discard`
-pub(super) async fn discard(
-    State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
-    act(&api, path, DeliveryAction::Discard).await
-}
-
-async fn act(
-    api: &ApiState,
-    path: Result<Path<String>, PathRejection>,
+    DeliveryPath(id): DeliveryPath,
     action: DeliveryAction,
 ) -> Result<Response, Problem> {
-    let id = delivery(path)?;
     let result = api.deliveries.act(action, &id).await?;
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match result.answer {
@@ -140,13 +103,6 @@ async fn act(
             Err(conflict(format!("the delivery is {state}, only one that is {takes} can be {}", action.done())))
         }
     }
-}
-
-/// The id in a path: a whole one, since each digit less could mean another delivery tomorrow.
-fn delivery(path: Result<Path<String>, PathRejection>) -> Result<DeliveryId, Problem> {
-    let Path(id) = path.map_err(|rejection| path::broken(&rejection))?;
-    let whole = id.parse::<DeliveryIdPrefix>().ok().and_then(|prefix| prefix.whole());
-    whole.ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))
 }
 
 fn unknown(id: &DeliveryId) -> Problem {

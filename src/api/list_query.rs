@@ -3,11 +3,11 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use serde::Deserialize;
 
-use super::path;
+use super::path::{self, Query};
 use super::problem::Problem;
 
 /// How many things are listed where the caller does not say.
@@ -18,7 +18,7 @@ const LIMIT_MAX: usize = 1000;
 /// The query of a list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
+struct ListQuery {
     after: Option<String>,
     limit: Option<String>,
 }
@@ -45,27 +45,24 @@ impl Default for ListLimit {
 /// The text is no such number.
 #[derive(Debug, thiserror::Error)]
 #[error("must be a whole number, 1 to {LIMIT_MAX}")]
-pub(super) struct NotALimit;
+pub(super) struct ListLimitError;
 
 impl FromStr for ListLimit {
-    type Err = NotALimit;
+    type Err = ListLimitError;
 
-    fn from_str(text: &str) -> Result<Self, NotALimit> {
+    fn from_str(text: &str) -> Result<Self, ListLimitError> {
         let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
-        limit.map(Self).ok_or(NotALimit)
+        limit.map(Self).ok_or(ListLimitError)
     }
 }
 
-/// Reads the query of a list.
-///
-/// # Errors
-///
-/// 400, which names the parameter.
-pub(super) fn requested<C: FromStr<Err: Display>>(
-    query: Result<Query<ListQuery>, QueryRejection>,
-) -> Result<ListRequest<C>, Problem> {
-    let Query(ListQuery { after, limit }) = query.map_err(|rejection| path::broken_query(&rejection))?;
-    let after = path::parameter("after", after.as_deref())?;
-    let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
-    Ok(ListRequest { after, limit })
+impl<C: FromStr<Err: Display>, S: Send + Sync> FromRequestParts<S> for ListRequest<C> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(ListQuery { after, limit }) = Query::from_request_parts(parts, state).await?;
+        let after = path::parameter("after", after.as_deref())?;
+        let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
+        Ok(Self { after, limit })
+    }
 }

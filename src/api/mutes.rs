@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::body::{self, Json};
-use super::contacts::{ContactPath, contact_path, problem};
-use super::path;
+use super::contacts::problem;
+use super::path::{self, ContactPath, Query, SubjectPath};
 use super::problem::Problem;
 use super::state::ApiState;
 use super::subjects::answer;
@@ -37,14 +36,20 @@ pub(super) struct MuteQuery {
     metric: Option<String>,
 }
 
+impl MuteQuery {
+    fn metric(&self) -> Result<Option<Metric>, Problem> {
+        path::parameter("metric", self.metric.as_deref())
+    }
+}
+
 /// `PUT /v1/subjects/{id}/mute`
 pub(super) async fn mute_subject(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<MuteQuery>, QueryRejection>,
+    SubjectPath(subject): SubjectPath,
+    Query(query): Query<MuteQuery>,
     Json(body): Json<MuteBody>,
 ) -> Result<Response, Problem> {
-    let (subject, metric) = (path::subject(path)?, metric_of(query)?);
+    let metric = query.metric()?;
     let mute = body.judge(&api).await?;
     api.subjects.mute(&subject, metric.as_ref(), Some(&mute)).await?;
     Ok(answer(&json!({"subject": subject, "metric": metric, "mute": MuteView::from(mute)})))
@@ -53,10 +58,10 @@ pub(super) async fn mute_subject(
 /// `DELETE /v1/subjects/{id}/mute`
 pub(super) async fn unmute_subject(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<MuteQuery>, QueryRejection>,
+    SubjectPath(subject): SubjectPath,
+    Query(query): Query<MuteQuery>,
 ) -> Result<StatusCode, Problem> {
-    let (subject, metric) = (path::subject(path)?, metric_of(query)?);
+    let metric = query.metric()?;
     api.subjects.mute(&subject, metric.as_ref(), None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -64,10 +69,9 @@ pub(super) async fn unmute_subject(
 /// `PUT /v1/subjects/{id}/contacts/{contact}/mute`
 pub(super) async fn mute_contact(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<ContactPath>, PathRejection>,
+    ContactPath(subject, contact): ContactPath,
     Json(body): Json<MuteBody>,
 ) -> Result<Response, Problem> {
-    let (subject, contact) = contact_path(path)?;
     let mute = body.judge(&api).await?;
     api.verification.mute(&subject, &contact, Some(&mute)).await.map_err(problem)?;
     Ok(answer(&json!({"subject": subject, "contact": contact, "mute": MuteView::from(mute)})))
@@ -76,9 +80,8 @@ pub(super) async fn mute_contact(
 /// `DELETE /v1/subjects/{id}/contacts/{contact}/mute`
 pub(super) async fn unmute_contact(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<ContactPath>, PathRejection>,
+    ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    let (subject, contact) = contact_path(path)?;
     api.verification.mute(&subject, &contact, None).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -98,9 +101,4 @@ impl MuteBody {
         let now = api.subjects.server_time().await?;
         Mute::new(end, reason, now).map_err(|error| Problem::bad_request(error.to_string()))
     }
-}
-
-fn metric_of(query: Result<Query<MuteQuery>, QueryRejection>) -> Result<Option<Metric>, Problem> {
-    let Query(MuteQuery { metric }) = query.map_err(|rejection| path::broken_query(&rejection))?;
-    path::parameter("metric", metric.as_deref())
 }

@@ -1,43 +1,95 @@
-//! What stands in the URL of a request: the subject in its path, and the query.
+//! What stands in the URL of a request: the subject in its path, its contact or delivery, and the query.
+//!
+//! Each is an extractor, so that a handler begins with what was asked for, and every wrong URL is a 400 that says what is allowed.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-use axum::extract::Path;
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
-use crate::types::Subject;
+use crate::types::{ContactId, DeliveryId, Subject};
+use crate::views::DeliveryIdPrefix;
+
+/// The longest id of a contact that is looked for.
+const CONTACT_BYTES_MAX: usize = 256;
 
 /// The subject of `/v1/subjects/{id}/...`.
-///
-/// # Errors
-///
-/// 400.
-pub fn subject(path: Result<Path<String>, PathRejection>) -> Result<Subject, Problem> {
-    let Path(id) = path.map_err(|rejection| broken(&rejection))?;
-    parsed_subject(&id)
+#[derive(Debug)]
+pub(super) struct SubjectPath(pub(super) Subject);
+
+/// The subject and the contact of `/v1/subjects/{id}/contacts/{contact}/...`.
+#[derive(Debug)]
+pub(super) struct ContactPath(pub(super) Subject, pub(super) ContactId);
+
+/// The delivery of `/v1/deliveries/{id}/...`: a whole id, since each digit less could mean another delivery tomorrow.
+#[derive(Debug)]
+pub(super) struct DeliveryPath(pub(super) DeliveryId);
+
+/// The query.
+#[derive(Debug)]
+pub(super) struct Query<T>(pub(super) T);
+
+#[derive(Debug, Deserialize)]
+struct ContactParts {
+    id: String,
+    contact: String,
 }
 
-/// A subject that was written in a path.
-///
-/// # Errors
-///
-/// 400, which says what a subject is.
-pub fn parsed_subject(id: &str) -> Result<Subject, Problem> {
+/// The variable parts of a path, as text.
+async fn parts_of<T: DeserializeOwned + Send>(parts: &mut Parts, state: &(impl Send + Sync)) -> Result<T, Problem> {
+    let path = Path::from_request_parts(parts, state).await;
+    path.map(|Path(path)| path)
+        .map_err(|rejection| Problem::bad_request(format!("the path: {}", rejection.body_text())))
+}
+
+fn subject_of(id: &str) -> Result<Subject, Problem> {
     Subject::parse(id.as_bytes()).map_err(|error| Problem::bad_request(format!("id: {error}")))
 }
 
-/// A path that is no text.
-#[must_use]
-pub fn broken(rejection: &PathRejection) -> Problem {
-    Problem::bad_request(format!("the path: {}", rejection.body_text()))
+impl<S: Send + Sync> FromRequestParts<S> for SubjectPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let id: String = parts_of(parts, state).await?;
+        subject_of(&id).map(Self)
+    }
 }
 
-/// A query that is none, or has a parameter that is not known.
-#[must_use]
-pub fn broken_query(rejection: &QueryRejection) -> Problem {
-    Problem::bad_request(format!("the query: {}", rejection.body_text()))
+impl<S: Send + Sync> FromRequestParts<S> for ContactPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let ContactParts { id, contact } = parts_of(parts, state).await?;
+        if contact.len() > CONTACT_BYTES_MAX {
+            return Err(Problem::bad_request(format!("contact: has more than {CONTACT_BYTES_MAX} bytes")));
+        }
+        Ok(Self(subject_of(&id)?, ContactId::from_stored(&contact)))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for DeliveryPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let id: String = parts_of(parts, state).await?;
+        let whole = id.parse::<DeliveryIdPrefix>().ok().and_then(|prefix| prefix.whole());
+        whole.map(Self).ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = axum::extract::Query::from_request_parts(parts, state).await;
+        query
+            .map(|axum::extract::Query(query)| Self(query))
+            .map_err(|rejection| Problem::bad_request(format!("the query: {}", rejection.body_text())))
+    }
 }
 
 /// A parameter of the query, where it is given.
@@ -45,7 +97,7 @@ pub fn broken_query(rejection: &QueryRejection) -> Problem {
 /// # Errors
 ///
 /// 400, which names the parameter and says what it takes.
-pub fn parameter<T: FromStr<Err: Display>>(name: &str, given: Option<&str>) -> Result<Option<T>, Problem> {
+pub(super) fn parameter<T: FromStr<Err: Display>>(name: &str, given: Option<&str>) -> Result<Option<T>, Problem> {
     let parsed = given.map(str::parse).transpose();
     parsed.map_err(|error| Problem::bad_request(format!("{name}: {error}")))
 }

@@ -1,4 +1,4 @@
-//! What the reading routes answer: views of subjects and of the books, within a timeout.
+//! What the reading routes answer: views of subjects and of counters, within a timeout.
 //!
 //! Has a connection of its own, so that a long list never delays a delivery. Read next: [`crate::views`], the views.
 

@@ -17,6 +17,8 @@ use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
 use super::{check, confirm, contacts, deliveries, mutes, openapi, probes, reload, subjects, top, unsubscribe};
+use crate::outbox::DeliveryAction;
+use Access::{Open, RequiredToken, TokenIfSet};
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,160 +43,64 @@ pub struct Route {
     handler: fn() -> MethodRouter<Arc<ApiState>>,
 }
 
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    access: Access,
+    handler: fn() -> MethodRouter<Arc<ApiState>>,
+) -> Route {
+    Route { method, path, access, handler }
+}
+
 /// Every route.
 pub const ROUTES: &[Route] = &[
-    Route { method: "GET", path: "/healthz", access: Access::Open, handler: || get(probes::healthz) },
-    Route { method: "GET", path: "/readyz", access: Access::Open, handler: || get(probes::readyz) },
-    Route { method: "GET", path: "/metrics", access: Access::Open, handler: || get(probes::metrics) },
-    Route { method: "GET", path: "/openapi.json", access: Access::Open, handler: || get(openapi::document) },
-    Route { method: "POST", path: "/v1/check", access: Access::TokenIfSet, handler: || post(check::check) },
-    Route { method: "POST", path: "/v1/reload", access: Access::RequiredToken, handler: || post(reload::reload) },
-    Route { method: "GET", path: "/v1/top", access: Access::RequiredToken, handler: || get(top::top) },
-    Route { method: "GET", path: "/v1/subjects", access: Access::RequiredToken, handler: || get(subjects::list) },
-    Route { method: "GET", path: "/v1/subjects/{id}", access: Access::RequiredToken, handler: || get(subjects::show) },
-    Route {
-        method: "PUT",
-        path: "/v1/subjects/{id}",
-        access: Access::RequiredToken,
-        handler: || put(subjects::replace),
-    },
-    Route {
-        method: "DELETE",
-        path: "/v1/subjects/{id}",
-        access: Access::RequiredToken,
-        handler: || delete(subjects::erase),
-    },
-    Route {
-        method: "GET",
-        path: "/v1/subjects/{id}/history",
-        access: Access::RequiredToken,
-        handler: || get(subjects::history),
-    },
-    Route {
-        method: "GET",
-        path: "/v1/subjects/{id}/alerts",
-        access: Access::RequiredToken,
-        handler: || get(subjects::alerts),
-    },
-    Route {
-        method: "GET",
-        path: "/v1/subjects/{id}/deliveries",
-        access: Access::RequiredToken,
-        handler: || get(deliveries::of_subject),
-    },
-    Route {
-        method: "GET",
-        path: "/v1/subjects/{id}/usage",
-        access: Access::RequiredToken,
-        handler: || get(subjects::usage),
-    },
-    Route {
-        method: "GET",
-        path: "/v1/subjects/{id}/contacts",
-        access: Access::RequiredToken,
-        handler: || get(contacts::list),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/subjects/{id}/contacts",
-        access: Access::RequiredToken,
-        handler: || post(contacts::add),
-    },
-    Route {
-        method: "PUT",
-        path: "/v1/subjects/{id}/contacts/{contact}",
-        access: Access::RequiredToken,
-        handler: || put(contacts::replace),
-    },
-    Route {
-        method: "DELETE",
-        path: "/v1/subjects/{id}/contacts/{contact}",
-        access: Access::RequiredToken,
-        handler: || delete(contacts::remove),
-    },
-    Route {
-        method: "PUT",
-        path: "/v1/subjects/{id}/contacts/{contact}/mute",
-        access: Access::RequiredToken,
-        handler: || put(mutes::mute_contact),
-    },
-    Route {
-        method: "DELETE",
-        path: "/v1/subjects/{id}/contacts/{contact}/mute",
-        access: Access::RequiredToken,
-        handler: || delete(mutes::unmute_contact),
-    },
-    Route {
-        method: "PUT",
-        path: "/v1/subjects/{id}/mute",
-        access: Access::RequiredToken,
-        handler: || put(mutes::mute_subject),
-    },
-    Route {
-        method: "DELETE",
-        path: "/v1/subjects/{id}/mute",
-        access: Access::RequiredToken,
-        handler: || delete(mutes::unmute_subject),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/subjects/{id}/contacts/{contact}/enable",
-        access: Access::RequiredToken,
-        handler: || post(contacts::enable),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/subjects/{id}/contacts/{contact}/verification",
-        access: Access::RequiredToken,
-        handler: || post(contacts::request_verification),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/subjects/{id}/contacts/{contact}/verify",
-        access: Access::RequiredToken,
-        handler: || post(contacts::verify),
-    },
-    Route { method: "GET", path: "/v1/deliveries", access: Access::RequiredToken, handler: || get(deliveries::list) },
-    Route {
-        method: "GET",
-        path: "/v1/deliveries/{id}",
-        access: Access::RequiredToken,
-        handler: || get(deliveries::show),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/deliveries/{id}/replay",
-        access: Access::RequiredToken,
-        handler: || post(deliveries::replay),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/deliveries/{id}/retry",
-        access: Access::RequiredToken,
-        handler: || post(deliveries::retry),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/deliveries/{id}/cancel",
-        access: Access::RequiredToken,
-        handler: || post(deliveries::cancel),
-    },
-    Route {
-        method: "POST",
-        path: "/v1/deliveries/{id}/discard",
-        access: Access::RequiredToken,
-        handler: || post(deliveries::discard),
-    },
+    route("GET", "/healthz", Open, || get(probes::healthz)),
+    route("GET", "/readyz", Open, || get(probes::readyz)),
+    route("GET", "/metrics", Open, || get(probes::metrics)),
+    route("GET", "/openapi.json", Open, || get(openapi::document)),
+    route("POST", "/v1/check", TokenIfSet, || post(check::check)),
+    route("POST", "/v1/reload", RequiredToken, || post(reload::reload)),
+    route("GET", "/v1/top", RequiredToken, || get(top::top)),
+    route("GET", "/v1/subjects", RequiredToken, || get(subjects::list)),
+    route("GET", "/v1/subjects/{id}", RequiredToken, || get(subjects::show)),
+    route("PUT", "/v1/subjects/{id}", RequiredToken, || put(subjects::replace)),
+    route("DELETE", "/v1/subjects/{id}", RequiredToken, || delete(subjects::erase)),
+    route("GET", "/v1/subjects/{id}/history", RequiredToken, || get(subjects::history)),
+    route("GET", "/v1/subjects/{id}/alerts", RequiredToken, || get(subjects::alerts)),
+    route("GET", "/v1/subjects/{id}/deliveries", RequiredToken, || get(deliveries::of_subject)),
+    route("GET", "/v1/subjects/{id}/usage", RequiredToken, || get(subjects::usage)),
+    route("GET", "/v1/subjects/{id}/contacts", RequiredToken, || get(contacts::list)),
+    route("POST", "/v1/subjects/{id}/contacts", RequiredToken, || post(contacts::add)),
+    route("PUT", "/v1/subjects/{id}/contacts/{contact}", RequiredToken, || put(contacts::replace)),
+    route("DELETE", "/v1/subjects/{id}/contacts/{contact}", RequiredToken, || delete(contacts::remove)),
+    route("PUT", "/v1/subjects/{id}/contacts/{contact}/mute", RequiredToken, || put(mutes::mute_contact)),
+    route("DELETE", "/v1/subjects/{id}/contacts/{contact}/mute", RequiredToken, || delete(mutes::unmute_contact)),
+    route("PUT", "/v1/subjects/{id}/mute", RequiredToken, || put(mutes::mute_subject)),
+    route("DELETE", "/v1/subjects/{id}/mute", RequiredToken, || delete(mutes::unmute_subject)),
+    route("POST", "/v1/subjects/{id}/contacts/{contact}/enable", RequiredToken, || post(contacts::enable)),
+    route("POST", "/v1/subjects/{id}/contacts/{contact}/verification", RequiredToken, || {
+        post(contacts::request_verification)
+    }),
+    route("POST", "/v1/subjects/{id}/contacts/{contact}/verify", RequiredToken, || post(contacts::verify)),
+    route("GET", "/v1/deliveries", RequiredToken, || get(deliveries::list)),
+    route("GET", "/v1/deliveries/{id}", RequiredToken, || get(deliveries::show)),
+    route("POST", "/v1/deliveries/{id}/replay", RequiredToken, || {
+        post(|api, id| deliveries::act(api, id, DeliveryAction::Replay))
+    }),
+    route("POST", "/v1/deliveries/{id}/retry", RequiredToken, || {
+        post(|api, id| deliveries::act(api, id, DeliveryAction::Retry))
+    }),
+    route("POST", "/v1/deliveries/{id}/cancel", RequiredToken, || {
+        post(|api, id| deliveries::act(api, id, DeliveryAction::Cancel))
+    }),
+    route("POST", "/v1/deliveries/{id}/discard", RequiredToken, || {
+        post(|api, id| deliveries::act(api, id, DeliveryAction::Discard))
+    }),
     // The token in the path is the secret that these need.
-    Route { method: "GET", path: "/confirm/{token}", access: Access::Open, handler: || get(confirm::show) },
-    Route { method: "POST", path: "/confirm/{token}", access: Access::Open, handler: || post(confirm::confirm) },
-    Route { method: "GET", path: "/unsubscribe/{token}", access: Access::Open, handler: || get(unsubscribe::show) },
-    Route {
-        method: "POST",
-        path: "/unsubscribe/{token}",
-        access: Access::Open,
-        handler: || post(unsubscribe::unsubscribe),
-    },
+    route("GET", "/confirm/{token}", Open, || get(confirm::show)),
+    route("POST", "/confirm/{token}", Open, || post(confirm::confirm)),
+    route("GET", "/unsubscribe/{token}", Open, || get(unsubscribe::show)),
+    route("POST", "/unsubscribe/{token}", Open, || post(unsubscribe::unsubscribe)),
 ];
 
 /// The paths that are answered even when there are as many connections as there may be: who watches the daemon must not lose sight

@@ -27,7 +27,7 @@ pub struct ApiState {
     pub plans: Arc<dyn PlanReload>,
     /// Decides checks.
     pub checks: Arc<CheckService>,
-    /// Reads subjects and the books.
+    /// Reads subjects and counters.
     pub reads: ReadService,
     /// Lists, shows and changes deliveries.
     pub deliveries: DeliveryService,

@@ -58,7 +58,9 @@ impl SubjectService {
         let (fields, now) =
             fields.map_err(|_| SubjectServiceError::Timeout)?.map_err(|error: EditContactsError| match error {
                 EditContactsError::Redis(error) => SubjectServiceError::Redis(error),
-                EditContactsError::NotAnArray(_) | EditContactsError::Contended => SubjectServiceError::Contended,
+                EditContactsError::ContactArrayError(_) | EditContactsError::Contended => {
+                    SubjectServiceError::Contended
+                }
             })?;
         tracing::info!(%subject, "settings are replaced");
         Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now))

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
@@ -14,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::body::Json;
-use super::list_query::{self, ListQuery, ListRequest};
-use super::path;
+use super::list_query::ListRequest;
+use super::path::{self, Query, SubjectPath};
 use super::problem::Problem;
 use super::state::ApiState;
 use super::subject_body::SubjectBody;
@@ -25,9 +24,8 @@ use crate::views::{AlertCursor, SubjectCursor, SubjectSlice};
 /// `GET /v1/subjects`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    ListRequest { after, limit }: ListRequest<SubjectCursor>,
 ) -> Result<Response, Problem> {
-    let ListRequest { after, limit } = list_query::requested::<SubjectCursor>(query)?;
     let SubjectSlice { subjects, next } = api.reads.subjects(after.unwrap_or_default(), limit).await?;
     Ok(answer(&json!({"subjects": subjects, "next": next.map(|next| next.to_string())})))
 }
@@ -35,9 +33,8 @@ pub(super) async fn list(
 /// `GET /v1/subjects/{id}`
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
+    SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
     let shown = api.reads.subject(&subject).await?;
     let nothing = || format!("nothing is set for subject {subject}: it has the default plan");
     Ok(answer(&shown.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, nothing()))?))
@@ -46,10 +43,9 @@ pub(super) async fn show(
 /// `PUT /v1/subjects/{id}`
 pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
+    SubjectPath(subject): SubjectPath,
     Json(body): Json<SubjectBody>,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
     let record = body.judge(&api.subjects.plans)?;
     Ok(answer(&api.subjects.replace(&subject, &record).await?))
 }
@@ -57,9 +53,8 @@ pub(super) async fn replace(
 /// `DELETE /v1/subjects/{id}`
 pub(super) async fn erase(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
+    SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
     Ok(answer(&api.subjects.erase(&subject).await?))
 }
 
@@ -73,11 +68,9 @@ pub(super) struct UsageQuery {
 /// `GET /v1/subjects/{id}/usage`
 pub(super) async fn usage(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<UsageQuery>, QueryRejection>,
+    SubjectPath(subject): SubjectPath,
+    Query(UsageQuery { day }): Query<UsageQuery>,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
-    let Query(UsageQuery { day }) = query.map_err(|rejection| path::broken_query(&rejection))?;
     let day = path::parameter("day", day.as_deref())?;
     Ok(answer(&api.reads.usage(subject, day).await?))
 }
@@ -94,11 +87,9 @@ pub(super) struct HistoryQuery {
 /// `GET /v1/subjects/{id}/history`
 pub(super) async fn history(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<HistoryQuery>, QueryRejection>,
+    SubjectPath(subject): SubjectPath,
+    Query(HistoryQuery { metric, from, to }): Query<HistoryQuery>,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
-    let Query(HistoryQuery { metric, from, to }) = query.map_err(|rejection| path::broken_query(&rejection))?;
     let metric = path::parameter("metric", metric.as_deref())?;
     let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
     let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
@@ -108,11 +99,9 @@ pub(super) async fn history(
 /// `GET /v1/subjects/{id}/alerts`
 pub(super) async fn alerts(
     State(api): State<Arc<ApiState>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    SubjectPath(subject): SubjectPath,
+    ListRequest { after, limit }: ListRequest<AlertCursor>,
 ) -> Result<Response, Problem> {
-    let subject = path::subject(path)?;
-    let ListRequest { after, limit } = list_query::requested::<AlertCursor>(query)?;
     let (alerts, next) = AlertCursor::slice(after.as_ref(), api.reads.alerts(subject).await?, limit);
     Ok(answer(&json!({"alerts": alerts, "next": next.map(|next| next.to_string())})))
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
 use super::list_query::ListLimit;
-use super::path;
+use super::path::{self, Query};
 use super::problem::Problem;
 use super::state::ApiState;
 use super::subjects::answer;
@@ -30,10 +29,8 @@ pub(super) struct TopQuery {
 /// `GET /v1/top`
 pub(super) async fn top(
     State(api): State<Arc<ApiState>>,
-    query: Result<Query<TopQuery>, QueryRejection>,
+    Query(TopQuery { metric, window, period, by, limit }): Query<TopQuery>,
 ) -> Result<Response, Problem> {
-    let Query(TopQuery { metric, window, period, by, limit }) =
-        query.map_err(|rejection| path::broken_query(&rejection))?;
     let metric: Metric = path::parameter("metric", metric.as_deref())?.unwrap_or_default();
     let window: Option<Window> = path::parameter("window", window.as_deref())?;
     let period: Option<Period> = path::parameter("period", period.as_deref())?;

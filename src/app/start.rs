@@ -48,7 +48,7 @@ enum StartFailure {
 }
 
 impl Start<'_> {
-    /// Keeps trying until Redis answers, is fit, and the commit's rehearsal has passed. May be given up at any moment.
+    /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
     ///
     /// # Errors
     ///
@@ -95,13 +95,13 @@ impl Start<'_> {
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
         for Partition { client, keys } in self.partitions.iter() {
-            probe::rehearse(client, keys, settings, &nonce).await.map_err(|error| self.not_rehearsed(&error))?;
+            probe::dry_run(client, keys, settings, &nonce).await.map_err(|error| self.dry_run_failed(&error))?;
         }
         self.share_instance().await.map_err(|error| self.failure_of(&error, &"name the deployment"))?;
         Ok(infos)
     }
 
-    fn not_rehearsed(&self, error: &ProbeError) -> StartFailure {
+    fn dry_run_failed(&self, error: &ProbeError) -> StartFailure {
         match error {
             ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.failure_of(source, error),
             ProbeError::Refused { .. } => permanent(
@@ -196,7 +196,7 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), CannotStar
     Ok(())
 }
 
-/// A daemon with another layout or another number of partitions must not touch the books.
+/// A daemon with another layout or another number of partitions must not touch what is stored.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use super::error::ChannelError;
-use super::hears::HearsDefinition;
+use super::filter_flags::FilterFlags;
 use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, MessageFormat};
 use crate::types::duration::HumanDuration;
@@ -104,7 +104,7 @@ pub struct ChannelDefinition {
     /// The formats and headers of its contacts; `None` where messages have one form.
     pub formats: Option<FormatDefinition>,
     /// What names the alerts that an address hears, where several are named.
-    pub hears: HearsDefinition,
+    pub filter_flags: FilterFlags,
     /// How somebody at an address gives consent.
     pub consent: ConsentMethod,
     /// Judges an address by its form. What only an attempt can tell is left to the attempt.

@@ -11,7 +11,7 @@ pub mod channel;
 mod connection_error;
 pub mod email;
 mod error;
-pub mod hears;
+pub mod filter_flags;
 pub mod invalid_contact;
 mod notice_text;
 pub mod registry;
@@ -29,7 +29,7 @@ pub use channel::{
     Question, SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
 pub use error::ChannelError;
-pub use hears::{HearsDefinition, HearsFlag};
+pub use filter_flags::{FilterFlag, FilterFlags};
 pub use invalid_contact::InvalidContact;
 pub use registry::{REGISTRY, check_contact, definition, destination};
 pub use resolver::{DnsConfig, Resolver};

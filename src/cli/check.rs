@@ -4,13 +4,13 @@ use clap::Args;
 
 use super::connect;
 use super::context::CliContext;
+use super::subject_settings;
 use crate::ledger::decision::{CheckResponse, LimitFigures, RateFigures, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::{Plans, Profile};
 use crate::terminal::hint::failed;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
-use crate::views::subject;
 use crate::wire::Partition;
 
 /// Arguments of `check`.
@@ -58,12 +58,9 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config).await?;
-    let fields = subject::read_fields(redis.client(), redis.keys(), &subject).await;
-    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
+    let fields = subject_settings::read_fields(&redis, &subject).await?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
-    for error in &unreadable {
-        say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
-    }
+    subject_settings::warn(&subject, &unreadable);
     if !profile.is_judged() {
         // The daemon may still have good values, or follows check.on_error; a guess of ours would be taken for its answer.
         return Err(failed(
@@ -72,54 +69,54 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
         ));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
-    let question =
+    let request =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let Partition { client, keys } = redis.partitions().of(&question.subject);
-    let judged = CheckScript::new(keys.clone()).judge(client, &question, &profile).await;
-    let judgement = match judged {
+    let Partition { client, keys } = redis.partitions().of(&request.subject);
+    let judged = CheckScript::new(keys.clone()).judge(client, &request, &profile).await;
+    let decision = match judged {
         Err(CheckError::Redis(error)) => {
-            redis.judged(format_args!("check {} of {}", question.metric, question.subject), Err(error))?
+            redis.judged(format_args!("check {} of {}", request.metric, request.subject), Err(error))?
         }
         judged => judged?,
     };
-    let written = CheckResponse::new(&question, &judgement);
+    let response = CheckResponse::new(&request, &decision);
     let mut output = Output::stdout();
     match format.format() {
-        Format::Json => output.json(&written)?,
-        Format::Table => print(&written, &mut output)?,
+        Format::Json => output.json(&response)?,
+        Format::Table => print(&response, &mut output)?,
     }
     output.finish()?;
-    if written.allowed { Ok(()) } else { Err(refused(&question, &judgement)) }
+    if response.allowed { Ok(()) } else { Err(refused(&request, &decision)) }
 }
 
-fn refused(question: &CheckRequest, judgement: &CheckDecision) -> anyhow::Error {
-    let CheckRequest { subject, metric, units, .. } = question;
-    if judgement.never_fits() {
+fn refused(request: &CheckRequest, decision: &CheckDecision) -> anyhow::Error {
+    let CheckRequest { subject, metric, units, .. } = request;
+    if decision.never_fits() {
         let message = format_args!("{subject} asks for {units} of {metric}, more than the whole limit");
         return failed(message, "ask for less, or raise the limit (subject set --limit) or the plan's rate");
     }
-    let wait = whole_seconds(judgement.retry_after().unwrap_or_default()).max(1);
+    let wait = whole_seconds(decision.retry_after().unwrap_or_default()).max(1);
     failed(
         format_args!("{subject} may not use {units} of {metric} now"),
         format_args!("it may help to ask again in {wait} s"),
     )
 }
 
-fn print(written: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
+fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
     let mut pairs = vec![
-        ("subject", written.subject.clone()),
-        ("metric", written.metric.clone()),
-        ("allowed", yes_or_no(written.allowed).to_owned()),
+        ("subject", response.subject.clone()),
+        ("metric", response.metric.clone()),
+        ("allowed", yes_or_no(response.allowed).to_owned()),
     ];
-    if let (Some(recorded), Some(id)) = (written.recorded, &written.event_id) {
+    if let (Some(recorded), Some(id)) = (response.recorded, &response.event_id) {
         pairs.push(("recorded", yes_or_no(recorded).to_owned()));
         pairs.push(("event id", id.to_string()));
     }
     output.pairs(&pairs)?;
-    let rate = written.rate.iter().map(rate_row);
-    let rows: Vec<Vec<String>> = rate.chain(written.limits.iter().map(limit_row)).collect();
+    let rate = response.rate.iter().map(rate_row);
+    let rows: Vec<Vec<String>> = rate.chain(response.limits.iter().map(limit_row)).collect();
     if rows.is_empty() {
-        say(format_args!("{} has neither a limit nor a rate of {}", written.subject, written.metric));
+        say(format_args!("{} has neither a limit nor a rate of {}", response.subject, response.metric));
         return Ok(());
     }
     output.line("")?;

@@ -50,11 +50,11 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
     let redis = connect::redis(&config).await?;
     let explainer = explainer(&config, &redis)?;
     let asked = async {
-        let question = match subject {
+        let target = match subject {
             Some(subject) => ExplainTarget::Subject(subject),
-            None => explainer.question(id.as_deref().unwrap_or_default()).await?,
+            None => explainer.target(id.as_deref().unwrap_or_default()).await?,
         };
-        explainer.explain(question, Audience::Operator).await
+        explainer.explain(target, Audience::Operator).await
     };
     let explained = match asked.await {
         Err(ExplainError::Redis(error)) => redis.judged("explain", Err(error))?,

@@ -11,10 +11,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::json;
 
-use super::hears::HearsArgs;
-use crate::channels::{
-    self, ChannelDefinition, FormatDefinition, HearsDefinition, HearsFlag, REGISTRY, SecretDefinition,
-};
+use super::contact_filter::ContactFilterArgs;
+use crate::channels::{self, ChannelDefinition, FilterFlag, FilterFlags, FormatDefinition, REGISTRY, SecretDefinition};
 use crate::contacts::edit::{NamedContact, NamedOptions};
 use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
@@ -50,7 +48,7 @@ struct NamedAddress {
     secret: Option<String>,
     format: Option<MessageFormat>,
     headers: Option<ExtraHeaders>,
-    hears: FilterChange,
+    filter: FilterChange,
 }
 
 /// The contacts that were named, and the secrets that nobody has seen yet.
@@ -149,10 +147,10 @@ impl FromArgMatches for NamedAddresses {
 impl Args for FilteredAddresses {
     fn augment_args(command: Command) -> Command {
         REGISTRY.into_iter().fold(NamedAddresses::augment_args(command), |command, definition| {
-            let list = |flag: HearsFlag, value| {
+            let list = |flag: FilterFlag, value| {
                 Arg::new(flag.name).long(flag.name).value_name(value).action(ArgAction::Append).help(flag.help)
             };
-            let HearsDefinition { threshold, metric } = definition.hears;
+            let FilterFlags { threshold, metric } = definition.filter_flags;
             command.arg(list(threshold, "PERCENT,...")).arg(list(metric, "METRIC,..."))
         })
     }
@@ -172,10 +170,11 @@ impl FromArgMatches for FilteredAddresses {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.0.update_from_arg_matches(matches)?;
         for ChannelAddresses { definition, thresholds, metrics, .. } in &mut self.0.0 {
-            let values = |HearsFlag { name, .. }| {
+            let values = |FilterFlag { name, .. }| {
                 matches.get_many::<String>(name).into_iter().flatten().cloned().map(Some).collect()
             };
-            (*thresholds, *metrics) = (values(definition.hears.threshold), values(definition.hears.metric));
+            (*thresholds, *metrics) =
+                (values(definition.filter_flags.threshold), values(definition.filter_flags.metric));
         }
         Ok(())
     }
@@ -194,7 +193,11 @@ impl NamedAddresses {
             let secret = definition.secret.map(SecretDefinition::column);
             let formats = definition.formats.map(|formats| [formats.column, formats.header_column].map(str::to_owned));
             let name = definition.channel.as_str().to_owned();
-            [name].into_iter().chain(secret).chain(formats.into_iter().flatten()).chain(definition.hears.columns())
+            [name]
+                .into_iter()
+                .chain(secret)
+                .chain(formats.into_iter().flatten())
+                .chain(definition.filter_flags.columns())
         })
     }
 
@@ -208,8 +211,8 @@ impl NamedAddresses {
                 _ if secret.is_some_and(|column| column == name) => Some(secrets),
                 _ if format.is_some_and(|format| format.column == name) => Some(formats),
                 _ if format.is_some_and(|format| format.header_column == name) => Some(headers),
-                _ if definition.hears.threshold.column() == name => Some(thresholds),
-                _ if definition.hears.metric.column() == name => Some(metrics),
+                _ if definition.filter_flags.threshold.column() == name => Some(thresholds),
+                _ if definition.filter_flags.metric.column() == name => Some(metrics),
                 _ => None,
             }
         })
@@ -225,7 +228,7 @@ impl NamedAddresses {
     /// Whether a cell of this column is a list, separated by commas.
     #[must_use]
     pub fn takes_lists(column: &str) -> bool {
-        REGISTRY.into_iter().any(|definition| definition.hears.columns().iter().any(|known| known == column))
+        REGISTRY.into_iter().any(|definition| definition.filter_flags.columns().iter().any(|known| known == column))
     }
 
     /// Makes contacts of what was named, and checks each.
@@ -261,9 +264,10 @@ impl NamedAddresses {
                 let format = format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string()));
                 let headers = headers.map(|text| headers_of(&text).map_err(|error| format!("{name} headers {error}")));
                 let (format, headers) = (format.transpose()?, headers.transpose()?);
-                let hears = HearsArgs::parse(thresholds.as_deref(), metrics.as_deref()).and_then(HearsArgs::change);
-                let hears = hears.map_err(|error| format!("{name} {}: {error}", place + 1))?;
-                named.add(definition, NamedAddress { address, secret, format, headers, hears })?;
+                let filter = ContactFilterArgs::parse(thresholds.as_deref(), metrics.as_deref())
+                    .and_then(ContactFilterArgs::change);
+                let filter = filter.map_err(|error| format!("{name} {}: {error}", place + 1))?;
+                named.add(definition, NamedAddress { address, secret, format, headers, filter })?;
             }
         }
         Ok(named)
@@ -292,7 +296,7 @@ impl NamedContacts {
     fn add(
         &mut self,
         definition: &'static ChannelDefinition,
-        NamedAddress { address, secret, format, headers, hears }: NamedAddress,
+        NamedAddress { address, secret, format, headers, filter }: NamedAddress,
     ) -> Result<(), String> {
         let ChannelDefinition { channel, secret: secrets, .. } = *definition;
         let named = NamedOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
@@ -301,12 +305,12 @@ impl NamedContacts {
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
         let contact = Contact::of_channel(channel, &address, ContactOptions { secret, format, headers });
         let mut contact = contact.expect("something is sent through every channel of the registry");
-        contact.hears = hears.of_new();
+        contact.filter = filter.of_new();
         channels::check_contact(&contact).map_err(|error| error.to_string())?;
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
             return Err(format!("contact {} is named twice", masked_contact(&contact).address()));
         }
-        self.contacts.push(NamedContact { contact, named, hears });
+        self.contacts.push(NamedContact { contact, named, filter });
         let secret = generated.map(|secret| secret.reveal().to_owned());
         self.generated.extend(secret.map(|secret| GeneratedSecret { channel, address, secret }));
         Ok(())

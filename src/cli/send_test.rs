@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::connect::{self, Redis};
 use super::context::CliContext;
 use super::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts};
+use super::subject_settings;
 use crate::channels::{self, ChannelDefinition, REGISTRY, Sample};
 use crate::config::Config;
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, ResolvedContacts};
@@ -18,7 +19,7 @@ use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, Window};
-use crate::views::{SubjectSettings, subject};
+use crate::views::SubjectSettings;
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
 /// verb in a loop is written quickly.
@@ -186,13 +187,10 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// where it has one. One
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
-    let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
-    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
+    let fields = subject_settings::read_fields(redis, subject).await?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let SubjectSettings { plan, zone, billing_day, limits, unreadable } = SubjectSettings::read(&fields, &plans);
-    for error in unreadable {
-        say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
-    }
+    subject_settings::warn(subject, &unreadable);
     let sample = Sample { plan, zone, billing_day, ..Sample::of(subject.clone()) };
     let Some((metric, limits)) = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value()) else {
         return Ok(sample);

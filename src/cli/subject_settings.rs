@@ -1,6 +1,7 @@
 //! A subject's settings, for the verbs that show what it used.
 
 use super::connect::Redis;
+use crate::subjects::cache::HashFields;
 use crate::subjects::record::{BILLING_DAY, TIMEZONE};
 use crate::subjects::{FieldError, Plans};
 use crate::terminal::output::say;
@@ -13,17 +14,30 @@ use crate::views::{SubjectSettings, subject};
 ///
 /// Redis.
 pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Result<SubjectSettings> {
-    let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
-    let fields = redis.judged(format_args!("read subject {subject}"), fields)?;
-    let settings = SubjectSettings::read(&fields, plans);
+    let settings = SubjectSettings::read(&read_fields(redis, subject).await?, plans);
     warn(subject, &settings.unreadable);
+    warn_of_substitutes(&settings.unreadable);
     Ok(settings)
 }
 
-fn warn(subject: &Subject, unreadable: &[FieldError]) {
+/// Reads the fields that are set for the subject.
+///
+/// # Errors
+///
+/// Redis.
+pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<HashFields> {
+    let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
+    redis.judged(format_args!("read subject {subject}"), fields)
+}
+
+/// Says which fields can't be read.
+pub fn warn(subject: &Subject, unreadable: &[FieldError]) {
     for error in unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));
     }
+}
+
+fn warn_of_substitutes(unreadable: &[FieldError]) {
     if unreadable.iter().any(|error| error.field == TIMEZONE) {
         say("warning: days, weeks and months are shown as those of UTC");
     }

@@ -29,7 +29,7 @@ impl Config {
         let operator = self.operator.contacts.iter().map(|one| ("operator", &one.contact));
         let mut warnings = Vec::new();
         for (section, contact) in fallback.chain(operator) {
-            for percent in contact.hears.thresholds.iter().filter(|percent| !planned.contains(percent)) {
+            for percent in contact.filter.thresholds.iter().filter(|percent| !planned.contains(percent)) {
                 let id = &contact.id;
                 warnings.push(format!("{section}.contacts: {id} hears {percent} %, a threshold that no plan has"));
             }

@@ -31,7 +31,7 @@ pub struct ContactArray {
 /// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("contacts is not a JSON array: {place}")]
-pub struct NotAnArray {
+pub struct ContactArrayError {
     /// The kind of the error and where it is. Shows no text of the value, which may hold an address or a secret.
     place: String,
 }
@@ -73,14 +73,14 @@ impl ContactArray {
     ///
     /// # Errors
     ///
-    /// [`NotAnArray`].
-    pub fn parse(stored: &[u8]) -> Result<Self, NotAnArray> {
+    /// [`ContactArrayError`].
+    pub fn parse(stored: &[u8]) -> Result<Self, ContactArrayError> {
         if stored.is_empty() {
             return Ok(Self::default());
         }
         let not_an_array = |error: serde_json::Error| {
             let place = format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column());
-            NotAnArray { place: place.to_lowercase() }
+            ContactArrayError { place: place.to_lowercase() }
         };
         let elements = serde_json::from_slice(stored).map_err(not_an_array)?;
         Ok(Self { elements, is_changed: false })
@@ -108,6 +108,15 @@ impl ContactArray {
     /// [`UnreadableContact`], for the elements that are not contacts.
     pub fn read(&self) -> impl Iterator<Item = Result<StoredContact, UnreadableContact>> {
         self.elements.iter().enumerate().map(|(position, element)| read(position, element))
+    }
+
+    /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent refers to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_contacts(&self) -> impl Iterator<Item = Result<Contact, UnreadableContact>> {
+        self.elements.iter().map(|element| contact_of(element))
     }
 
     /// The contacts that can be read, in their stored order.
@@ -171,10 +180,8 @@ impl ContactArray {
 }
 
 fn read(position: usize, element: &RawValue) -> Result<StoredContact, UnreadableContact> {
-    let unreadable = |id, why: &str| UnreadableContact { id, why: why.to_owned() };
-    let Some(fields) = ElementFields::of(element) else { return Err(unreadable(None, "not an object")) };
-    let id = || fields.text("id").filter(|id| !id.is_empty()).map(|id| ContactId::from_stored(&id));
-    let contact = Contact::of_element(element).map_err(|error| unreadable(id(), &without_values(&error)))?;
+    let contact = contact_of(element)?;
+    let fields = ElementFields::of(element).ok_or_else(not_an_object)?;
     let mut endpoint = vec![contact.channel().as_str(), contact.address()];
     endpoint.extend(contact.secret().map(Secret::reveal));
     let consent = ConsentId::of(&endpoint, &fields.text(NONCE).unwrap_or_default());
@@ -182,6 +189,21 @@ fn read(position: usize, element: &RawValue) -> Result<StoredContact, Unreadable
     let unverified_until = fields.text(UNVERIFIED_UNTIL).filter(|_| !contact.verified);
     let unverified_until = unverified_until.and_then(|text| UnixMs::of_rfc3339(&text));
     Ok(StoredContact { contact, origin, consent, unverified_until, position })
+}
+
+fn contact_of(element: &RawValue) -> Result<Contact, UnreadableContact> {
+    // A list would be taken for the fields in their order.
+    if !element.get().starts_with('{') {
+        return Err(not_an_object());
+    }
+    Contact::of_element(element).map_err(|error| {
+        let id = ElementFields::of(element).and_then(|fields| fields.text("id")).filter(|id| !id.is_empty());
+        UnreadableContact { id: id.map(|id| ContactId::from_stored(&id)), why: without_values(&error) }
+    })
+}
+
+fn not_an_object() -> UnreadableContact {
+    UnreadableContact { id: None, why: "not an object".to_owned() }
 }
 
 /// What is wrong, without the place, and without values that the text may quote: a secret could be among them.

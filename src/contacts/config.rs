@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Contact;
 use super::known_keys::{self, KnownKeys};
 use crate::types::Alert;
-use crate::types::daily::{Daily, DigestTime};
+use crate::types::daily::{DailyTime, DigestTime};
 
 /// Contacts for subjects without contacts of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,10 +79,10 @@ const fn told() -> bool {
 impl OperatorConfig {
     /// When the digest is due; `None` where there is nobody to get it, and where it is off.
     #[must_use]
-    pub fn daily(&self) -> Option<Daily> {
+    pub fn daily(&self) -> Option<DailyTime> {
         let DigestTime::At(time) = self.digest else { return None };
         let zone = self.timezone.parse().ok()?;
-        self.contacts.iter().any(|one| one.notices).then_some(Daily { time, zone })
+        self.contacts.iter().any(|one| one.notices).then_some(DailyTime { time, zone })
     }
 }
 

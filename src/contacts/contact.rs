@@ -80,7 +80,7 @@ pub struct Contact {
     /// writes down, and anything that does not say otherwise, is verified.
     pub verified: bool,
     /// Which alerts it gets.
-    pub hears: ContactFilter,
+    pub filter: ContactFilter,
     /// Why it counts as not there, where its receiver or mailbox has gone.
     pub disabled: Option<DisabledState>,
     /// The language in which its subject is told; `None` for the default one. It stands beside the contacts, and not with them.
@@ -115,7 +115,7 @@ impl Contact {
             endpoint,
             mute: None,
             verified: true,
-            hears: ContactFilter::default(),
+            filter: ContactFilter::default(),
             disabled: None,
             locale: None,
         }
@@ -294,7 +294,7 @@ mod tests {
             r#""thresholds":[80,100],"metrics":["requests"],"disabled":{"reason":"no_mailbox","detail":"SMTP 550","at":"2026-11-21T08:37:00.123Z"}"#,
         );
         let contact: Contact = serde_json::from_str(&stored).expect("a contact");
-        assert_eq!(contact.hears.thresholds.len(), 2);
+        assert_eq!(contact.filter.thresholds.len(), 2);
         assert_eq!(contact.disabled.as_ref().map(|state| state.at.0), Some(1_795_250_220_123));
         assert_eq!(serde_json::to_string(&contact).expect("JSON"), stored);
         for (field, told) in [

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::contact::{Contact, Endpoint};
 use super::message_format::{InvalidFormat, MessageFormat, SecretUse};
 use super::options::{ContactOptions, ExtraHeaders};
-use crate::types::timestamp::NotATime;
+use crate::types::timestamp::TimestampError;
 use crate::types::{
     Channel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret, UnixMs,
 };
@@ -89,10 +89,10 @@ impl Contact {
     ///
     /// What is wrong with it; the text may quote a field.
     pub fn of_element(element: &RawValue) -> Result<Self, serde_json::Error> {
-        match serde_json::from_str::<Value>(element.get()) {
+        serde_json::from_str(element.get()).or_else(|error| match serde_json::from_str::<Value>(element.get()) {
             Ok(value) => Self::deserialize(&value),
-            Err(_) => serde_json::from_str(element.get()),
-        }
+            Err(_) => Err(error),
+        })
     }
 }
 
@@ -117,9 +117,9 @@ pub enum ContactError {
     },
     /// What it hears can't be told.
     #[error(transparent)]
-    Hears(#[from] ContactFilterError),
+    Filter(#[from] ContactFilterError),
     /// `muted_until` is no time.
-    #[error("muted_until {}", NotATime)]
+    #[error("muted_until {}", TimestampError)]
     MutedUntil,
     /// `format` names none.
     #[error(transparent)]
@@ -159,7 +159,7 @@ impl TryFrom<ContactJson> for Contact {
             json.muted_until.map(|text| UnixMs::of_rfc3339(&text).ok_or(ContactError::MutedUntil)).transpose()?;
         contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
         contact.verified = json.verified;
-        contact.hears = ContactFilter::new(json.thresholds, json.metrics)?;
+        contact.filter = ContactFilter::new(json.thresholds, json.metrics)?;
         contact.disabled = json.disabled;
         Ok(contact)
     }
@@ -190,7 +190,7 @@ impl From<Contact> for ContactJson {
         let secret = options.secret.map(|secret| secret.reveal().to_owned());
         let format = (options.format != MessageFormat::default()).then(|| options.format.to_string().into());
         let headers = (!options.headers.is_empty()).then(|| json!(options.headers));
-        let Contact { id, mute, verified, hears: ContactFilter { thresholds, metrics }, disabled, .. } = contact;
+        let Contact { id, mute, verified, filter: ContactFilter { thresholds, metrics }, disabled, .. } = contact;
         let muted = mute.is_some();
         let Mute { until, reason: muted_reason } = mute.unwrap_or_default();
         let muted_until = until.map(|until| until.to_string());

@@ -57,7 +57,7 @@ pub struct NamedContact {
     /// What was named beside the address.
     pub named: NamedOptions,
     /// Which alerts it is to hear. A new contact bears this already.
-    pub hears: FilterChange,
+    pub filter: FilterChange,
 }
 
 /// Which options of a contact the operator named. A stored contact keeps the others.
@@ -206,7 +206,7 @@ impl ContactArray {
         let mut report = MergeReport::default();
         let mut named_positions = Vec::new();
         let mut added = Vec::new();
-        for NamedContact { contact, named, hears } in named {
+        for NamedContact { contact, named, filter } in named {
             let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
             // Among several of one address, the one that signs alerts today.
             let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !is_sound(&other.contact)))
@@ -228,7 +228,7 @@ impl ContactArray {
                 self.set_verified(found.position);
             }
             self.set_enabled(found.position);
-            self.change_filter(found.position, hears);
+            self.change_filter(found.position, filter);
         }
         let before = self.elements.len();
         let mut position = 0;
@@ -564,13 +564,13 @@ mod tests {
         NamedContact {
             contact,
             named: NamedOptions { secret: true, ..NamedOptions::default() },
-            hears: FilterChange::default(),
+            filter: FilterChange::default(),
         }
     }
 
     /// A contact whose secret was generated.
     fn generated(contact: Contact) -> NamedContact {
-        NamedContact { contact, named: NamedOptions::default(), hears: FilterChange::default() }
+        NamedContact { contact, named: NamedOptions::default(), filter: FilterChange::default() }
     }
 
     /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.

@@ -296,8 +296,8 @@ impl ResolvedContacts {
 
     fn of(array: &ContactArray) -> Self {
         let mut contacts = Self::default();
-        for element in array.read() {
-            match element.map(|stored| without_reserved_id(stored.contact)) {
+        for contact in array.read_contacts() {
+            match contact.map(without_reserved_id) {
                 Ok(contact) if !contact.verified => contacts.unverified.push(contact.id),
                 Ok(contact) if contact.disabled.is_some() => contacts.disabled.push(contact),
                 Ok(contact) => contacts.readable.push(contact),

@@ -125,8 +125,8 @@ mod tests {
         };
         assert_eq!(stored.set_filter(&id, &change(Some(&[100]), Some(&["tokens"]))), 1);
         stored.set_filter(&id, &change(Some(&[]), None));
-        let hears = stored.contacts().remove(0).contact.hears;
-        assert_eq!(hears, change(None, Some(&["tokens"])).of_new());
+        let filter = stored.contacts().remove(0).contact.filter;
+        assert_eq!(filter, change(None, Some(&["tokens"])).of_new());
         stored.set_filter(&id, &change(None, Some(&[])));
         assert_eq!(stored.to_stored(), STORED);
     }

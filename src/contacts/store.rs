@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use redis::{Pipeline, RedisError, RedisResult};
 
-use super::array::{CONTACTS, ContactArray, NotAnArray};
+use super::array::{CONTACTS, ContactArray, ContactArrayError};
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::is_setting;
 use crate::types::{Keys, Subject};
@@ -36,7 +36,7 @@ pub enum EditContactsError {
     Redis(#[from] RedisError),
     /// What is stored is not an array.
     #[error(transparent)]
-    NotAnArray(#[from] NotAnArray),
+    ContactArrayError(#[from] ContactArrayError),
     /// Others changed the contacts at each try: nothing was written.
     #[error("others change the subject's contacts all the time")]
     Contended,

@@ -129,7 +129,7 @@ fn refusals(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
 }
 
 fn totals(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
-    const SECTION: &str = "the daemon's own books";
+    const SECTION: &str = "the daemon's own totals";
     let totals = &seen.totals;
     let sum = |of: fn(&SimulatedSubject) -> usize| scenario.subjects.iter().map(|one| of(one) as u64).sum::<u64>();
     let made = sum(|simulated| simulated.alerts.len() * simulated.contacts.len());

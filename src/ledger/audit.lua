@@ -4,7 +4,7 @@
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   ARGV[1] checkpoint that the reader stands at   ARGV[2] our consumer group
 -- ARGV[3] how many read entries are counted at most where unread ones lie behind them
 --
--- Returns {'even'}              nothing is unread, or there is nothing to compare: nothing written
+-- Returns {'even'}              nothing is unread, or nothing was ever read: remembers how far that is true
 --         {'unread'}            entries lie after the checkpoint: nothing written
 --         {'stale', stored}     the checkpoint is another one: nothing written
 --         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the whole stream:
@@ -24,10 +24,15 @@ for at, wanted in ipairs({'stream', 'hash'}) do
 end
 local refusal = denied(KEYS[2], 'HSET')
 if refusal then return refusal end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added', 'entries_gone')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added', 'entries_gone', 'audited')
 if (stored[1] or '0-0') ~= ARGV[1] then return {'stale', stored[1] or '0-0'} end
-if not stored[1] then return {'even'} end
 local of = redis.call('EXISTS', KEYS[1]) == 1 and stream_info(KEYS[1]) or {['entries-added'] = 0}
+-- What was removed before anything was ever read is no loss, and what is removed from now on is one.
+if not stored[1] then
+  local gone = whole(of['entries-added'] - (of['length'] or 0))
+  if not stored[2] then redis.call('HSET', KEYS[2], 'entries_read', gone, 'entries_gone', gone, 'audited', '0-0') end
+  return {'even'}
+end
 local read, known = tonumber(stored[2] or '0'), tonumber(stored[3] or '0')
 -- A stream that counts fewer than were added to it once is another one, or it is gone: what was unread is lost. Said once.
 if of['entries-added'] < known then
@@ -53,7 +58,7 @@ end
 
 local function read_is(id, n, gone)
   local words = whole(n)
-  redis.call('HSET', KEYS[2], 'id', id, 'entries_read', words, 'entries_gone', whole(gone))
+  redis.call('HSET', KEYS[2], 'id', id, 'entries_read', words, 'entries_gone', whole(gone), 'audited', id)
   redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[2], id, 'ENTRIESREAD', words)
 end
 
@@ -72,12 +77,14 @@ if #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then
 end
 
 local missing = of['entries-added'] - read
-if missing ~= 0 or not known_left or known_left ~= of['length'] then
+if missing ~= 0 or not known_left or known_left ~= of['length'] or stored[5] ~= stored[1] then
   read_is(stored[1], of['entries-added'], of['entries-added'] - of['length'])
 end
 if known_left and of['length'] > known_left then return {'returned', of['length'] - known_left} end
 if missing == 0 then return {'even'} end
--- XSETID sets the count as it likes. Where the newest id is the checkpoint's, nothing behind it can have been lost.
-if missing > 0 and of['last-generated-id'] == stored[1] then return {'even'} end
+-- XSETID sets the count as it likes, and leaves no other trace. Whoever removes entries behind the last one of the audit before leaves
+-- one: XDEL the newest id that it removed, and trimming goes from the oldest on, so it has taken read entries along.
+local removed = stored[5] and (is_before(stored[5], of['max-deleted-entry-id']) or of['length'] < known_left)
+if missing > 0 and of['last-generated-id'] == stored[1] and not removed then return {'even'} end
 if missing > 0 then return {'gap', missing} end
 return {'rewound', -missing}

@@ -20,7 +20,7 @@ pub struct Committer {
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitOutcome {
-    /// The batch is in the books, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
+    /// The batch is stored, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
     Committed {
         /// The alerts that were not raised.
         not_raised: Vec<usize>,
@@ -121,13 +121,16 @@ impl Committer {
         let Self { settings, .. } = self;
         let (from, to) = (batch.from.to_string(), batch.to.to_string());
         let fingerprint = settings.plans.fingerprint();
+        let server = batch.server.as_deref().unwrap_or_default();
+        let readers = keys::reader_channel(server);
         let texts = [
             ("from", from.as_str()),
             ("to", &to),
             ("format", FORMAT),
             ("fingerprint", &fingerprint),
             ("instance", batch.instance.as_str()),
-            ("server", batch.server.as_deref().unwrap_or_default()),
+            ("server", server),
+            ("readers", &readers),
         ];
         let numbers = [
             ("generation", batch.generation),

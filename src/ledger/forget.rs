@@ -1,4 +1,4 @@
-//! Forgetting a subject in the books: the wrapper of `forget.lua`, and what needs no script.
+//! Removes the counters of a subject: the wrapper of `forget.lua`, and what needs no script.
 //!
 //! The worker holds totals and would write them back. So whatever removes a counter raises the generation beside the checkpoint in the
 //! same step, and a commit that was built on an older one is `stale`.

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- probe: prepare the rehearsal of a commit: the one entry that it claims to have read, and a time to live on the keys to which a
+-- probe: prepare the dry run of a commit: the one entry that it claims to have read, and a time to live on the keys to which a
 -- commit gives none, so that nothing lasts where the daemon dies before it has swept up.
 --
 -- KEYS[1] the probe's stream   KEYS[2] its outbox stream   KEYS[3] its refused stream   KEYS[4] its checkpoint hash

@@ -1,4 +1,4 @@
-//! A rehearsal of the commit, and of the lease before it, at start, so that a missing permission shows there and not in the middle of the traffic.
+//! A dry run of the commit, and of the lease before it, at start, so that a missing permission shows there and not in the middle of the traffic.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -23,11 +23,11 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("pro
 /// Probe keys are removed at once; if the daemon dies in between they go by themselves.
 const PROBE_TTL_S: u64 = 60;
 
-/// Why the rehearsal failed.
+/// Why the dry run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// A command of the commit failed.
-    #[error("rehearse a commit on {key}")]
+    #[error("try a commit on {key}")]
     Redis {
         /// The probe's stream.
         key: String,
@@ -36,7 +36,7 @@ pub enum ProbeError {
         source: RedisError,
     },
     /// A command of the lease failed.
-    #[error("rehearse the lease on {key}")]
+    #[error("try the lease on {key}")]
     Lease {
         /// The probe's lease.
         key: String,
@@ -45,7 +45,7 @@ pub enum ProbeError {
         source: RedisError,
     },
     /// A command that is optional while running, but configured.
-    #[error("rehearse a commit on {key}: {what} was refused: {error}")]
+    #[error("try a commit on {key}: {what} was refused: {error}")]
     Refused {
         /// The probe's stream.
         key: String,
@@ -55,7 +55,7 @@ pub enum ProbeError {
         error: String,
     },
     /// The script answered something else than `committed`.
-    #[error("rehearse a commit on {key}: unexpected answer {answer}")]
+    #[error("try a commit on {key}: unexpected answer {answer}")]
     Answer {
         /// The probe's stream.
         key: String,
@@ -70,7 +70,7 @@ pub enum ProbeError {
 /// # Errors
 ///
 /// [`ProbeError`], naming what the user may not do.
-pub async fn rehearse(
+pub async fn dry_run(
     client: &RedisClient,
     keys: &Keys,
     settings: &CommitSettings,
@@ -164,7 +164,7 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
     batch
 }
 
-/// Removes every key that the rehearsal made, by name.
+/// Removes every key that the dry run made, by name.
 async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
     let mut command = redis::cmd("UNLINK");
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());

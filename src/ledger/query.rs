@@ -1,4 +1,4 @@
-//! Reading the books for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no keyspace.
+//! Reads the ledger for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,7 +177,7 @@ pub async fn lag(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
         client.query(redis::cmd("XINFO").arg("STREAM").arg(keys.stream())).await?;
     let number =
         |name: &str| info.get(name).and_then(|value| redis::from_redis_value_ref::<u64>(value).ok()).unwrap_or(0);
-    // Before the first commit, what was trimmed counts as read (as `commit.lua` will count it).
+    // Before the first commit, what was trimmed counts as read (as `audit.lua` counts it).
     let read = read.unwrap_or_else(|| number("entries-added").saturating_sub(number("length")));
     Ok(number("entries-added").saturating_sub(read))
 }

@@ -1,4 +1,4 @@
-//! How long the books are kept: once no event can belong to a period any more, its counters and records live 48 hours.
+//! How long counters are kept: once no event can belong to a period any more, they and their records live 48 hours.
 //!
 //! A day is archived first where history is kept. Every counter expires by itself ([`super::totals::ttl_s`]), late enough to cover an outage; this only shortens that. EXPIRE ... LT
 //! makes each step safe to repeat, so no script is needed.
@@ -32,7 +32,7 @@ pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
     closed.min(period.ends_everywhere().plus(ms(Duration::from_secs(unclosed_s))))
 }
 
-/// Shortens the life of periods that are over.
+/// Shortens the time to live of periods that are over.
 #[derive(Debug)]
 pub struct Retention {
     keys: Keys,

@@ -29,12 +29,14 @@ pub trait ConsentRequests: fmt::Debug + Send + Sync {
     /// After an error the delivery is attempted again.
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>>;
 
-    /// The link with which a person who gets mail mutes the contact; `None` where there is none. Changes no contact.
+    /// The link with which a person who gets mail mutes the contact; `None`, as by itself, where there is none. Changes no contact.
     fn unsubscribe_url<'a>(
         &'a self,
-        subject: &'a Subject,
-        contact: &'a Contact,
-    ) -> BoxFuture<'a, Result<Option<Secret>, ConsentRequestError>>;
+        _subject: &'a Subject,
+        _contact: &'a Contact,
+    ) -> BoxFuture<'a, Result<Option<Secret>, ConsentRequestError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// This is how an attempt ended, and it has been recorded; for metrics and logs. May be called twice for one attempt.
     fn settled(&self, request: &VerificationRequest, settlement: &Settlement);

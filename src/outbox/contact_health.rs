@@ -23,13 +23,13 @@ pub(super) enum ContactHealth {
 impl ContactHealth {
     /// What this outcome tells; `None` where it says nothing of the contact. Where all messages of a channel go through one server, only
     /// its "not now" about one message counts: that it is away, or refuses us, is no contact's fault.
-    pub(super) fn told_by(channel: Channel, outcome: &Outcome) -> Option<Self> {
+    pub(super) fn of(channel: Channel, outcome: &Outcome) -> Option<Self> {
         if outcome.class == Class::Delivered {
             return Some(Self::Reached);
         }
         let is_shared = definition(channel).is_none_or(|definition| definition.server.is_some());
-        let is_put_off = outcome.class == Class::Transient
-            && DestinationHealth::told_by(outcome) == Some(DestinationHealth::Answered);
+        let is_put_off =
+            outcome.class == Class::Transient && DestinationHealth::of(outcome) == Some(DestinationHealth::Answered);
         (!is_shared || is_put_off).then_some(Self::Failing)
     }
 
@@ -71,9 +71,8 @@ mod tests {
     /// An outage of the operator's own mail server must not disable every customer's address.
     #[test]
     fn a_mail_server_that_is_away_says_nothing_of_a_mailbox() {
-        let told = |channel, class, status| {
-            ContactHealth::told_by(channel, &Outcome { class, status, ..Outcome::delivered() })
-        };
+        let told =
+            |channel, class, status| ContactHealth::of(channel, &Outcome { class, status, ..Outcome::delivered() });
         assert_eq!(told(Channel::Email, Class::Delivered, Some(250)), Some(ContactHealth::Reached));
         assert_eq!(told(Channel::Email, Class::Transient, None), None);
         assert_eq!(told(Channel::Email, Class::Transient, Some(421)), None);

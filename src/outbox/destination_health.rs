@@ -20,7 +20,7 @@ pub(super) enum DestinationHealth {
 
 impl DestinationHealth {
     /// What this outcome tells; `None` where nothing was asked of the destination.
-    pub(super) fn told_by(outcome: &Outcome) -> Option<Self> {
+    pub(super) fn of(outcome: &Outcome) -> Option<Self> {
         match (outcome.class, outcome.status) {
             (Class::Delivered, _) | (Class::Permanent | Class::Rejected, Some(_)) => Some(Self::Answered),
             // An address that may not be called, a message that can't be built.
@@ -48,7 +48,7 @@ mod tests {
     /// One customer's removed hook, or one mailbox that is full, must not hold back the others at the same receiver.
     #[test]
     fn what_is_about_one_message_says_nothing_against_the_receiver() {
-        let told = |class, status| DestinationHealth::told_by(&Outcome { class, status, ..Outcome::delivered() });
+        let told = |class, status| DestinationHealth::of(&Outcome { class, status, ..Outcome::delivered() });
         let (answered, failed) = (Some(DestinationHealth::Answered), Some(DestinationHealth::Failed));
         assert_eq!(told(Class::Delivered, Some(204)), answered);
         for refused in [404, 410, 550] {

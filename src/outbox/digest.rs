@@ -15,7 +15,7 @@ use super::error::{Operation, OutboxError};
 use super::new_deliveries::NewDeliveries;
 use crate::contacts::resolver::ContactResolver;
 use crate::types::alert::digest_of;
-use crate::types::daily::Daily;
+use crate::types::daily::DailyTime;
 use crate::types::{Channel, DailyDigest, DeadDelivery, DeliveryId, Notification, Subject, UnixMs};
 use crate::wire::{Partition, Partitions};
 
@@ -33,7 +33,7 @@ pub struct DigestLoop {
     /// Where the operator is reached.
     pub contacts: Arc<ContactResolver>,
     /// When.
-    pub daily: Daily,
+    pub daily: DailyTime,
     /// Notified when deliveries were made.
     pub new_deliveries: NewDeliveries,
 }

@@ -108,7 +108,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         if outcome.disables.is_some() {
             return outcome.disables;
         }
-        let is_failing = ContactHealth::told_by(contact.channel(), outcome) == Some(ContactHealth::Failing);
+        let is_failing = ContactHealth::of(contact.channel(), outcome) == Some(ContactHealth::Failing);
         if !is_failing || self.disable_after.is_zero() {
             return None;
         }
@@ -137,7 +137,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Err(EditContactsError::Redis(source)) => {
                 Err(OutboxError::redis(Operation::DisableContact, format_args!("subject {subject}"))(source))
             }
-            Err(error @ (EditContactsError::NotAnArray(_) | EditContactsError::Contended)) => {
+            Err(error @ (EditContactsError::ContactArrayError(_) | EditContactsError::Contended)) => {
                 let id: &ContactId = &contact.id;
                 tracing::warn!(%subject, contact = %id, error = chain(&error), "contact could not be disabled; the next attempt tries again");
                 Ok(None)

@@ -21,7 +21,7 @@ impl Recipients {
     /// any, to the contacts of the operator that get notices. So a contact that is disabled silences no alert.
     #[must_use]
     pub fn of(alert: &Alert, contacts: &ResolvedContacts, jump: JumpPolicy) -> Self {
-        let hears = |contact: &Contact| hears(&contact.hears, alert, jump);
+        let hears = |contact: &Contact| hears(&contact.filter, alert, jump);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;
         let mut told: Vec<Contact> = readable.iter().filter(|contact| hears(contact)).cloned().collect();
         let is_left_to_others = told.is_empty() && disabled.iter().any(hears);
@@ -55,8 +55,8 @@ mod tests {
 
     /// A contact that hears these thresholds; all without any.
     fn contact(name: &str, thresholds: &[u16]) -> Contact {
-        let hears = ContactFilter { thresholds: percents(thresholds), metrics: Vec::new() };
-        Contact { hears, ..Contact::email(&format!("{name}@b.test")) }
+        let filter = ContactFilter { thresholds: percents(thresholds), metrics: Vec::new() };
+        Contact { filter, ..Contact::email(&format!("{name}@b.test")) }
     }
 
     fn disabled(name: &str, thresholds: &[u16]) -> Contact {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(told(&alert(80, &[]), &deaf, each), names(&[], false));
         let other = Alert { metric: "tokens".parse().expect("legal"), ..alert(100, &[]) };
         let mut requests = contact("requests", &[]);
-        requests.hears.metrics = vec!["requests".parse().expect("legal")];
+        requests.filter.metrics = vec!["requests".parse().expect("legal")];
         let contacts = ResolvedContacts { readable: vec![requests], ..ResolvedContacts::default() };
         assert_eq!(told(&other, &contacts, each), names(&[], false));
         assert_eq!(told(&alert(80, &[]), &ResolvedContacts::default(), each), names(&[], true));

@@ -96,7 +96,7 @@ impl Settlement {
     fn contact_health(&self, channel: Channel) -> Option<ContactHealth> {
         match self {
             Self::ContactDisabled(_) => Some(ContactHealth::Reached),
-            _ => ContactHealth::told_by(channel, self.outcome()?),
+            _ => ContactHealth::of(channel, self.outcome()?),
         }
     }
 
@@ -166,7 +166,7 @@ pub async fn settle(
     call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1));
     for LeaseEnd { id, channel, token, settlement } in ends {
         let outcome = settlement.outcome();
-        let health = outcome.and_then(DestinationHealth::told_by).map_or("", DestinationHealth::as_str);
+        let health = outcome.and_then(DestinationHealth::of).map_or("", DestinationHealth::as_str);
         call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
         call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
         call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));

@@ -26,14 +26,14 @@ pub struct DigestTimeError;
 
 /// A moment that comes once a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Daily {
+pub struct DailyTime {
     /// The time of day.
     pub time: NaiveTime,
     /// Whose.
     pub zone: Tz,
 }
 
-impl Daily {
+impl DailyTime {
     /// The last such moment that is not after `now`, and the one a day before; `None` where no calendar has them.
     #[must_use]
     pub fn last_two(&self, now: UnixMs) -> Option<(UnixMs, UnixMs)> {
@@ -109,7 +109,7 @@ mod tests {
     fn the_last_moment_is_found_in_any_zone() {
         let last = |time: &str, zone: Tz, now: &str| {
             let DigestTime::At(time) = time.parse().expect("legal") else { panic!("a time") };
-            Daily { time, zone }.last_two(ms(now)).expect("a calendar").1
+            DailyTime { time, zone }.last_two(ms(now)).expect("a calendar").1
         };
         let berlin = Tz::Europe__Berlin;
         assert_eq!(last("08:00", berlin, "2026-11-21T06:59:59Z"), ms("2026-11-20T07:00:00Z"));

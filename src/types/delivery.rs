@@ -74,13 +74,13 @@ impl DeliveryState {
 /// The text names no state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a state must be one of pending, delivered, dead, muted, expired, cancelled")]
-pub struct NotAState;
+pub struct DeliveryStateError;
 
 impl FromStr for DeliveryState {
-    type Err = NotAState;
+    type Err = DeliveryStateError;
 
-    fn from_str(text: &str) -> Result<Self, NotAState> {
-        Self::from_stored(text).ok_or(NotAState)
+    fn from_str(text: &str) -> Result<Self, DeliveryStateError> {
+        Self::from_stored(text).ok_or(DeliveryStateError)
     }
 }
 

@@ -6,7 +6,7 @@
 //! | key | type | content | TTL |
 //! |---|---|---|---|
 //! | `usage` | stream | usage events, written by producers | trimmed |
-//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `entries_added`, `entries_gone`, `generation`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows; `moved_to`, `migration`, `copied:<stream>` of migrations | none |
+//! | `quota_checkpoint:{tag}` | hash | `id`, `entries_read`, `entries_added`, `entries_gone`, `audited`, `generation`, `instance`, `format`, `partitions`, `fingerprint` of plans and windows; `moved_to`, `migration`, `copied:<stream>` of migrations | none |
 //! | `quota_usage:{tag}:<metric>:<period>:<bucket>` | hash | subject -> units used in that period | 14 d from the last write and 48 h after the period's end everywhere, then 48 h once it is over everywhere |
 //! | `quota_raised:{tag}:<metric>:<period>:<bucket>` | hash | `<percent>:<subject>` -> the newest alert of that percentage, JSON, with those before it in the period | as its counter |
 //! | `quota_history:{tag}:<metric>:<bucket>` | hash | subject -> units of each day, MessagePack | `history.days` after the last |
@@ -68,10 +68,11 @@ pub const DAEMONS: &str = "quota_daemons";
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
 
-/// The channel that a reader of streams subscribes to; nobody publishes there. What it is for: `RawConnection::subscribe`.
+/// The channel that readers of streams subscribe to at the server process with this run id; nobody publishes there. What it is for:
+/// `RawConnection::subscribe` and `commit.lua`.
 #[must_use]
-pub fn reader_channel(nonce: &str) -> String {
-    format!("quota_reader:{nonce}")
+pub fn reader_channel(run_id: &str) -> String {
+    format!("quota_reader:{run_id}")
 }
 
 /// The keys of one partition and of its subjects.
@@ -109,7 +110,7 @@ impl Keys {
         Self { subject_prefix, ..Self::of_partition(&self.name, partition) }
     }
 
-    /// Keys for a rehearsal in the same slot and under the same name patterns, told apart by `nonce`.
+    /// Keys for a dry run in the same slot and under the same name patterns, told apart by `nonce`.
     #[must_use]
     pub fn probe(&self, nonce: &str) -> Self {
         let tag = format!("{}.probe.{nonce}", self.tag);

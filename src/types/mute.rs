@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::UnixMs;
 use super::text::is_control;
-use super::timestamp::NotATime;
+use super::timestamp::TimestampError;
 
 /// The longest reason, bytes.
 pub const REASON_BYTES_MAX: usize = 256;
@@ -131,9 +131,9 @@ impl fmt::Display for Mute {
 
 /// A time, for a mute that ends then.
 impl FromStr for MuteEnd {
-    type Err = NotATime;
+    type Err = TimestampError;
 
-    fn from_str(text: &str) -> Result<Self, NotATime> {
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
         text.parse().map(Self::At)
     }
 }

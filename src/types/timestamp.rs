@@ -41,13 +41,13 @@ impl UnixMs {
 /// The text is no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
-pub struct NotATime;
+pub struct TimestampError;
 
 impl FromStr for UnixMs {
-    type Err = NotATime;
+    type Err = TimestampError;
 
-    fn from_str(text: &str) -> Result<Self, NotATime> {
-        Self::of_rfc3339(text).ok_or(NotATime)
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        Self::of_rfc3339(text).ok_or(TimestampError)
     }
 }
 

@@ -322,7 +322,7 @@ impl From<EditContactsError> for VerificationError {
     fn from(error: EditContactsError) -> Self {
         match error {
             EditContactsError::Redis(error) => error.into(),
-            EditContactsError::NotAnArray(_) => Self::Unreadable,
+            EditContactsError::ContactArrayError(_) => Self::Unreadable,
             EditContactsError::Contended => Self::Contended,
         }
     }

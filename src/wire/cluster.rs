@@ -29,9 +29,9 @@ pub struct ClusterNodes {
     rotation: AtomicUsize,
 }
 
-/// What is known when the nodes are asked.
+/// Which nodes are asked first, and which one last.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ClusterClues<'a> {
+pub struct NodePreference<'a> {
     /// The last answer.
     pub known: Option<&'a SlotMap>,
     /// A node that was named as the new owner of a slot: it is asked first.
@@ -62,9 +62,9 @@ impl ClusterNodes {
     /// # Errors
     ///
     /// [`DeploymentError`]
-    pub async fn slot_map(&self, clues: ClusterClues<'_>) -> RedisResult<SlotMap> {
+    pub async fn slot_map(&self, preference: NodePreference<'_>) -> RedisResult<SlotMap> {
         let mut failure: Option<RedisError> = None;
-        for node in self.candidates(clues)? {
+        for node in self.in_order(preference)? {
             match self.ask(&node).await {
                 Ok(map) => return Ok(map),
                 // One that waiting does not mend tells more than one that does not answer.
@@ -78,8 +78,8 @@ impl ClusterNodes {
     }
 
     /// The nodes in the order in which they are asked.
-    fn candidates(&self, clues: ClusterClues<'_>) -> RedisResult<Vec<Arc<RedisNode>>> {
-        let mut nodes: Vec<Arc<RedisNode>> = clues.known.map(|map| map.primaries().to_vec()).unwrap_or_default();
+    fn in_order(&self, preference: NodePreference<'_>) -> RedisResult<Vec<Arc<RedisNode>>> {
+        let mut nodes: Vec<Arc<RedisNode>> = preference.known.map(|map| map.primaries().to_vec()).unwrap_or_default();
         let first = self.rotation.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1);
         nodes.rotate_left(first);
         for seed in &self.seeds {
@@ -87,10 +87,10 @@ impl ClusterNodes {
                 nodes.push(Arc::clone(seed));
             }
         }
-        if let Some(owner) = clues.owner {
+        if let Some(owner) = preference.owner {
             nodes.insert(0, Arc::new(self.at(owner)?));
         }
-        nodes.sort_by_key(|node| clues.suspect == Some(&node.address));
+        nodes.sort_by_key(|node| preference.suspect == Some(&node.address));
         self.forget_others(&nodes);
         Ok(nodes)
     }

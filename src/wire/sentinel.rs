@@ -131,7 +131,7 @@ impl Sentinels {
         let all_answered = failures.is_empty() && asked.is_empty();
         match newest {
             Some(report) if all_answered || report.epoch >= self.epoch.load(Ordering::Relaxed) => Ok(report),
-            _ => Err(most_telling(failures)),
+            _ => Err(permanent_or_last(failures)),
         }
     }
 
@@ -149,7 +149,7 @@ impl Sentinels {
 }
 
 /// Of several failures the one that waiting does not mend, where there is one.
-fn most_telling(mut failures: Vec<RedisError>) -> RedisError {
+fn permanent_or_last(mut failures: Vec<RedisError>) -> RedisError {
     let permanent = failures.iter().position(|error| !error_kind(error).is_transient());
     match permanent.or_else(|| failures.len().checked_sub(1)) {
         Some(at) => failures.swap_remove(at),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 use tokio_util::sync::CancellationToken;
 
-use super::cluster::{ClusterClues, ClusterNodes};
+use super::cluster::{ClusterNodes, NodePreference};
 use super::deployment_error::DeploymentError;
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
@@ -173,8 +173,8 @@ impl Topology {
         let told = match &self.source {
             TopologySource::Sentinel(sentinels) => sentinels.primary().await.map(SlotMap::whole),
             TopologySource::Cluster(nodes) => {
-                let clues = ClusterClues { known: known.as_deref(), owner, suspect: suspect.as_ref() };
-                nodes.slot_map(clues).await
+                let preference = NodePreference { known: known.as_deref(), owner, suspect: suspect.as_ref() };
+                nodes.slot_map(preference).await
             }
         };
         *failed = told.as_ref().err().cloned();

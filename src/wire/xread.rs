@@ -71,7 +71,8 @@ impl StreamReader {
     /// Nobody tells which one that is; and as [`RawConnection::connect`].
     pub async fn connect(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         let mut reader = Self::connect_unbounded(endpoint, stream).await?;
-        reader.unbounded = match reader.connection.subscribe(&keys::reader_channel(&nonce())).await {
+        let channel = keys::reader_channel(&reader.run_id.as_deref().map_or_else(nonce, str::to_owned));
+        reader.unbounded = match reader.connection.subscribe(&channel).await {
             Ok(()) => None,
             Err(refused @ ReadError::Refused { .. }) => Some(refused),
             Err(error) => return Err(error),

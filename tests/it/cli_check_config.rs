@@ -53,9 +53,9 @@ async fn everything_that_works_is_said_and_nothing_is_written() {
     assert!(mail.try_next().is_none() && mail.connections() == 1, "it logs in and sends nothing");
 }
 
-/// A queued command that was run after all would count, trim or delete: with books that are full, too, nothing changes.
+/// A queued command that was run after all would count, trim or delete: with a ledger that is in use, too, nothing changes.
 #[tokio::test]
-async fn books_that_are_in_use_stay_untouched() {
+async fn a_ledger_that_is_in_use_stays_untouched() {
     let outbox = Outbox::start();
     let alert = support::outbox::alert(&support::outbox::subject("alice"), 80);
     outbox.fan_out_new(&alert, &[]).await;
@@ -105,9 +105,9 @@ fn the_right_to_open_a_window_of_mails_is_asked_for() {
     assert!(finished.stderr.contains("SET on quota_cap:{usage}:email"), "{}", finished.stderr);
 }
 
-/// Books of another version or another number of partitions: the daemon would refuse them, so this does.
+/// A ledger of another version or another number of partitions: the daemon would refuse them, so this does.
 #[test]
-fn books_that_do_not_fit_are_a_failure() {
+fn stored_state_that_does_not_fit_is_a_failure() {
     let server = RedisServer::start();
     let mut admin = connection(&server);
     let mut finding = |field: &str, value: &str| {
@@ -124,7 +124,7 @@ fn books_that_do_not_fit_are_a_failure() {
         ("another number of partitions", other_partitions),
         ("a key of another type", check(&server.url()).run()),
     ];
-    snapshot("books_that_do_not_fit", cases);
+    snapshot("stored_state_that_does_not_fit", cases);
 }
 
 /// A server that evicts loses counts silently; one that wants a password is no missing server.

@@ -46,8 +46,8 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     exit 0
     ");
     insta::assert_snapshot!(run(&server, "contact list alice").told(), @"
-    ID                  CHANNEL  ADDRESS   STATE                                         HEARS  ADDED BY
-    c_ab39b01901a28f91  email    a@b.test  muted until 2100-01-01T00:00:00.000Z: office  all    operator
+    ID                  CHANNEL  ADDRESS   STATE                                         ALERTS  ADDED BY
+    c_ab39b01901a28f91  email    a@b.test  muted until 2100-01-01T00:00:00.000Z: office  all     operator
     exit 0
     ");
 

@@ -90,6 +90,9 @@ fn set_writes_the_limits_of_every_window() {
     let warning =
         "warning: the limits of requests: 100/week is above 7/month: the limit of the month is reached first\n";
     assert!(warned.stderr.contains(warning), "{}", warned.stderr);
+    let shown = subject(&server, &["show", "alice"]);
+    let told = warning.replace("warning: ", "warning: subject \"alice\": ");
+    assert!(shown.stderr.contains(&told), "{}", shown.stderr);
     assert_eq!(hash(&server, "alice"), [("limit:requests".to_owned(), "100/week 7/month".to_owned())].into());
 }
 

@@ -453,6 +453,19 @@ fn limits_that_contradict_each_other_are_warned_of() {
     assert!(started.stderr.contains(CONTRADICTION), "{}", started.stderr);
 }
 
+/// What one event raises is committed at once: a plan with a thousand thresholds would hold the server for seconds.
+#[test]
+fn a_plan_has_a_hundred_thresholds_at_most() {
+    let plan = |thresholds: u16| {
+        let listed: Vec<String> = (1..=thresholds).map(|percent| percent.to_string()).collect();
+        told(&format!("[plans.free]\nlimits = {{ requests = 5 }}\nthresholds = [{}]\n", listed.join(", ")))
+    };
+    assert!(plan(100).contains("exit 0"), "{}", plan(100));
+    let refused = plan(101);
+    let why = "plans.free.thresholds: 101 thresholds are too many, at most 100 are allowed (quotabell.toml, line 3)";
+    assert!(refused.contains("exit 78") && refused.contains(why), "{refused}");
+}
+
 /// No error may show a password, whatever is wrong around it.
 #[test]
 fn no_error_shows_a_password() {

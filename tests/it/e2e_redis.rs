@@ -237,7 +237,7 @@ async fn a_user_who_may_not_trim_is_refused_by_name() {
     let ended = DaemonSetup::on(&url).run_to_its_end().await;
     ended.expect_code(1, &["error: ", "trim", "hint: grant the user this command"]);
     let left: Vec<String> = run(&client, &["KEYS", "*"]).await;
-    assert_eq!(left, Vec::<String>::new(), "a rehearsal leaves nothing behind");
+    assert_eq!(left, Vec::<String>::new(), "a dry run leaves nothing behind");
     // The way out that the hint names.
     let mut daemon = DaemonSetup::on(&url).env("QUOTABELL__STREAM__TRIM", "never").start().await;
     is_ready(&mut daemon).await;
@@ -247,9 +247,9 @@ async fn a_user_who_may_not_trim_is_refused_by_name() {
     daemon.drain().await;
 }
 
-/// A rehearsal that could not clean up, as after a kill in the middle, must not leave keys that live for ever.
+/// A dry run that could not clean up, as after a kill in the middle, must not leave keys that live for ever.
 #[tokio::test]
-async fn what_a_rehearsal_leaves_behind_goes_by_itself() {
+async fn what_a_dry_run_leaves_behind_goes_by_itself() {
     let server = RedisServer::start();
     let client = server.client();
     let () = run(&client, &["ACL", "SETUSER", "bell", "on", ">pass", "~*", "&*", "+@all", "-unlink"]).await;

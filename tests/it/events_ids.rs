@@ -48,7 +48,17 @@ async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
     let partition = Partition::without_worker();
     let begins = 1_000_000 * 600_000_u64;
     // Minutes, whether it counts.
-    let entries = [(0, true), (9, false), (19, false), (20, true), (29, false), (31, false), (45, true), (700, true)];
+    let entries = [
+        (0, true),
+        (9, false),
+        (12, false),
+        (19, false),
+        (20, true),
+        (29, false),
+        (31, false),
+        (45, true),
+        (700, true),
+    ];
     let mut counted = 0;
     for (minutes, counts) in entries {
         let entry = format!("{}-1", begins + minutes * 60_000);

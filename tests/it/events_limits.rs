@@ -105,6 +105,20 @@ async fn a_higher_limit_is_crossed_by_events_alone_also_after_a_credit() {
     assert_eq!(partition.raised("alice").await[3..], [(80, 160)]);
 }
 
+/// I3: a credit may bring a threshold ahead again that a higher limit had moved behind the count: whoever reaches it then has crossed it.
+#[tokio::test]
+async fn a_threshold_that_lies_ahead_after_a_credit_is_crossed() {
+    let partition = Partition::with_worker().await;
+    partition.set("alice", &["limit:requests", "100"]).await;
+    add_units(&partition, "alice", 170).await;
+    partition.set("alice", &["limit:requests", "200"]).await;
+    partition.add(&[(b"subject", b"alice"), (b"credit", b"20")]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.raised("alice").await, [(80, 80), (100, 100)]);
+    add_units(&partition, "alice", 15).await;
+    assert_eq!(partition.raised("alice").await, [(80, 80), (100, 100), (80, 160)]);
+}
+
 /// I3: the flag may expire while its day lasts (26 h days, outages): the record still knows.
 #[tokio::test]
 async fn an_alert_whose_flag_expired_is_not_raised_again() {

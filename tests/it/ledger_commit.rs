@@ -10,7 +10,8 @@ use quotabell::ledger::commit::Drift;
 use quotabell::ledger::seen::SeenIds;
 use quotabell::ledger::{Batch, CommitOutcome, Committer, SeenId};
 use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, keys};
-use quotabell::wire::{ErrorKind, error_kind};
+use quotabell::wire::xread::StreamReader;
+use quotabell::wire::{ErrorKind, RedisEndpoint, error_kind};
 
 /// A counter of this subject that moves from the first count to the second.
 fn change(subject: &str, before: u64, total: u64) -> Change<'_> {
@@ -127,17 +128,51 @@ async fn a_batch_is_not_committed_to_a_server_that_has_other_entries_under_its_i
     for (ledger, subject) in [(&primary, "alice"), (&successor, "bob")] {
         ledger.run::<String>(&["XADD", "usage", "5-1", "subject", subject]).await;
     }
-    let run_id = async |ledger: &Ledger| -> std::sync::Arc<str> {
-        let info: String = ledger.run(&["INFO", "server"]).await;
-        info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("it has one").into()
-    };
     let last = "5-1".parse().expect("an id");
     let mut batch = primary.batch_to(StreamId::ZERO, last, &[change("alice", 0, 1)]).await;
     batch.server = Some(run_id(&primary).await);
     let before = successor.dump().await;
+    let _reader = reader(&successor).await;
     assert_eq!(successor.commit(&batch).await, CommitOutcome::Replaced);
     assert_eq!(successor.dump().await, before);
     primary.committed(&batch).await;
+}
+
+async fn run_id(ledger: &Ledger) -> std::sync::Arc<str> {
+    let info: String = ledger.run(&["INFO", "server"]).await;
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("it has one").into()
+}
+
+async fn reader(ledger: &Ledger) -> StreamReader {
+    StreamReader::connect(&RedisEndpoint::local(ledger.server.port()), "usage").await.expect("it reads")
+}
+
+/// INFO costs the server as much as some counters, with each commit. A reader that is there proves as much; where it has gone, or the
+/// user may not ask, INFO has to.
+#[tokio::test]
+async fn the_process_is_known_by_its_reader() {
+    let ledger = Ledger::open();
+    let (mut from, mut reading) = (StreamId::ZERO, Some(reader(&ledger).await));
+    for (n, is_there) in [(0, true), (1, false)] {
+        let mut batch = ledger.batch(from, change("alice", n, n + 1)).await;
+        batch.server = Some(run_id(&ledger).await);
+        if !is_there {
+            drop(reading.take());
+            eventually("the reader has gone", || async {
+                ledger.run::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await.is_empty().then_some(())
+            })
+            .await;
+        }
+        ledger.run::<String>(&["CONFIG", "RESETSTAT"]).await;
+        ledger.committed(&batch).await;
+        let stats: String = ledger.run(&["INFO", "commandstats"]).await;
+        assert_eq!(stats.contains("cmdstat_info:"), !is_there, "{stats}");
+        from = batch.to;
+    }
+    let mut batch = ledger.batch(from, change("alice", 2, 3)).await;
+    batch.server = Some(run_id(&ledger).await);
+    ledger.run::<String>(&["ACL", "SETUSER", "default", "-pubsub"]).await;
+    ledger.committed(&batch).await;
 }
 
 /// What was read from a primary and is not on the replica that took its place must not be counted there, though the replica's

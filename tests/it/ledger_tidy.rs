@@ -1,4 +1,4 @@
-//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the rehearsal of it all.
+//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the dry run of it all.
 
 use std::collections::HashMap;
 
@@ -25,6 +25,7 @@ async fn the_group_shows_a_true_lag() {
     let ledger = Ledger::open();
     ledger.add("trimmed").await;
     ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
+    assert_eq!(audited(&ledger, StreamId::ZERO).await, AuditFinding::Even);
     let batch = ledger.batch(StreamId::ZERO, ALICE).await;
     ledger.add("unread").await;
     ledger.committed(&batch).await;
@@ -166,36 +167,36 @@ async fn a_full_server_is_tidied() {
     assert_eq!(ledger.run::<u64>(&["XLEN", "usage"]).await, 1);
 }
 
-/// The rehearsal passes on a healthy server, leaves nothing, and names what a user may not do.
+/// The dry run passes on a healthy server, leaves nothing, and names what a user may not do.
 #[tokio::test]
-async fn the_rehearsal_leaves_nothing_and_finds_missing_permissions() {
+async fn the_dry_run_leaves_nothing_and_finds_missing_permissions() {
     let ledger = Ledger::open();
-    let rehearse =
-        |nonce: &'static str| probe::rehearse(&ledger.client, &ledger.keys, ledger.committer.settings(), nonce);
-    rehearse("t1").await.expect("healthy");
+    let dry_run =
+        |nonce: &'static str| probe::dry_run(&ledger.client, &ledger.keys, ledger.committer.settings(), nonce);
+    dry_run("t1").await.expect("healthy");
     assert_eq!(ledger.dump().await, []);
 
     ledger.run::<String>(&["ACL", "SETUSER", "default", "-xtrim"]).await;
-    let error = rehearse("t2").await.expect_err("no xtrim");
+    let error = dry_run("t2").await.expect_err("no xtrim");
     assert!(error.to_string().contains("trim was refused"), "{error}");
     for command in ["hset", "rpush", "sadd", "set", "xadd", "hincrby", "expire"] {
         ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
-        let error = rehearse(command).await.expect_err(command);
+        let error = dry_run(command).await.expect_err(command);
         assert!(matches!(error, probe::ProbeError::Redis { .. } | probe::ProbeError::Lease { .. }), "{error}");
     }
     for command in ["get", "set", "pttl", "del"] {
         ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
-        let error = rehearse(command).await.expect_err(command);
+        let error = dry_run(command).await.expect_err(command);
         assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
     }
 }
 
 /// A daemon that starts beside a full server must get as far as freeing memory.
 #[tokio::test]
-async fn the_rehearsal_passes_on_a_full_server() {
+async fn the_dry_run_passes_on_a_full_server() {
     let ledger = Ledger::open();
     ledger.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    probe::rehearse(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
+    probe::dry_run(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
 }
 
 /// Reads what a test asks the audit.
@@ -215,6 +216,52 @@ async fn unread_entries_that_are_trimmed_are_counted_once() {
     ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(3));
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Even);
+}
+
+/// Producers that trim (MAXLEN) or somebody who deletes rarely stop with the newest entry: what is read behind the gap must not hide it.
+#[tokio::test]
+async fn unread_entries_that_are_removed_before_others_are_read_are_counted_once() {
+    for is_trimmed in [false, true] {
+        for is_first in [false, true] {
+            let ledger = Ledger::open();
+            let (mut from, mut total) = (StreamId::ZERO, 0);
+            assert_eq!(audited(&ledger, from).await, AuditFinding::Even);
+            if !is_first {
+                let batch = ledger.batch(from, ALICE).await;
+                ledger.committed(&batch).await;
+                (from, total) = (batch.to, 1);
+                assert_eq!(audited(&ledger, from).await, AuditFinding::Even);
+            }
+            // Read and counted, so that there is something before what is removed.
+            let read = ledger.batch(from, Change { subject: "alice", before: total, total: total + 1 }).await;
+            ledger.committed(&read).await;
+            let unread = [ledger.add("unread").await.to_string(), ledger.add("unread").await.to_string()];
+            let next = ledger.batch(read.to, Change { subject: "alice", before: total + 1, total: total + 2 }).await;
+            match is_trimmed {
+                true => ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "1"]).await,
+                false => ledger.run::<u64>(&["XDEL", "usage", &unread[0], &unread[1]]).await,
+            };
+            ledger.committed(&next).await;
+            let what = format!("trimmed: {is_trimmed}, first commits: {is_first}");
+            assert_eq!(audited(&ledger, next.to).await, AuditFinding::Gap(2), "{what}");
+            assert_eq!(audited(&ledger, next.to).await, AuditFinding::Even, "{what}");
+        }
+    }
+}
+
+/// What was read before its first commit is counted, so deleting it then is neither a loss nor a stream that was made again.
+#[tokio::test]
+async fn an_entry_that_is_deleted_before_the_first_commit_is_no_loss() {
+    let ledger = Ledger::open();
+    assert_eq!(audited(&ledger, StreamId::ZERO).await, AuditFinding::Even);
+    let [first, last] = [ledger.add("alice").await, ledger.add("alice").await];
+    let mut batch = ledger.batch_to(StreamId::ZERO, last, &[ALICE]).await;
+    batch.entries = 2;
+    ledger.run::<u64>(&["XDEL", "usage", &first.to_string()]).await;
+    ledger.committed(&batch).await;
+    for _ in 0..2 {
+        assert_eq!(audited(&ledger, last).await, AuditFinding::Even);
+    }
 }
 
 /// A cleaning job that deletes the stream takes events along that nobody has counted: an operator who sees no number trusts counts that
@@ -246,14 +293,24 @@ async fn unread_entries_that_go_with_their_stream_are_counted_once() {
 #[tokio::test]
 async fn a_count_that_was_set_is_no_loss() {
     let ledger = Ledger::open();
-    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
-    ledger.committed(&batch).await;
-    tidied(&ledger, &[]).await;
-    let last = batch.to.to_string();
-    for added in ["1000", "5", "1"] {
+    assert_eq!(audited(&ledger, StreamId::ZERO).await, AuditFinding::Even);
+    let mut at = StreamId::ZERO;
+    let set = async |last: StreamId, added: &str| {
+        let last = last.to_string();
         ledger.run::<String>(&["XSETID", "usage", &last, "ENTRIESADDED", added, "MAXDELETEDID", "0-0"]).await;
+    };
+    // Between two events first, and then while nothing happens.
+    for (n, added) in [(0, "2000"), (1, "5000")] {
+        let batch = ledger.batch(at, Change { subject: "alice", before: n, total: n + 1 }).await;
+        set(batch.to, added).await;
+        ledger.committed(&batch).await;
+        at = batch.to;
+        assert_eq!(audited(&ledger, at).await, AuditFinding::Even);
+    }
+    for added in ["9000", "5", "2"] {
+        set(at, added).await;
         for _ in 0..2 {
-            let found = audited(&ledger, batch.to).await;
+            let found = audited(&ledger, at).await;
             assert!(!matches!(found, AuditFinding::Gap(_)), "{added}: {found:?}");
             tidied(&ledger, &[]).await;
         }

@@ -6,7 +6,7 @@ use quotabell::contacts::resolver::ContactResolver;
 use quotabell::contacts::{Contact, OperatorContact};
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{DigestLoop, NewDeliveries, Settlement};
-use quotabell::types::daily::{Daily, DigestTime};
+use quotabell::types::daily::{DailyTime, DigestTime};
 use quotabell::types::{Class, DeliveryId, UnixMs};
 use quotabell::wire::Partitions;
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn digests(outbox: &Outbox) -> DigestLoop {
     DigestLoop {
         partitions: Partitions::new(&outbox.server.client(), &outbox.keys),
         contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new()).with_operator(&contacts)),
-        daily: Daily { time, zone: chrono_tz::Tz::UTC },
+        daily: DailyTime { time, zone: chrono_tz::Tz::UTC },
         new_deliveries: NewDeliveries::new(1),
     }
 }

@@ -221,7 +221,7 @@ async fn the_alert_of_the_only_contact_goes_to_the_operator_and_waits_until_it_i
     town.set(&[town.hook()]).await;
     // It asks for nothing at this threshold, but gets notices.
     let mut operator = town.operator();
-    operator.contact.hears.thresholds = vec![Percent::new(50).expect("legal")];
+    operator.contact.filter.thresholds = vec![Percent::new(50).expect("legal")];
     let running = town.start(Configured { operator: vec![operator], ..Configured::default() });
     let alert = town.raise(80).await;
     let (waiting, own) = (waiting_delivery(&alert), delivery(&alert, &town.hook()));
@@ -404,10 +404,10 @@ async fn a_lost_answer_doubles_nothing() {
 async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
     let mut town = Town::found([]).await;
     let mut late = mail();
-    late.hears.thresholds = vec![Percent::new(100).expect("legal")];
+    late.filter.thresholds = vec![Percent::new(100).expect("legal")];
     town.set(&[late.clone()]).await;
     let mut operator = town.operator();
-    operator.contact.hears.thresholds = [80, 90].into_iter().filter_map(Percent::new).collect();
+    operator.contact.filter.thresholds = [80, 90].into_iter().filter_map(Percent::new).collect();
     let configured = Configured { operator: vec![operator], jump: Some(JumpPolicy::Highest), ..Configured::default() };
     let _running = town.start(configured);
     // One commit took the count over all of them.

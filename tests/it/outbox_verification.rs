@@ -22,8 +22,8 @@ use quotabell::outbox::{
     NewDelivery, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
-    Channel, Class, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, Secret, Subject,
-    UnixMs, VerificationRequest,
+    Channel, Class, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, Secret, UnixMs,
+    VerificationRequest,
 };
 use quotabell::views::deliveries::show;
 use quotabell::wire::ErrorKind;
@@ -72,14 +72,6 @@ impl ConsentRequests for Consents {
     fn grant<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
         self.granted.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn unsubscribe_url<'a>(
-        &'a self,
-        _: &'a Subject,
-        _: &'a Contact,
-    ) -> BoxFuture<'a, Result<Option<Secret>, ConsentRequestError>> {
-        Box::pin(std::future::ready(Ok(None)))
     }
 
     fn settled(&self, _: &VerificationRequest, settlement: &Settlement) {

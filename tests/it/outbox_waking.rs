@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{FanOutLoop, FanOutParts, JumpPolicy, wake_subject, wake_subjects};
@@ -68,8 +67,8 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     let raised = alert(&alice, 80);
     outbox.raise(&raised).await;
     let proxy = Proxy::to(outbox.server.port()).await;
-    // Between the reply that holds no contact and the next request there is time to do something.
-    proxy.set(Fault::Delay(Duration::from_millis(250)));
+    // The reply that holds no contact comes through, and the script that makes the delivery waits.
+    proxy.set(Fault::HoldScripts);
     let stop = CancellationToken::new();
     let fan_out = FanOutLoop::new(FanOutParts {
         client: Arc::new(RedisClient::new(redis::Client::open(proxy.url()).expect("a URL"))),

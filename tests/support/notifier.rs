@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quotabell::channels::{BoxFuture, Caps, ChannelError, ChannelSettings, Channels, CodeAndLink};
 use quotabell::contacts::Contact;
 use quotabell::outbox::{ChannelNotifier, ConsentRequestError, ConsentRequests, RetryConfig, Settlement};
-use quotabell::types::{Keys, Secret, Subject, VerificationRequest};
+use quotabell::types::{Keys, VerificationRequest};
 use quotabell::wire::RedisClient;
 
 use super::redis_server::free_port;
@@ -29,14 +29,6 @@ impl ConsentRequests for NoConsentRequests {
 
     fn grant<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>> {
         unreachable!("a void request has no attempts")
-    }
-
-    fn unsubscribe_url<'a>(
-        &'a self,
-        _: &'a Subject,
-        _: &'a Contact,
-    ) -> BoxFuture<'a, Result<Option<Secret>, ConsentRequestError>> {
-        Box::pin(std::future::ready(Ok(None)))
     }
 
     fn settled(&self, _: &VerificationRequest, _: &Settlement) {}

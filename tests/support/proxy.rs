@@ -34,6 +34,8 @@ pub enum Fault {
     BlackHole,
     /// Scripts pass, and nothing comes back on their connections.
     HoldReplies,
+    /// Scripts wait, and what is asked behind them; what was asked before is answered.
+    HoldScripts,
     /// What a primary sends to its replicas does not pass.
     BlackHoleReplication,
 }
@@ -75,14 +77,9 @@ enum Then {
 }
 
 impl Proxy {
-    /// Leads to this port of 127.0.0.1.
+    /// Leads to this port of 127.0.0.1; to nothing, with 0, until [`Self::turn`].
     pub async fn to(target: u16) -> Self {
         Self::listening(TcpListener::bind("127.0.0.1:0").await.expect("a free port"), target)
-    }
-
-    /// As [`Self::to`], on a port that was chosen before.
-    pub async fn at(port: u16, target: u16) -> Self {
-        Self::listening(TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free"), target)
     }
 
     fn listening(listener: TcpListener, target: u16) -> Self {
@@ -149,6 +146,7 @@ impl Fault {
         match self {
             Self::BlackHole => true,
             Self::HoldReplies => direction == Direction::Replies && connection.script_sent.load(Ordering::Relaxed),
+            Self::HoldScripts => direction == Direction::Requests && connection.script_sent.load(Ordering::Relaxed),
             Self::BlackHoleReplication => connection.is_replication.load(Ordering::Relaxed),
             _ => false,
         }

@@ -80,15 +80,17 @@ impl SentinelService {
     pub async fn start_behind_proxies() -> Self {
         let (mut servers, mut proxies) = (Vec::new(), Vec::new());
         for _ in 0..2 {
-            let announced = free_port();
-            let port = announced.to_string();
+            // Before its server, which announces the port: nobody else can take it meanwhile.
+            let proxy = Proxy::to(0).await;
+            let port = proxy.port().to_string();
             let mut options = [&OPTIONS[..], &["--replica-announce-port", &port]].concat();
             let primary = proxies.first().map(|proxy: &Proxy| proxy.port().to_string());
             if let Some(primary) = &primary {
                 options.extend(["--replicaof", "127.0.0.1", primary]);
             }
             let server = RedisServer::start_with(&options);
-            proxies.push(Proxy::at(announced, server.port()).await);
+            proxy.turn(server.port());
+            proxies.push(proxy);
             servers.push(server);
         }
         Self { servers, proxies, sentinels: Vec::new(), passwords: Passwords::default() }

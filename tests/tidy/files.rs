@@ -213,6 +213,39 @@ fn merge_marks(file: &Source) -> Vec<String> {
     numbered.map(|(_, number)| file.says(number, "a merge is half done")).collect()
 }
 
+/// Targets that the manifest names and for which the image's build has no file.
+fn targets_without_file(manifest: &str, dockerfile: &str) -> Vec<String> {
+    let sections = [("[[test]]", "tests"), ("[[bench]]", "benches")];
+    let mut missing = Vec::new();
+    for (section, folder) in sections {
+        for target in manifest.split(section).skip(1) {
+            let name = target.split('"').nth(1).unwrap_or_default();
+            let file = format!("{folder}/{name}/main.rs");
+            if !dockerfile.contains(&file) {
+                missing.push(format!("Dockerfile: has no {file}, without which cargo refuses the manifest"));
+            }
+        }
+    }
+    missing
+}
+
+/// The image is built by nobody who runs the tests, and cargo refuses a manifest that names a file which is not there.
+#[test]
+fn the_image_has_a_file_for_every_target() {
+    let files = files_of_root();
+    let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
+    let (manifest, dockerfile) = (text("Cargo.toml"), text("Dockerfile"));
+    expect_none(&targets_without_file(manifest.expect("a manifest"), dockerfile.expect("a recipe")));
+}
+
+/// As above.
+#[test]
+fn a_target_without_a_file_is_found() {
+    let manifest = "[[bench]]\nname = \"a\"\n\n[[test]]\nname = \"b\"\ntest = false\n";
+    assert_eq!(targets_without_file(manifest, "touch benches/a/main.rs tests/b/main.rs").len(), 0);
+    assert_eq!(targets_without_file(manifest, "touch benches/a/main.rs").len(), 1);
+}
+
 /// A file fits in the head; tests do not count, since they are read one by one.
 #[test]
 fn files_fit_in_the_head() {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::checker::{Findings, compare, enter_stream};
 use crate::support::daemon::DaemonSetup;
+use crate::support::eventually::eventually;
 use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{FREE_LIMIT, Traffic};
 
@@ -92,7 +93,9 @@ impl Deployment {
             let subject = customer.subject.parse().expect("a legal subject");
             let mut command = redis::cmd("HSET");
             command.arg(deployment.partitions[0].keys.subject(&subject)).arg(customer.settings());
-            let () = deployment.partitions[0].client.query(&command).await.expect("the settings are written");
+            let client = &deployment.partitions[0].client;
+            // Sentinels and nodes that have just been started may not answer in time on a busy machine.
+            eventually("the settings are written", || async { client.query::<()>(&command).await.ok() }).await;
         }
         deployment
     }

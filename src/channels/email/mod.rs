@@ -13,7 +13,7 @@ use super::channel::{
     ServerProbe, SettingText, SharedServer, check_timeout,
 };
 use super::error::ChannelError;
-use super::hears::{HearsDefinition, HearsFlag};
+use super::filter_flags::{FilterFlag, FilterFlags};
 use super::notice_text;
 use super::resolver::DnsConfig;
 use crate::contacts::Contact;
@@ -53,12 +53,12 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     example: r#"{ channel = "email", address = "a@b.test" }"#,
     secret: None,
     formats: None,
-    hears: HearsDefinition {
-        threshold: HearsFlag {
+    filter_flags: FilterFlags {
+        threshold: FilterFlag {
             name: "email-threshold",
-            help: "Percentages whose alerts the nth --email hears, as 80,100, or `all`",
+            help: "Percentages whose alerts the nth --email gets, as 80,100, or `all`",
         },
-        metric: HearsFlag { name: "email-metric", help: "Metrics whose alerts the nth --email hears, or `all`" },
+        metric: FilterFlag { name: "email-metric", help: "Metrics whose alerts the nth --email gets, or `all`" },
     },
     consent: ConsentMethod::CodeAndLink,
     check_address: address::check,

@@ -13,7 +13,7 @@ use super::channel::{
     SecretDefinition, ServerProbe, SettingText, check_timeout,
 };
 use super::error::ChannelError;
-use super::hears::{HearsDefinition, HearsFlag};
+use super::filter_flags::{FilterFlag, FilterFlags};
 use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, SecretUse};
 use crate::throttle::MEMBERS_MAX;
@@ -65,12 +65,12 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         header_help: "A header that the webhook's requests bear; several where it is given several times",
         header_column: "webhook_headers",
     }),
-    hears: HearsDefinition {
-        threshold: HearsFlag {
+    filter_flags: FilterFlags {
+        threshold: FilterFlag {
             name: "webhook-threshold",
-            help: "Percentages whose alerts the nth --webhook hears, as 80,100, or `all`",
+            help: "Percentages whose alerts the nth --webhook gets, as 80,100, or `all`",
         },
-        metric: HearsFlag { name: "webhook-metric", help: "Metrics whose alerts the nth --webhook hears, or `all`" },
+        metric: FilterFlag { name: "webhook-metric", help: "Metrics whose alerts the nth --webhook gets, or `all`" },
     },
     consent: ConsentMethod::Challenge,
     check_address: url::check,

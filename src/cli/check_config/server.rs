@@ -1,4 +1,4 @@
-//! The checks of Redis: it answers, it is fit, the books in it are of this configuration, the user may work. Writes nothing.
+//! The checks of Redis: it answers, it is fit, what is stored fits this configuration, the user may work. Writes nothing.
 
 use redis::RedisResult;
 
@@ -45,19 +45,19 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
              (`redis-cli config set appendonly yes`, and in its configuration file)",
         );
     }
-    match books(&redis).await {
+    match stored_state(&redis).await {
         Ok((said, warning)) => {
-            findings.note("the books", Ok(said));
+            findings.note("stored state", Ok(said));
             warning.iter().for_each(|warning| findings.warn(warning));
         }
-        Err(error) => findings.note("the books", Err(error)),
+        Err(error) => findings.note("stored state", Err(error)),
     }
     let target = redis.endpoint();
     let user = target.username().unwrap_or("default");
     let rights = rights(target, redis.partitions(), config.stream.trim).await?;
     match redis.judged("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
-            "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` rehearses a commit at start"
+            "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` tries a commit on keys of its own at start"
         )),
         rights => findings.note("rights", rights.and_then(|rights| judge(user, rights))),
     }
@@ -141,7 +141,7 @@ fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
 }
 
 /// What is there, and what is unwise about it.
-async fn books(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
+async fn stored_state(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
     let (keys, partitions) = (redis.keys(), redis.partitions());
     let stored = probe::stored_partitions(partitions).await;
     let stored = redis.judged(format_args!("read {}", keys.checkpoint()), stored)?;
@@ -152,7 +152,7 @@ async fn books(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
         count => format!("streams {0}:0 to {0}:{1}", keys.name(), count - 1),
     };
     let said = match is_begun {
-        true => format!("the books of {streams} are of this version"),
+        true => format!("what is stored of {streams} is of this version"),
         false => format!("nothing has been counted of {streams} yet"),
     };
     Ok((said, unread_streams(&stored)))

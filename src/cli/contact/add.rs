@@ -7,8 +7,8 @@ use super::edit::edit;
 use crate::channels;
 use crate::cli::connect;
 use crate::cli::contact_checks::{self, TemplateCheck};
+use crate::cli::contact_filter::ContactFilterArgs;
 use crate::cli::context::CliContext;
-use crate::cli::hears::HearsArgs;
 use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
 use crate::contacts::edit::{NamedContact, UnnamedContacts};
 use crate::contacts::{Contact, ContactArray, masked_contact};
@@ -44,7 +44,7 @@ pub struct ContactAddArgs {
     pub id: Option<ContactId>,
     /// Which alerts it hears.
     #[command(flatten)]
-    pub hears: HearsArgs,
+    pub filter: ContactFilterArgs,
     /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
@@ -113,8 +113,8 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");
     let named = args.contact.into_contacts().and_then(NamedContacts::into_one).map_err(bad)?;
     let (mut contact, generated) = named;
-    contact.hears = args.hears.change().map_err(bad)?;
-    contact.contact.hears = contact.hears.of_new();
+    contact.filter = args.filter.change().map_err(bad)?;
+    contact.contact.filter = contact.filter.of_new();
     if let Some(id) = &args.id {
         contact.contact.id = id.clone();
     }

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::edit::contacts_error;
 use crate::cli::connect;
+use crate::cli::contact_filter;
 use crate::cli::context::CliContext;
-use crate::cli::hears;
 use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
@@ -16,7 +16,7 @@ use crate::types::{Subject, UnixMs};
 /// Arguments of `contact list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "STATE is muted, until when and why, unverified, or disabled and why where a contact gets no alerts. HEARS is the \
+    after_help = "STATE is muted, until when and why, unverified, or disabled and why where a contact gets no alerts. ALERTS is the \
     percentages and metrics whose alerts it gets. ADDED BY is subject for a contact that was added through \
     the API. Secrets are shown as ***.
 
@@ -46,17 +46,17 @@ impl ListedContact {
     }
 
     fn row(&self) -> Vec<String> {
-        let Contact { id, mute, verified, disabled, hears: filter, .. } = &self.contact;
+        let Contact { id, mute, verified, disabled, filter, .. } = &self.contact;
         let unverified = (!verified).then(|| "unverified".to_owned());
         let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
         let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
         let state = if states.is_empty() { "-" } else { &states.join(", ") };
-        let (channel, hears) = (self.contact.channel().as_str(), hears::shown(filter));
-        [id.as_str(), channel, self.contact.address(), state, &hears, self.added_by].map(str::to_owned).to_vec()
+        let (channel, filter) = (self.contact.channel().as_str(), contact_filter::shown(filter));
+        [id.as_str(), channel, self.contact.address(), state, &filter, self.added_by].map(str::to_owned).to_vec()
     }
 }
 
-const HEADING: [&str; 6] = ["ID", "CHANNEL", "ADDRESS", "STATE", "HEARS", "ADDED BY"];
+const HEADING: [&str; 6] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ALERTS", "ADDED BY"];
 
 const fn name_of(origin: ContactOrigin) -> &'static str {
     match origin {

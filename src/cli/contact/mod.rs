@@ -27,7 +27,7 @@ pub struct ContactArgs {
 pub enum ContactAction {
     /// List the contacts of a subject
     List(list::ContactListArgs),
-    /// Add one contact, or change its secret or which alerts it hears
+    /// Add one contact, or change its secret or which alerts it gets
     Add(add::ContactAddArgs),
     /// Remove one contact: its pending deliveries are cancelled
     Remove(remove::ContactRemoveArgs),

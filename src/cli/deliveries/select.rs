@@ -117,7 +117,7 @@ fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error
 }
 
 fn state(text: &str) -> Result<DeliveryState, String> {
-    text.parse().map_err(|error: crate::types::delivery::NotAState| error.to_string())
+    text.parse().map_err(|error: crate::types::delivery::DeliveryStateError| error.to_string())
 }
 
 fn channel(text: &str) -> Result<Channel, String> {

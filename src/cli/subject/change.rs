@@ -7,7 +7,7 @@ use clap::Args;
 use crate::channels;
 use crate::cli::named_contacts::{GeneratedSecret, NamedContacts};
 use crate::config::{Config, nearest};
-use crate::contacts::array::{CONTACTS, NotAnArray};
+use crate::contacts::array::{CONTACTS, ContactArrayError};
 use crate::contacts::edit::{MergeReport, NamedContact, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
@@ -133,8 +133,8 @@ impl SubjectChange {
     ///
     /// # Errors
     ///
-    /// [`NotAnArray`], when the stored contacts can be neither merged nor kept.
-    pub fn merged(&self, stored: &[u8]) -> Result<MergedChange, NotAnArray> {
+    /// [`ContactArrayError`], when the stored contacts can be neither merged nor kept.
+    pub fn merged(&self, stored: &[u8]) -> Result<MergedChange, ContactArrayError> {
         let mut merged = MergedChange { fields: self.settings(), ..MergedChange::default() };
         let (named, unnamed, stored) = match &self.contacts {
             ContactsChange::Keep => return Ok(merged),

@@ -59,7 +59,7 @@ Each line changes what it names, as `subject set` does: an empty cell \
     leaves its setting alone, `none` removes the limits of a metric.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
     webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. The nth email_thresholds (as \
-    80,100 or all) and email_metrics say which alerts the nth email hears, and likewise for webhook. Where one is absent, the \
+    80,100 or all) and email_metrics say which alerts the nth email gets, and likewise for webhook. Where one is absent, the \
     stored one is kept, and for a new webhook that needs a secret one is generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
 Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
 

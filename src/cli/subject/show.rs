@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::cli::connect;
+use crate::cli::contact_filter;
 use crate::cli::context::CliContext;
-use crate::cli::hears;
 use crate::contacts::Contact;
 use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
@@ -35,11 +35,16 @@ pub struct SubjectShowArgs {
 }
 
 impl SubjectView {
-    /// Reads the hash of a subject; names on stderr what can't be read, and what no alert can use.
+    /// Reads the hash of a subject; names on stderr what can't be read, what no alert can use, and limits that contradict each other.
     pub(super) fn of(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
         let shown = Self::read(subject, fields, plans, now);
         for error in &shown.unreadable {
             say(format_args!("warning: subject {:?}: {}", shown.subject, printable(&error.to_string())));
+        }
+        for (metric, limits) in &shown.limits {
+            for pair in limits.contradictions() {
+                say(format_args!("warning: subject {:?}: the limits of {metric}: {pair}", shown.subject));
+            }
         }
         shown
     }
@@ -151,12 +156,12 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         pairs.push(("contact", NOT_SET.to_owned()));
     }
     for contact in &shown.contacts {
-        let hears = match &contact.hears {
+        let filter = match &contact.filter {
             filter if *filter == ContactFilter::default() => String::new(),
-            filter => format!(" (hears {})", hears::shown(filter)),
+            filter => format!(" (alerts: {})", contact_filter::shown(filter)),
         };
         let (channel, address) = (contact.channel().as_str(), contact.address());
-        pairs.push(("contact", format!("{} {channel} {address}{}{hears}", contact.id, reservations(contact))));
+        pairs.push(("contact", format!("{} {channel} {address}{}{filter}", contact.id, reservations(contact))));
     }
     pairs.extend(shown.mutes().map(|mute| ("mute", mute)));
     pairs

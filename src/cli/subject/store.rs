@@ -7,7 +7,7 @@
 use redis::{Pipeline, RedisResult};
 
 use super::change::{MergedChange, SubjectChange};
-use crate::contacts::array::{CONTACTS, NotAnArray};
+use crate::contacts::array::{CONTACTS, ContactArrayError};
 use crate::contacts::store::{self, FieldChanges, TRIES_MAX};
 use crate::types::{Keys, Subject};
 use crate::wire::RedisClient;
@@ -21,7 +21,7 @@ struct PreparedChange {
     subject: Subject,
     /// The contacts that must still be there; `None` where the change does not depend on them.
     read: Option<Vec<u8>>,
-    merged: Result<MergedChange, NotAnArray>,
+    merged: Result<MergedChange, ContactArrayError>,
 }
 
 /// How the writing of one change ended.
@@ -32,7 +32,7 @@ pub enum SubjectWrite {
     /// Another client changed the contacts since they were read: nothing is written.
     Conflict,
     /// The stored contacts can't be merged: nothing is written.
-    Unmergeable(NotAnArray),
+    Unmergeable(ContactArrayError),
 }
 
 /// Reads what the changes depend on. Writes nothing.

@@ -8,7 +8,7 @@ pub(super) enum NotTold {
     /// A higher threshold was reached by the same commit, and only the highest is told.
     HigherIsTold,
     /// No contact hears of this metric and threshold.
-    NobodyHears,
+    NoContactHears,
     /// There is nobody who should not have been told.
     Unknown,
 }
@@ -22,7 +22,7 @@ pub(super) fn without_deliveries(waits_in_outbox: bool, not_told: NotTold, daemo
             "It is recorded and not told: the same commit reached a higher threshold, and alerts.jump is \"highest\"."
                 .to_owned()
         }
-        (false, NotTold::NobodyHears) => {
+        (false, NotTold::NoContactHears) => {
             "It is recorded and not told: none of the contacts hears of this metric and threshold; `quotabell contact list` shows \
              what each hears."
                 .to_owned()

@@ -123,7 +123,7 @@ impl Explainer {
     /// # Errors
     ///
     /// [`ExplainError`]
-    pub async fn question(&self, text: &str) -> Result<ExplainTarget, ExplainError> {
+    pub async fn target(&self, text: &str) -> Result<ExplainTarget, ExplainError> {
         let names = |word: &str| text.starts_with(word);
         let may_be_id = names("delivery_") || names("alert_") || text.len() >= DIGITS_MIN;
         if may_be_id
@@ -178,8 +178,8 @@ impl Explainer {
     /// # Errors
     ///
     /// [`ExplainError`]
-    pub async fn explain(&self, question: ExplainTarget, audience: Audience) -> Result<Explanation, ExplainError> {
-        match question {
+    pub async fn explain(&self, target: ExplainTarget, audience: Audience) -> Result<Explanation, ExplainError> {
+        match target {
             ExplainTarget::Delivery(id) => {
                 let explained = self.delivery(&id, audience).await?;
                 let (explanation, detail) =
@@ -303,7 +303,7 @@ impl Explainer {
         let resolver = self.resolver(keys);
         let contacts = resolver.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
         let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
-        Ok(if contacts.is_empty() && !waits { NotTold::NobodyHears } else { NotTold::Unknown })
+        Ok(if contacts.is_empty() && !waits { NotTold::NoContactHears } else { NotTold::Unknown })
     }
 
     async fn waits_in_outbox(&self, client: &RedisClient, keys: &Keys, id: &str) -> RedisResult<bool> {

@@ -2,23 +2,23 @@
 
 /// What names the alerts that the addresses of a channel hear.
 #[derive(Debug, Clone, Copy)]
-pub struct HearsDefinition {
+pub struct FilterFlags {
     /// Percentages of a limit.
-    pub threshold: HearsFlag,
+    pub threshold: FilterFlag,
     /// Metrics.
-    pub metric: HearsFlag,
+    pub metric: FilterFlag,
 }
 
 /// One of these flags.
 #[derive(Debug, Clone, Copy)]
-pub struct HearsFlag {
+pub struct FilterFlag {
     /// Its name, as `email-threshold`.
     pub name: &'static str,
     /// What the help says of it.
     pub help: &'static str,
 }
 
-impl HearsDefinition {
+impl FilterFlags {
     /// Their names as columns of a file.
     #[must_use]
     pub fn columns(self) -> [String; 2] {
@@ -26,7 +26,7 @@ impl HearsDefinition {
     }
 }
 
-impl HearsFlag {
+impl FilterFlag {
     /// Its name as a column of a file and in JSON, as `email_thresholds`.
     #[must_use]
     pub fn column(self) -> String {

@@ -13,11 +13,11 @@ const ALL: &str = "all";
 
 /// The flags that say which alerts a contact hears.
 #[derive(Debug, Clone, Args)]
-pub struct HearsArgs {
-    /// Hear alerts at this percentage of a limit only, or `all` again
+pub struct ContactFilterArgs {
+    /// Send it alerts at this percentage of a limit only, or `all` again
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
     pub thresholds: Vec<AllOr<Percent>>,
-    /// Hear alerts of this metric only, or `all` again
+    /// Send it alerts of this metric only, or `all` again
     #[arg(long = "metric", value_name = "METRIC", value_delimiter = ',')]
     pub metrics: Vec<AllOr<Metric>>,
 }
@@ -39,7 +39,7 @@ impl<T: FromStr> FromStr for AllOr<T> {
     }
 }
 
-impl HearsArgs {
+impl ContactFilterArgs {
     /// What one value of each says: percentages or metrics separated by commas, or `all`.
     ///
     /// # Errors
