@@ -9,12 +9,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::list_query::ListLimit;
-use super::path::{self, DeliveryPath, Query};
+use super::path::{self, DeliveryPath, Query, SubjectPath};
 use super::problem::Problem;
 use super::state::ApiState;
 use super::subjects::answer;
 use crate::outbox::{ActionAnswer, DeliveryAction};
-use crate::types::{Channel, DeliveryId, Destination};
+use crate::types::{Channel, DeliveryId, Destination, Subject};
 use crate::views::DeliveryFilter;
 use crate::views::deliveries::DeliveriesCursor;
 
@@ -38,13 +38,30 @@ pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     Query(query): Query<DeliveriesQuery>,
 ) -> Result<Response, Problem> {
+    let subject = path::parameter("subject", query.subject.as_deref())?;
+    listed(&api, query, subject).await
+}
+
+/// `GET /v1/subjects/{id}/deliveries`
+pub(super) async fn of_subject(
+    State(api): State<Arc<ApiState>>,
+    SubjectPath(subject): SubjectPath,
+    Query(query): Query<DeliveriesQuery>,
+) -> Result<Response, Problem> {
+    if query.subject.is_some() {
+        return Err(Problem::bad_request("subject: stands in the path"));
+    }
+    listed(&api, query, Some(subject)).await
+}
+
+async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>) -> Result<Response, Problem> {
     let channel = |name: &str| {
         let problem = || Problem::bad_request("channel: must be email, webhook or none");
         Channel::from_stored(name).ok_or_else(problem)
     };
     let filter = DeliveryFilter {
         state: path::parameter("state", query.state.as_deref())?,
-        subject: path::parameter("subject", query.subject.as_deref())?,
+        subject,
         channel: query.channel.as_deref().map(channel).transpose()?,
         destination: query.destination.as_deref().map(Destination::from_stored),
         error: query.error,

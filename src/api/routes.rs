@@ -67,6 +67,7 @@ pub const ROUTES: &[Route] = &[
     route("DELETE", "/v1/subjects/{id}", RequiredToken, || delete(subjects::erase)),
     route("GET", "/v1/subjects/{id}/history", RequiredToken, || get(subjects::history)),
     route("GET", "/v1/subjects/{id}/alerts", RequiredToken, || get(subjects::alerts)),
+    route("GET", "/v1/subjects/{id}/deliveries", RequiredToken, || get(deliveries::of_subject)),
     route("GET", "/v1/subjects/{id}/usage", RequiredToken, || get(subjects::usage)),
     route("GET", "/v1/subjects/{id}/contacts", RequiredToken, || get(contacts::list)),
     route("POST", "/v1/subjects/{id}/contacts", RequiredToken, || post(contacts::add)),

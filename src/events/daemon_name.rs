@@ -3,7 +3,10 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-/// `<host>/<address>/<random number>`: in the leases that it holds, and in the list of live daemons.
+/// What stands before the number of a daemon that sends nothing.
+const SENDS_NOTHING: &str = "no-send-";
+
+/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` of one that sends nothing: in the leases that it holds, and in the list of live daemons.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonName {
     name: String,
@@ -14,6 +17,19 @@ impl DaemonName {
     #[must_use]
     pub fn new(host: &str, address: SocketAddr) -> Self {
         Self { name: format!("{host}/{address}/{:016x}", rand::random::<u64>()) }
+    }
+
+    /// The same daemon as one that reads and sends nothing, so that others can tell why deliveries wait.
+    #[must_use]
+    pub fn without_sending(self) -> Self {
+        let (home, number) = self.name.split_at(self.home().len());
+        Self { name: format!("{home}{SENDS_NOTHING}{number}") }
+    }
+
+    /// Whether it sends what is due.
+    #[must_use]
+    pub fn sends(&self) -> bool {
+        !self.name[self.home().len()..].starts_with(SENDS_NOTHING)
     }
 
     /// The name as it was stored.

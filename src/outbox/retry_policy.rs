@@ -35,7 +35,7 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
         Class::Delivered => Settlement::Delivered(outcome),
         Class::Permanent => Settlement::Dead(outcome),
         Class::Transient | Class::Rejected
-            if tried_for(first_attempt, now, outcome.took) >= give_up_after(outcome.class, retry) =>
+            if tried_for(first_attempt, now, outcome.took) >= give_up_after(outcome.class, retry.give_up_after) =>
         {
             Settlement::Dead(outcome)
         }
@@ -46,11 +46,12 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
     }
 }
 
-/// How long failures of this class are tried again.
-fn give_up_after(class: Class, retry: &RetryConfig) -> Duration {
+/// How long failures of this class are tried again; `configured` is the operator's `retry.give_up_after`.
+#[must_use]
+pub fn give_up_after(class: Class, configured: Duration) -> Duration {
     match class {
-        Class::Rejected => retry.give_up_after.min(REJECTED_FOR_MAX),
-        _ => retry.give_up_after,
+        Class::Rejected => configured.min(REJECTED_FOR_MAX),
+        _ => configured,
     }
 }
 
@@ -109,7 +110,7 @@ mod tests {
         assert!(matches!(after(&failed, 9, day_ms - 21), Settlement::Retry(..)));
         assert!(matches!(after(&failed, 9, day_ms - 20), Settlement::Dead(_)));
         let hour = RetryConfig { give_up_after: Duration::from_secs(3600), ..retry() };
-        assert_eq!(give_up_after(Class::Rejected, &hour), hour.give_up_after);
+        assert_eq!(give_up_after(Class::Rejected, hour.give_up_after), hour.give_up_after);
     }
 
     /// A clock that went back must not end a delivery.

@@ -44,7 +44,7 @@
 //! | `quota_unsubscribe_key:{tag}` | string | what signs the unsubscribe links of mails | none; there is one |
 //! | `quota_digest:{tag}` | string | when the newest digest of the operator was due, ms: where the next begins | none; there is one |
 //! | `quota_probe:{tag}` | stream | one entry, for the probe at start | 60 s |
-//! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, by its last heartbeat, ms | 3 s after the last heartbeat |
+//! | `quota_daemons` | zset | `<host>/<address>/<number> <stream>` of each live daemon, `no-send-<number>` of one that sends nothing, by its last heartbeat, ms | 3 s after the last heartbeat |
 //! | `quota_subject:<subject>` | hash | with another beginning where `subjects.prefix` says so: `plan`, `timezone`, `billing_day`, `limit:<metric>`, `thresholds`, `muted`, `muted:<metric>`, `contacts` | none |
 //!
 //! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.

@@ -70,6 +70,11 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
     ] {
         api.get(&format!("/v1/deliveries?{query}")).await.expect_problem(400, said);
     }
+    // Those of one subject, with the same filters.
+    let of_subject = api.get("/v1/subjects/s3/deliveries?channel=email&limit=1000").await;
+    assert_eq!(of_subject.status, 200, "{}", of_subject.text);
+    assert_eq!(of_subject.json()["deliveries"], json!(all("&subject=s3&channel=email").await));
+    api.get("/v1/subjects/s3/deliveries?subject=s4").await.expect_problem(400, "subject: stands in the path");
     daemon.drain().await;
 }
 
@@ -128,11 +133,25 @@ async fn a_daemon_that_sends_nothing_counts_and_leaves_deliveries_to_others() {
     let event = ["usage", "*", "subject", "alice", "units", "5000"];
     let _: String = outbox.run("XADD", &event).await;
     eventually("both alerts are fanned out", || async { (outbox.totals().await.made == 2).then_some(()) }).await;
+    // Whoever asks why nothing arrives is told.
+    let listed = run(&outbox.server, "deliveries list --json").expect_json();
+    for about in ["alice", listed[0]["id"].as_str().expect("an id")] {
+        let explained = run(&outbox.server, &format!("explain {about}")).expect_done();
+        assert!(
+            explained.contains("The daemons that run send nothing: each was started with `--no-send`"),
+            "{explained}"
+        );
+    }
     daemon.drain().await;
     let listed = run(&outbox.server, "deliveries list --json").expect_json();
     assert!(listed.iter().all(|delivery| delivery["attempts"] == 0), "{listed:?}");
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.pending, totals.counted), (2, 1));
+    let sender =
+        DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__EMAIL__SMTP_URL", "smtp://127.0.0.1:1").start().await;
+    let explained = run(&outbox.server, "explain alice").expect_done();
+    assert!(!explained.contains("send nothing"), "{explained}");
+    sender.drain().await;
 }
 
 /// Whoever wonders why nothing leaves must find it in the log and in the metrics, and what waited must leave afterwards.

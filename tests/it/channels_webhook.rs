@@ -115,9 +115,10 @@ async fn both_secrets_of_a_rotation_verify() {
 async fn every_status_has_its_class() {
     let of = |class: Class, statuses: &'static [u16]| statuses.iter().map(move |status| (*status, class));
     let table = of(Class::Delivered, &[200, 201, 202, 204, 206, 299])
-        .chain(of(Class::Rejected, &[400, 401, 403, 404, 405, 413, 415, 422, 451]))
+        .chain(of(Class::Rejected, &[400, 401, 402, 403, 404, 405, 406, 411, 412, 413, 414, 415, 416, 417]))
+        .chain(of(Class::Rejected, &[422, 426, 428, 431, 451]))
         .chain(of(Class::Permanent, &[410]))
-        .chain(of(Class::Transient, &[300, 301, 304, 308, 402, 406, 407, 408, 409, 418, 421, 423, 425, 426, 429, 431]))
+        .chain(of(Class::Transient, &[300, 301, 304, 308, 407, 408, 409, 418, 421, 423, 424, 425, 429]))
         .chain(of(Class::Transient, &[500, 501, 502, 503, 504, 507, 511, 599, 600, 999]));
     for (status, class) in table {
         let outcome = answered(Answer::status(status).body("<b>internals</b>")).await;

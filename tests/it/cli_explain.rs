@@ -13,7 +13,7 @@ use crate::support::recorded_usage::RecordedUsage;
 use crate::support::table::Table;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, Settlement, act, pause, resume};
-use quotabell::types::{Alert, Class, DeliveryId, Mute, Outcome};
+use quotabell::types::{Alert, Class, DeliveryId, DisableReason, DisabledState, Mute, Outcome, UnixMs};
 use quotabell::wire::Partitions;
 use serde_json::json;
 
@@ -57,6 +57,15 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
             ended(&outbox, "later", retry).await
         }),
     ];
+    deliveries.push(("refused, tried for a day", {
+        let retry = Settlement::Retry(outcome(Class::Rejected), Duration::from_secs(3600));
+        ended(&outbox, "refused", retry).await
+    }));
+    let id = ended(&outbox, "gone", Settlement::ContactDisabled(refused())).await;
+    let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(0) };
+    let gone = Contact { disabled: Some(state), ..webhook("gone") };
+    outbox.set_contacts(&subject("gone"), &stored(&[gone])).await;
+    deliveries.push(("whose contact is disabled", id));
     let id = deliveries[2].1.clone();
     act(&outbox.client, &outbox.keys, DeliveryAction::Discard, &[id]).await.expect("it works");
     let (_, id) = made(&outbox, "cancelled").await;
@@ -168,6 +177,34 @@ async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
     assert!(explained.contains("none was raised") || explained.contains("0 of 5000"), "{explained}");
     let none = run(&usage.server, "explain");
     assert!(none.code == 2, "{}", none.told());
+}
+
+/// Whoever asks about a subject whose alert has not arrived must learn what became of it.
+#[tokio::test]
+async fn a_subject_is_told_what_became_of_its_alerts() {
+    let outbox = Outbox::start();
+    let now = outbox.totals().await.now;
+    let today = quotabell::types::Day::in_utc(now).expect("a day");
+    let raised = |percent| {
+        let of_today = crate::support::outbox::in_period(alert(&subject("alice"), percent), today);
+        Alert { raised_at_ms: now, ..of_today }
+    };
+    let (first, second) = (raised(80), raised(100));
+    for alert in [&first, &second] {
+        record(&outbox.client, alert).await;
+    }
+    outbox.fan_out_new(&first, &[webhook("a"), email("b")]).await;
+    let leased = outbox.lease("t", LONG).await.leased;
+    let dead = leased.iter().find(|leased| leased.id == delivery(&first, &webhook("a"))).expect("leased");
+    settle(&outbox.client, &outbox.keys, &dead.id, &dead.token, &Settlement::Dead(refused())).await.expect("settles");
+    let explained = run(&outbox.server, "explain alice").expect_done();
+    let (a, b) = (webhook("a").id, email("b").id);
+    for said in [format!("to {a} (webhook): dead (HTTP 410)"), format!("to {b} (email): pending")] {
+        assert!(explained.contains(&said), "{said} is not in {explained}");
+    }
+    assert!(explained.contains(&format!("; `quotabell explain {}` says more.", first.id)), "{explained}");
+    let none = format!("No delivery of it is there; `quotabell explain {}` says why.", second.id);
+    assert!(explained.contains(&none), "{explained}");
 }
 
 /// The platform shows its customers why; what the receiver said is not for them.

@@ -25,12 +25,12 @@ enum Directive {
 /// The class of a status alone.
 ///
 /// What a receiver refuses because of what we sent, or because of who we are, it will refuse again, until somebody changes it or us:
-/// that is worth a day and no more. 408, 425 and 429 are about the moment, and so is every status of the server's own.
+/// that is worth a day and no more. Every other one is about the moment, or not known.
 fn class_of(status: StatusCode) -> Class {
     match status.as_u16() {
         200..=299 => Class::Delivered,
         410 => Class::Permanent,
-        400 | 401 | 403 | 404 | 405 | 413 | 415 | 422 | 451 => Class::Rejected,
+        400..=406 | 411..=417 | 422 | 426 | 428 | 431 | 451 => Class::Rejected,
         _ => Class::Transient,
     }
 }

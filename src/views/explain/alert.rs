@@ -1,5 +1,7 @@
 //! What is said of an alert without deliveries. Pure.
 
+use super::daemons::LiveDaemons;
+
 /// Why an alert was fanned out to nobody, as far as that can be told from what is stored now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotTold {
@@ -12,9 +14,9 @@ pub(super) enum NotTold {
 }
 
 /// Why it has no deliveries.
-pub(super) fn without_deliveries(waits_in_outbox: bool, not_told: NotTold, daemons: usize) -> String {
+pub(super) fn without_deliveries(waits_in_outbox: bool, not_told: NotTold, daemons: LiveDaemons) -> String {
     match (waits_in_outbox, not_told) {
-        (true, _) if daemons == 0 => "It lies in the outbox: no daemon runs that fans it out.".to_owned(),
+        (true, _) if daemons == LiveDaemons::None => "It lies in the outbox: no daemon runs that fans it out.".to_owned(),
         (true, _) => "It lies in the outbox and is fanned out within moments.".to_owned(),
         (false, NotTold::HigherIsTold) => {
             "It is recorded and not told: the same commit reached a higher threshold, and alerts.jump is \"highest\"."

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use crate::contacts::resolver::ResolvedContacts;
+use crate::outbox::retry_policy::give_up_after;
 use crate::outbox::{KEPT, Pause};
 use crate::subjects::SubjectMutes;
-use crate::types::{Alert, Channel, DeliveryState, Rate, UnixMs};
+use crate::types::{Alert, Channel, Class, DeliveryState, Rate, UnixMs};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView};
 
@@ -36,8 +38,7 @@ pub(super) struct DeliveryFacts {
     /// The first since it was made or replayed.
     pub(super) first_attempt: Option<UnixMs>,
     pub(super) is_cancelled_by_operator: bool,
-    /// How many daemons live.
-    pub(super) daemons: usize,
+    pub(super) daemons: LiveDaemons,
 }
 
 /// All that is said of it, in the order of time.
@@ -92,7 +93,7 @@ fn fan_out(facts: &DeliveryFacts) -> String {
     let status = match contact.status {
         DeliveryContactStatus::Current => String::new(),
         DeliveryContactStatus::Muted => {
-            contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is {} now", mute.mute()))
+            contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is now {}", mute.mute()))
         }
         DeliveryContactStatus::Disabled => ", which is disabled; `quotabell contact list` says why".to_owned(),
         DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
@@ -186,8 +187,10 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
         let reason = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
         said.push(format!("All sending is paused{since}{reason}: nothing leaves until `quotabell deliveries resume`."));
     }
-    if facts.daemons == 0 {
-        said.push("No daemon runs on this stream: nothing is sent until one does.".to_owned());
+    match facts.daemons {
+        LiveDaemons::None => said.push("No daemon runs on this stream: nothing is sent until one does.".to_owned()),
+        LiveDaemons::ReadingOnly => said.push(SENDS_NOTHING.to_owned()),
+        LiveDaemons::Sending => {}
     }
     if delivery.channel == Channel::None {
         return said;
@@ -199,8 +202,15 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
         )
     }));
     said.extend(facts.first_attempt.map(|first| {
-        let until = first.plus(i64::try_from(facts.give_up_after.as_millis()).unwrap_or(i64::MAX));
-        format!("It is dead when an attempt fails after {until}.")
+        let until = |class| {
+            let tried_for = give_up_after(class, facts.give_up_after);
+            first.plus(i64::try_from(tried_for.as_millis()).unwrap_or(i64::MAX))
+        };
+        let (refused, failed) = (until(Class::Rejected), until(Class::Transient));
+        match refused == failed {
+            true => format!("It is dead when an attempt fails after {failed}."),
+            false => format!("It is dead when an attempt is refused after {refused}, or fails after {failed}."),
+        }
     }));
     said
 }
@@ -223,6 +233,11 @@ fn next_attempt(facts: &DeliveryFacts, due: UnixMs) -> String {
     }
     let (bound, in_flight) = state.map_or((1, 0), |state| (state.bound.unwrap_or(1), state.in_flight));
     format!("It has been due since {due}. Attempts under way at {destination}: {in_flight} of at most {bound}.")
+}
+
+/// Whether the contact is disabled now.
+fn is_disabled(facts: &DeliveryFacts) -> bool {
+    facts.detail.contact.as_ref().is_some_and(|contact| contact.status == DeliveryContactStatus::Disabled)
 }
 
 /// How it ended, and what can be done.
@@ -258,6 +273,13 @@ fn end(facts: &DeliveryFacts) -> String {
         }
         DeliveryState::Cancelled if delivery.channel == Channel::None => {
             format!("It ended at {ended} because a contact appeared, which got a delivery of its own.")
+        }
+        DeliveryState::Cancelled if is_disabled(facts) => {
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+            format!(
+                "It was cancelled at {ended}, because its contact was disabled{why}. The alert went to the other contacts, or waits \
+                 for one."
+            )
         }
         DeliveryState::Cancelled => match why {
             Some(why) => format!("It was cancelled at {ended}: {why}."),

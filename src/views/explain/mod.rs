@@ -3,6 +3,7 @@
 //! Reads what is stored and decides nothing. The sentences are pure functions of what was read.
 
 mod alert;
+mod daemons;
 mod delivery;
 mod subject;
 
@@ -15,6 +16,7 @@ use redis::{RedisError, RedisResult};
 use serde::Serialize;
 
 use self::alert::NotTold;
+use self::daemons::live_daemons;
 use super::deliveries::{self, read_destinations};
 use super::subject::SubjectSettings;
 use super::usage::{self, UsageRequest};
@@ -28,11 +30,9 @@ use crate::contacts::{Contact, OperatorContact};
 use crate::ledger::query;
 use crate::outbox::{JumpPolicy, Recipients, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
-use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs, keys};
+use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs};
 use crate::wire::{Partition, Partitions, RedisClient};
 
-/// How long after its last heartbeat a daemon counts as live: that is said, and decides nothing.
-const DAEMON_LASTS_MS: i64 = 5_000;
 /// Entries of the outbox that are searched for an alert.
 const OUTBOX_READ_MAX: usize = 1_000;
 
@@ -241,19 +241,9 @@ impl Explainer {
             give_up_after: self.give_up_after,
             first_attempt: first_attempt.map(UnixMs),
             is_cancelled_by_operator: cancelled_by.is_some(),
-            daemons: self.daemons(now).await?,
+            daemons: live_daemons(self.partitions.first(), now).await?,
             detail,
         }))
-    }
-
-    /// How many daemons live.
-    async fn daemons(&self, now: UnixMs) -> RedisResult<usize> {
-        let Partition { client, keys } = self.partitions.first();
-        let mut command = redis::cmd("ZRANGEBYSCORE");
-        command.arg(keys::DAEMONS).arg(now.0 - DAEMON_LASTS_MS).arg("+inf");
-        let members: Vec<String> = client.query(&command).await?;
-        let of_this = |member: &&String| member.rsplit_once(' ').is_some_and(|(_, stream)| stream == keys.name());
-        Ok(members.iter().filter(of_this).count())
     }
 
     async fn alert(&self, raised: AlertView, audience: Audience) -> Result<Explanation, ExplainError> {
@@ -283,7 +273,8 @@ impl Explainer {
                 Some(alert) => self.not_told(client, keys, alert).await?,
                 None => NotTold::Unknown,
             };
-            let daemons = self.daemons(client.server_time().await?).await?;
+            let now = client.server_time().await?;
+            let daemons = live_daemons(self.partitions.first(), now).await?;
             explanation.push(alert::without_deliveries(waits, not_told, daemons));
         }
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
@@ -322,15 +313,18 @@ impl Explainer {
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(client, keys, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let lag = query::lag(client, keys).await?;
+        let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
+        let deliveries = deliveries::list_all(client, keys, &filter, usize::MAX).await?;
         let facts = subject::SubjectFacts {
             usage: &usage,
+            deliveries: &deliveries,
             is_judged: profile.is_judged(),
             thresholds: profile.thresholds(),
             mutes: &mutes,
             contacts: &contacts,
             lag,
             pause: read_pause(client, keys).await?,
-            daemons: self.daemons(now).await?,
+            daemons: live_daemons(self.partitions.first(), now).await?,
         };
         let explanation = subject::sentences(&facts);
         let (about, id) = ("subject", subject.to_string());

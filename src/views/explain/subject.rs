@@ -1,18 +1,21 @@
 //! What is said of a subject: what it used, what is missing for the next alert, and who would hear of it. Pure.
 
+use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use super::delivery::nobody;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::thresholds_of;
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
-use crate::types::{Metric, Percent, Units};
-use crate::views::UsageView;
+use crate::types::{AlertId, Channel, Metric, Percent, Units};
 use crate::views::usage::WindowUsageView;
+use crate::views::{DeliveryView, UsageView};
 
 /// What was read of a subject.
 pub(super) struct SubjectFacts<'a> {
     pub(super) usage: &'a UsageView,
+    /// Those that are kept.
+    pub(super) deliveries: &'a [DeliveryView],
     /// Whether thresholds are judged at all.
     pub(super) is_judged: bool,
     pub(super) thresholds: &'a [Percent],
@@ -21,15 +24,21 @@ pub(super) struct SubjectFacts<'a> {
     /// Entries of its stream that are not counted yet.
     pub(super) lag: u64,
     pub(super) pause: Option<Pause>,
-    pub(super) daemons: usize,
+    pub(super) daemons: LiveDaemons,
 }
 
 /// All that is said of it.
 pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     let UsageView { subject, plan, timezone, metrics, unreadable } = facts.usage;
     let mut said = vec![format!("{subject} has plan {plan} and the time zone {timezone}.")];
-    if facts.daemons == 0 {
-        said.push("No daemon runs on this stream: nothing is counted and nothing is sent until one does.".to_owned());
+    match facts.daemons {
+        LiveDaemons::None => {
+            said.push(
+                "No daemon runs on this stream: nothing is counted and nothing is sent until one does.".to_owned(),
+            );
+        }
+        LiveDaemons::ReadingOnly => said.push(SENDS_NOTHING.to_owned()),
+        LiveDaemons::Sending => {}
     }
     if facts.lag > 0 {
         said.push(format!("{} entries of its stream are not counted yet.", facts.lag));
@@ -43,7 +52,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     }
     for metric in metrics {
         for window in &metric.windows {
-            said.extend(of_window(&metric.metric, window, facts.thresholds));
+            said.extend(of_window(&metric.metric, window, facts));
         }
     }
     if metrics.is_empty() {
@@ -58,7 +67,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
 }
 
 /// What was used in a period, what was raised, and what is missing for the next alert.
-fn of_window(metric: &Metric, window: &WindowUsageView, thresholds: &[Percent]) -> Vec<String> {
+fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>) -> Vec<String> {
     let WindowUsageView { period, used, limit, alerts, resets_at, .. } = window;
     let (name, used) = (window.window.as_str(), used.unwrap_or_default());
     let Some(limit) = limit.and_then(Units::new) else {
@@ -75,8 +84,9 @@ fn of_window(metric: &Metric, window: &WindowUsageView, thresholds: &[Percent]) 
             "Alert {} was raised at {}: {}% was reached.",
             alert.id, alert.raised_at, alert.threshold_percent
         ));
+        said.push(told(&alert.id, facts.deliveries));
     }
-    let next = thresholds_of(limit, thresholds).into_iter().find(|threshold| threshold.units > used);
+    let next = thresholds_of(limit, facts.thresholds).into_iter().find(|threshold| threshold.units > used);
     said.push(match next {
         Some(threshold) => format!(
             "The next alert is due at {}%, which is {} units: {} more {} needed.",
@@ -92,6 +102,25 @@ fn of_window(metric: &Metric, window: &WindowUsageView, thresholds: &[Percent]) 
         None => "Every threshold is reached; the next alert is of the next period, or of a higher limit.".to_owned(),
     });
     said
+}
+
+/// What became of an alert, in short: one word for each of its deliveries.
+fn told(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
+    let of_it = deliveries.iter().filter(|delivery| delivery.alert_id.as_ref() == Some(alert));
+    let said: Vec<String> = of_it
+        .map(|delivery| {
+            let DeliveryView { contact_id, channel, state, last_error, .. } = delivery;
+            let why = last_error.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            match channel {
+                Channel::None => format!("to nobody yet: {state}"),
+                channel => format!("to {contact_id} ({}): {state}{why}", channel.as_str()),
+            }
+        })
+        .collect();
+    match said.is_empty() {
+        true => format!("No delivery of it is there; `quotabell explain {alert}` says why."),
+        false => format!("Its deliveries: {}; `quotabell explain {alert}` says more.", said.join(", ")),
+    }
 }
 
 fn recipients(contacts: &ResolvedContacts) -> String {
