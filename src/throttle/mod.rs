@@ -33,7 +33,7 @@
 //! | [`Lease`] | one holder, for a limited time |
 //!
 //! The first three answer with a [`RateDecision`]. A limiter holds nothing itself: make one where it is needed, or keep it. When Redis
-//! is away a call ends with an error after a bounded time ([`link`](crate::wire::client) says which); whether the caller may proceed
+//! is away a call ends with an error after a bounded time ([`client`](crate::wire::client) says which); whether the caller may proceed
 //! then is the caller's to decide. `examples/limiters.rs` uses all of them.
 
 mod bounds;

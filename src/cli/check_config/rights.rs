@@ -133,7 +133,7 @@ pub enum Rights {
     Unknown,
 }
 
-/// Asks the server. `link` must be used for nothing else: until this ends its connection is inside a transaction.
+/// Asks the server. `client` must be used for nothing else: until this ends its connection is inside a transaction.
 ///
 /// # Errors
 ///

@@ -1,4 +1,7 @@
 //! Lines of an import: CSV or JSON Lines, read one by one, each with its line number. Knows the fields' names, not their rules.
+//!
+//! The crate `csv` is not used: it takes text behind a closing quote for a part of the cell, and reads up to the end of the file for a
+//! quote that is not closed. Here the first is a mistake of that line, and the second has a bound.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
