@@ -1,199 +1,20 @@
 //! The fan-out loop and the dispatcher on a real server, with a double in place of the notifier.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::notifier::NoConsentRequests;
 use crate::support::outbox::{
-    EXPIRES_AT, GIVE_UP_AFTER, LONG, Outbox, SHORT, alert, delivery, delivery_config, email, json, outcome, subject,
-    until, waiting_delivery, webhook,
+    EXPIRES_AT, LONG, Outbox, SHORT, alert, delivery, email, json, subject, until, waiting_delivery, webhook,
 };
+use crate::support::outbox_loops::{Act, Double, Loops, Setting, raised, until_ended};
 use crate::support::redis_server::RedisServer;
-use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::outbox::{
-    AttemptRequest, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError,
-    Settlement, Slots, WakeScan, wake_subject,
-};
-use quotabell::types::{Alert, Channel, Class, DeliveryId, Destination, Percent, UnixMs};
+use quotabell::outbox::{JumpPolicy, WakeScan, wake_subject};
+use quotabell::types::{Alert, DeliveryId, Destination, Percent, UnixMs};
 use quotabell::wire::ErrorKind;
-use tokio::sync::{Notify, Semaphore};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-/// What the double does with an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
-    Deliver,
-    /// Fails, due again at once.
-    Retry,
-    Die,
-    Mute,
-    /// Finds no room, due again at once.
-    Throttle,
-    /// Can't ask for room, due again at once.
-    Postpone,
-    Panic,
-    /// Delivers once the gate is opened.
-    Gate,
-}
-
-/// One attempt as the receiver saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
-    delivery: DeliveryId,
-    address: String,
-    attempt: u32,
-}
-
-/// In place of the notifier: acts as told by delivery and attempt, and remembers.
-pub(super) struct Double {
-    act: Box<dyn Fn(&AttemptRequest<'_>) -> Act + Send + Sync>,
-    seen: Mutex<Vec<Seen>>,
-    running: AtomicU64,
-    most_running: AtomicU64,
-    gate: Semaphore,
-}
-
-impl Double {
-    pub(super) fn new(act: impl Fn(&AttemptRequest<'_>) -> Act + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self {
-            act: Box::new(act),
-            seen: Mutex::default(),
-            running: AtomicU64::new(0),
-            most_running: AtomicU64::new(0),
-            gate: Semaphore::new(0),
-        })
-    }
-
-    pub(super) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().expect("no test holds it in a panic").clone()
-    }
-
-    fn open(&self) {
-        self.gate.add_permits(1000);
-    }
-}
-
-impl Notifier for Double {
-    fn timeout(&self, _: Channel) -> Duration {
-        Duration::from_millis(100)
-    }
-
-    async fn attempt(&self, due: AttemptRequest<'_>) -> Settlement {
-        let seen =
-            Seen { delivery: due.delivery.clone(), address: due.contact.address().to_owned(), attempt: due.attempt };
-        self.seen.lock().expect("no test holds it in a panic").push(seen);
-        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_running.fetch_max(running, Ordering::SeqCst);
-        let act = (self.act)(&due);
-        if act == Act::Gate {
-            self.gate.acquire().await.expect("never closed").forget();
-        }
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        match act {
-            Act::Deliver | Act::Gate => Settlement::Delivered(outcome(Class::Delivered)),
-            Act::Retry => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
-            Act::Die => Settlement::Dead(outcome(Class::Permanent)),
-            Act::Mute => Settlement::Muted(String::new()),
-            Act::Throttle => Settlement::Throttled(Duration::ZERO),
-            Act::Postpone => Settlement::Released(Duration::ZERO),
-            Act::Panic => panic!("the double panics as told"),
-        }
-    }
-}
-
-/// Running loops and what stops them.
-pub(super) struct Loops {
-    stop: CancellationToken,
-    new_alerts: Arc<Notify>,
-    new_deliveries: Arc<Notify>,
-    fan_out: JoinHandle<Result<(), OutboxError>>,
-    dispatcher: JoinHandle<Result<(), OutboxError>>,
-}
-
-/// How the loops of a test differ from the daemon's.
-pub(super) struct Setting {
-    pub(super) fallback: Vec<Contact>,
-    pub(super) jump: JumpPolicy,
-    pub(super) concurrency: u32,
-    pub(super) lease_margin: Duration,
-}
-
-impl Default for Setting {
-    fn default() -> Self {
-        Self { fallback: Vec::new(), jump: JumpPolicy::Each, concurrency: 16, lease_margin: Duration::from_secs(30) }
-    }
-}
-
-impl Loops {
-    pub(super) fn start(outbox: &Outbox, notifier: &Arc<Double>, setting: Setting) -> Self {
-        let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), setting.fallback));
-        let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
-        // Each process has a link of its own.
-        let client = Arc::new(outbox.server.client());
-        let fan_out = FanOutLoop::new(FanOutParts {
-            jump: setting.jump,
-            client: Arc::clone(&client),
-            keys: outbox.keys.clone(),
-            contacts: Arc::clone(&contacts),
-            new_alerts: Arc::clone(&new_alerts),
-            new_deliveries: Arc::clone(&new_deliveries),
-        });
-        let dispatcher = Dispatcher::new(DispatcherParts {
-            client,
-            keys: outbox.keys.clone(),
-            contacts,
-            notifier: Arc::clone(notifier),
-            jump: setting.jump,
-            consents: Arc::new(NoConsentRequests),
-            slots: Slots::new(&delivery_config(setting.concurrency)),
-            config: delivery_config(setting.concurrency),
-            give_up_after: GIVE_UP_AFTER,
-            new_deliveries: Arc::clone(&new_deliveries),
-            lease_margin: setting.lease_margin,
-        });
-        let fan_out = tokio::spawn(fan_out.run(stop.clone()));
-        let dispatcher = tokio::spawn(dispatcher.run(stop.clone()));
-        Self { stop, new_alerts, new_deliveries, fan_out, dispatcher }
-    }
-
-    /// Stops both and waits for the drain, which must come to its end by itself.
-    pub(super) async fn drain(self) {
-        self.stop.cancel();
-        self.drain_after_stop().await;
-    }
-
-    /// Waits for the stop, whoever asks for it, and for the drain.
-    async fn drain_after_stop(self) {
-        for ended in [self.fan_out, self.dispatcher] {
-            let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("the drain ends");
-            ended.expect("no panic").expect("no fatal error");
-        }
-    }
-}
-
-pub(super) async fn until_ended(outbox: &Outbox, deliveries: u64) {
-    until("all deliveries ended", || async {
-        let totals = outbox.totals().await;
-        totals.made == deliveries && totals.pending == 0 && totals.outbox == 0
-    })
-    .await;
-    outbox.assert_balanced().await;
-}
-
-/// One alert of a subject with these contacts, in the outbox.
-pub(super) async fn raised(outbox: &Outbox, name: &str, contacts: &[Contact]) -> Alert {
-    let subject = subject(name);
-    if !contacts.is_empty() {
-        outbox.set_contacts(&subject, &json(contacts)).await;
-    }
-    let alert = alert(&subject, 80);
-    outbox.raise(&alert).await;
-    alert
-}
 
 /// Told at 80 % and at 100 % of the same moment, a customer gets two messages that seem to contradict each other.
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Outcomes that can't be recorded: what is sent meanwhile is bounded.
 
-use crate::outbox_loops::{Act, Double, Loops, Setting, raised, until_ended};
 use crate::support::outbox::{Outbox, email, until};
+use crate::support::outbox_loops::{Act, Double, Loops, Setting, raised, until_ended};
 
 /// A right that only recording needs, withdrawn and given back.
 const WITHDRAWN: [&str; 5] = ["SETUSER", "default", "resetkeys", "~[^q]*", "~quota_[^f]*"];

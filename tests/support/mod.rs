@@ -17,6 +17,7 @@ pub mod mail_server;
 pub mod name_server;
 pub mod notifier;
 pub mod outbox;
+pub mod outbox_loops;
 pub mod partition;
 pub mod post_office;
 pub mod proxy;
