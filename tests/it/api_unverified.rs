@@ -225,11 +225,11 @@ async fn a_subject_has_so_many_requests_open_and_no_more() {
     api.request_verification("alice", &first).await.expect_problem(429, "are on their way");
     assert_eq!(api.contacts("alice").await.len(), 1, "what was refused is not written");
     api.counted("throttled", 2).await;
+    let ended = DeliveryId::from_stored(api.outbox.queued().await.first().expect("one that hangs"));
     // Others have their own.
     api.add_email("bob", "bob@b.test").await;
     assert_eq!(api.next_verification().await.to, "bob@b.test");
     // What has ended gives its place back, whoever ended it.
-    let ended = DeliveryId::from_stored(api.outbox.queued().await.first().expect("one that hangs"));
     let _: u64 = api.outbox.run("HSET", &[&api.outbox.keys.delivery(&ended), "state", "cancelled"]).await;
     api.add_email("alice", "alice@b.test").await;
     assert_eq!(api.next_verification().await.to, "alice@b.test");
