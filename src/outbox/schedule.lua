@@ -174,7 +174,7 @@ local function learn(d, was_answered, now, probe_first, probe_max)
   d.has_changed = true
   if was_answered then
     d.bound, d.failures = math.min(d.bound + 1, tonumber(ARGV[5])), 0
-    d.has_closed, d.has_opened = d.probe_at ~= nil and not d.has_opened, false
+    d.has_closed, d.has_opened = d.has_closed or d.probe_at ~= nil and not d.has_opened, false
     d.probe_at, d.probes = nil, 0
     return
   end

@@ -206,7 +206,8 @@ impl ServerInfo {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.map(str::trim).ok_or(InspectError::Missing { field: name })
         };
-        if field("redis_mode").is_ok_and(|mode| mode == "sentinel") {
+        // Valkey has its own name for it unless it is configured to look like Redis.
+        if ["redis_mode", "server_mode"].into_iter().any(|name| field(name).is_ok_and(|mode| mode == "sentinel")) {
             return Err(InspectError::Sentinel);
         }
         // Valkey also gives the version of Redis that it is compatible with.
@@ -278,6 +279,16 @@ mod tests {
         let replica = parsed(&INFO.replace("role:master", "role:slave"));
         assert_eq!((replica.judge(), replica.readiness()), (Ok(()), ServerReadiness::Replica));
         assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), ServerReadiness::Loading);
+    }
+
+    /// A Sentinel answers INFO without what a server says of its memory: it is to be named, not taken for half a server.
+    #[test]
+    fn a_sentinel_is_told_by_each_software() {
+        for mode in ["redis_mode", "server_mode"] {
+            let error =
+                ServerInfo::parse(&format!("valkey_version:8.1.8\r\n{mode}:sentinel\r\n")).expect_err("no data");
+            assert!(matches!(error, InspectError::Sentinel), "{error}");
+        }
     }
 
     /// A proxy that answers half of INFO has to be named, not taken for an old server.

@@ -343,6 +343,35 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     assert_eq!(lease_all().await.len(), 2, "and the bound grows again");
 }
 
+/// Attempts that began before a circuit opened may end together with the one that closes it: what is closed once is not open any more.
+#[tokio::test]
+async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
+    let outbox = Outbox::start();
+    for n in 0..7 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
+    }
+    outbox.trust("https://a.test").await;
+    let leased = lease(&outbox.client, &outbox.keys, all_due("t1", LONG)).await.expect("the lease works").leased;
+    let (failing, reached) = leased.split_at(5);
+    let end_all = async |leased: &[LeasedDelivery], settlement: &Settlement| -> (i64, i64) {
+        let mut ends = Vec::new();
+        for LeasedDelivery { id, channel, token, .. } in leased {
+            ends.push(LeaseEnd { id, channel: *channel, token, settlement });
+        }
+        let config = delivery_config(1);
+        let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");
+        (settled.circuits_opened, settled.circuits_closed)
+    };
+    let failed = Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600));
+    assert_eq!(end_all(failing, &failed).await, (1, 0));
+    assert_eq!(outbox.totals().await.destinations.open, 1);
+    assert_eq!(reached.len(), 2);
+    assert_eq!(end_all(reached, &Settlement::Delivered(outcome(Class::Delivered))).await, (0, 1));
+    assert_eq!(outbox.totals().await.destinations.open, 0);
+    let left: u64 = outbox.run("EXISTS", &[outbox.keys.circuits()]).await;
+    assert_eq!(left, 0, "it would be counted as open for ever");
+}
+
 /// Behind a receiver that is down for good nothing may wait for ever: each delivery ends when its time is over, also one that was never
 /// tried; the others wait on.
 #[tokio::test]
