@@ -91,7 +91,8 @@ start
 run 'no token is set' "$@"
 stop
 
-if grep -E ' (ERROR|panicked)|panicked at' "$folder/log"; then
+# What is sent to the made-up webhooks ends dead, and is told.
+if grep -E ' (ERROR|panicked)|panicked at' "$folder/log" | grep -v 'settlement_log: delivery is dead'; then
   printf 'error: the daemon logged errors\n' >&2
   failed=1
 fi
