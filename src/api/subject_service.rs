@@ -58,9 +58,7 @@ impl SubjectService {
         let (fields, now) =
             fields.map_err(|_| SubjectServiceError::Timeout)?.map_err(|error: EditContactsError| match error {
                 EditContactsError::Redis(error) => SubjectServiceError::Redis(error),
-                EditContactsError::ContactArrayError(_) | EditContactsError::Contended => {
-                    SubjectServiceError::Contended
-                }
+                EditContactsError::NotAnArray(_) | EditContactsError::Contended => SubjectServiceError::Contended,
             })?;
         tracing::info!(%subject, "settings are replaced");
         Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now))

@@ -36,7 +36,7 @@ pub enum EditContactsError {
     Redis(#[from] RedisError),
     /// What is stored is not an array.
     #[error(transparent)]
-    ContactArrayError(#[from] ContactArrayError),
+    NotAnArray(#[from] ContactArrayError),
     /// Others changed the contacts at each try: nothing was written.
     #[error("others change the subject's contacts all the time")]
     Contended,

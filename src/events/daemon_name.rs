@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 
 /// What stands before the number of a daemon that sends nothing.
-const SENDS_NOTHING: &str = "no-send-";
+const NO_SEND: &str = "no-send-";
 
-/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` of one that sends nothing: in the leases that it holds, and in the list of live daemons.
+/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` of one that sends nothing: in the leases that it
+/// holds, and in the list of live daemons.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonName {
     name: String,
@@ -23,13 +24,13 @@ impl DaemonName {
     #[must_use]
     pub fn without_sending(self) -> Self {
         let (home, number) = self.name.split_at(self.home().len());
-        Self { name: format!("{home}{SENDS_NOTHING}{number}") }
+        Self { name: format!("{home}{NO_SEND}{number}") }
     }
 
     /// Whether it sends what is due.
     #[must_use]
     pub fn sends(&self) -> bool {
-        !self.name[self.home().len()..].starts_with(SENDS_NOTHING)
+        !self.name[self.home().len()..].starts_with(NO_SEND)
     }
 
     /// The name as it was stored.

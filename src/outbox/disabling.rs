@@ -137,7 +137,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Err(EditContactsError::Redis(source)) => {
                 Err(OutboxError::redis(Operation::DisableContact, format_args!("subject {subject}"))(source))
             }
-            Err(error @ (EditContactsError::ContactArrayError(_) | EditContactsError::Contended)) => {
+            Err(error @ (EditContactsError::NotAnArray(_) | EditContactsError::Contended)) => {
                 let id: &ContactId = &contact.id;
                 tracing::warn!(%subject, contact = %id, error = chain(&error), "contact could not be disabled; the next attempt tries again");
                 Ok(None)

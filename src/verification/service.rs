@@ -310,7 +310,7 @@ impl From<EditContactsError> for VerificationError {
     fn from(error: EditContactsError) -> Self {
         match error {
             EditContactsError::Redis(error) => error.into(),
-            EditContactsError::ContactArrayError(_) => Self::Unreadable,
+            EditContactsError::NotAnArray(_) => Self::Unreadable,
             EditContactsError::Contended => Self::Contended,
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn contacts_error(redis: &Redis, subject: &Subject, error: EditContac
             Err(error) => error,
             Ok(()) => unreachable!("an error stays an error"),
         },
-        EditContactsError::ContactArrayError(error) => hint::failed(
+        EditContactsError::NotAnArray(error) => hint::failed(
             format_args!("subject {subject}: its field {error}"),
             "repair the field contacts, or replace it: `quotabell subject set --replace-all-contacts`",
         ),
