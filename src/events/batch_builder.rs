@@ -186,6 +186,12 @@ impl BatchBuilder {
         self.number = NUMBER_FIRST;
     }
 
+    /// The number of the batch.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The oldest batch whose rows are in use: the one before this may be on its way to Redis.
     #[must_use]
     pub const fn live(&self) -> u32 {
@@ -376,19 +382,30 @@ impl BatchBuilder {
         self.batch.refused.push(RefusedEvent { entry: entry.id, reason, detail, fields });
     }
 
-    /// The counters that have reached a threshold: what was raised of each is to be read.
+    /// The counters that have reached a threshold, and of which is not known yet what was raised.
     #[must_use]
     pub fn reached(&self, held: &HeldState) -> Vec<RowKey> {
         self.changes.reached(held)
     }
 
-    /// Closes the batch; `records` tells what was raised of [`Self::reached`].
+    /// Takes what was raised, of the first of [`Self::reached`].
+    pub fn take_records(&mut self, held: &HeldState, records: Vec<RaisedRecords>) {
+        self.changes.take_records(held, records, self.newest_read);
+    }
+
+    /// Whether the batch can be closed: it is known what was raised of each counter that has reached a threshold.
     #[must_use]
-    pub fn finish(&mut self, held: &mut HeldState, records: Vec<RaisedRecords>) -> Batch {
+    pub const fn is_ready(&self) -> bool {
+        self.changes.is_known()
+    }
+
+    /// Closes the batch, once it [is ready](Self::is_ready).
+    #[must_use]
+    pub fn finish(&mut self, held: &mut HeldState) -> Batch {
         let mut batch = std::mem::replace(&mut self.batch, Batch::new(Instance::from_stored(""), StreamId::ZERO));
         self.closed = Some(ClosedBatch { from: batch.from, to: batch.to });
         let evidence = Evidence { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
-        self.changes.close(held, &mut batch, evidence, records);
+        self.changes.close(held, &mut batch, evidence);
         batch
     }
 }

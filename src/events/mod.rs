@@ -16,14 +16,15 @@ mod janitor;
 mod large_entries;
 mod lease;
 pub mod membership;
+mod missing_reader;
 pub mod parse;
+pub mod read_ahead;
 mod read_sizer;
 pub mod report;
 mod row_finder;
 pub mod session;
 mod session_error;
 mod session_start;
-mod settings_reader;
 pub mod worker;
 
 pub use daemon_name::DaemonName;
