@@ -260,7 +260,7 @@ impl WorkerReport {
     /// The stored checkpoint is another one than `ours`. Nobody moves it to the beginning.
     fn outrun(ours: StreamId, stored: StreamId) {
         if stored == StreamId::ZERO && ours != StreamId::ZERO {
-            tracing::error!(checkpoint = %ours, "the checkpoint has gone (FLUSHALL?): counting starts at the stream's beginning");
+            tracing::error!(checkpoint = %ours, "the checkpoint has gone (FLUSHALL?): where all else has, counting starts at the stream's beginning");
         }
     }
 
