@@ -108,7 +108,7 @@ impl WorkerReport {
         if self.failing.replace(kind) == Some(kind) {
             return;
         }
-        let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        let source = std::error::Error::source(error).map(ToString::to_string);
         self.gauge(meters::STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
         if kind.is_transient() {
             tracing::warn!(partition = %self.partition, %error, source, "counting waits for Redis");
