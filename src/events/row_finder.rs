@@ -172,6 +172,6 @@ fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window
 fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
     InvalidEvent::new(
         RefusalReason::TooLate,
-        format!("ts {at} lies in a day that was over too long at its arrival {arrival}"),
+        format!("ts {at} lies in a day that ended more than stream.late_max before its arrival {arrival}"),
     )
 }

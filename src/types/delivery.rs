@@ -40,7 +40,7 @@ pub enum DeliveryState {
     Dead,
     /// The contact, the subject or the metric is muted.
     Muted,
-    /// The day ended more than 48 h before the first attempt.
+    /// The period had ended too long before the first attempt.
     Expired,
     /// The contact was removed before it was delivered.
     Cancelled,
