@@ -128,10 +128,6 @@ impl Redis {
     }
 
     /// As [`Self::query`], on one of the servers.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`].
     pub async fn query_on<T: FromRedisValue>(
         &self,
         server: &RedisClient,
@@ -175,10 +171,6 @@ impl Redis {
     }
 
     /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`].
     pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
         self.judged("read the server's clock", self.client().server_time().await)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::eventually::PATIENCE;
 use crate::support::outbox::{
     EXPIRES_AT, LONG, Outbox, SHORT, alert, delivery, email, in_period, json, subject, until, waiting_delivery, webhook,
 };
@@ -384,7 +385,7 @@ async fn a_wrong_type_ends_the_loops_with_an_error() {
     let notifier = Double::new(|_| Act::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     for ended in [loops.fan_out, loops.dispatcher] {
-        let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends");
+        let ended = tokio::time::timeout(PATIENCE, ended).await.expect("it ends");
         let error = ended.expect("no panic").expect_err("a fatal error");
         assert_eq!(error.error_kind(), ErrorKind::WrongType);
     }
