@@ -37,34 +37,40 @@ pub struct Redis {
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 /// [`CannotStart`](crate::app::start::CannotStart): what is stored has another number of partitions.
 pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
-    let redis = any_redis(config)?;
-    let Partition { client, keys } = redis.partitions.first();
-    let mut command = redis::cmd("HMGET");
-    command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions");
+    let (redis, stored) = open(config).await?;
     // A user who may not look, as a producer's, is not held up.
-    let stored: RedisResult<(Option<String>, Option<u32>)> = client.query(&command).await;
-    if let Ok((fingerprint, partitions)) = stored {
-        if partitions != Some(redis.partitions.count())
-            && let Ok(stored) = stored_partitions(&redis.partitions).await
-        {
-            compare_count(&redis.partitions, &stored)?;
-        }
-        warn_of_other_plans(fingerprint.as_deref(), config);
+    if stored.is_ok_and(|stored| stored != Some(redis.partitions.count()))
+        && let Ok(stored) = stored_partitions(&redis.partitions).await
+    {
+        compare_count(&redis.partitions, &stored)?;
     }
     Ok(redis)
 }
 
-/// The same, whatever is stored there.
+/// The same, whatever number of partitions what is stored has.
 ///
 /// # Errors
 ///
 /// [`ConfigError`](crate::config::ConfigError), as [`redis()`].
-pub fn any_redis(config: &Config) -> anyhow::Result<Redis> {
+pub async fn any_redis(config: &Config) -> anyhow::Result<Redis> {
+    open(config).await.map(|(redis, _)| redis)
+}
+
+/// The connection, and the number of partitions that is stored.
+async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>>)> {
     let endpoint = config.endpoint()?;
     let keys = config.keys();
     let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
-    Ok(Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded })
+    let Partition { client, keys } = partitions.first();
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions");
+    let stored: RedisResult<(Option<String>, Option<u32>)> = client.query(&command).await;
+    let count = stored.map(|(fingerprint, count)| {
+        warn_of_other_plans(fingerprint.as_deref(), config);
+        count
+    });
+    Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded }, count))
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where none are stored,

@@ -15,9 +15,12 @@ use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
 use crate::wire::{CutEntry, raw::ENTRY_BYTES_MAX};
 
 use super::batch_changes::{BatchChanges, Evidence};
+use super::found_entry::{FoundEntry, LOOKED_UP_AT_ONCE, look_up};
 use super::held_state::{HeldState, Missing};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
+
+pub use super::found_entry::ReadEntry;
 
 /// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
 const SPAN_MAX_MS: i64 = 1_000;
@@ -29,10 +32,6 @@ const NUMBERS_LEFT: u32 = 1 << 20;
 const REFUSED_COST: usize = 5;
 /// About the most bytes of refused events of one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
-
-/// So many entries are looked up together: the memory of one is fetched while others are looked up. Where many subjects are held this
-/// is most of what an event costs.
-const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// Bounds of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,43 +70,6 @@ pub struct BatchBuilder {
 struct ClosedBatch {
     from: StreamId,
     to: StreamId,
-}
-
-/// One entry as the reader has it.
-#[derive(Debug, Clone)]
-pub struct ReadEntry<F> {
-    /// Its id.
-    pub id: StreamId,
-    /// Its fields and values.
-    pub fields: F,
-}
-
-/// An entry with its fields by name, and where its subject is held.
-struct FoundEntry<'a, F> {
-    entry: ReadEntry<F>,
-    raw: RawEvent<'a>,
-    /// `None` where it is not held, or not there.
-    slot: Option<u32>,
-}
-
-impl<'a, F> FoundEntry<'a, F>
-where
-    F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-{
-    /// Not looked up yet.
-    fn of(entry: ReadEntry<F>) -> Self {
-        Self { raw: RawEvent::of(entry.fields.clone()), entry, slot: None }
-    }
-}
-
-/// Finds the subjects of entries, and brings the counters of their last events near.
-fn look_up<F>(held: &HeldState, some: &mut [FoundEntry<'_, F>]) {
-    for found in some.iter_mut() {
-        found.slot = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
-    }
-    let rows = some.iter().filter_map(|found| held.cache.slot(found.slot?).extra.rows().first());
-    // The sum is of no use; to add it up is to have each of them in the processor's cache.
-    std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.peek(*row))));
 }
 
 /// What happened to an entry.

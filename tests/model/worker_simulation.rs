@@ -151,7 +151,7 @@ impl<S: Store> World<S> {
             Decision::Read => {
                 let now = self.store.now().await;
                 // One that is paused after it has read does not know.
-                let pause_ms = if self.random.random_range(0..60) == 0 { PAUSE_MS } else { 0 };
+                let pause_ms = if self.random.random_range(0..15) == 0 { PAUSE_MS } else { 0 };
                 let customers = &self.traffic.customers;
                 let changed = self.random.random_bool(0.2);
                 let changed = changed.then(|| customers[self.random.random_range(0..customers.len())].subject.clone());
