@@ -10,13 +10,12 @@ use std::time::Duration;
 use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, RefusedEvent};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::seen::{SeenId, SeenIds, window_of};
-use crate::ledger::totals::RowKey;
 use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
 use crate::wire::{CutEntry, raw::ENTRY_BYTES_MAX};
 
 use super::batch_changes::{BatchChanges, Evidence};
 use super::found_entry::{FoundEntry, LOOKED_UP_AT_ONCE, look_up};
-use super::held_state::{HeldState, Missing};
+use super::held_state::{HeldState, Missing, MissingRecords};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
 
@@ -346,7 +345,7 @@ impl BatchBuilder {
 
     /// The counters that have reached a threshold, and of which is not known yet what was raised.
     #[must_use]
-    pub fn reached(&self, held: &HeldState) -> Vec<RowKey> {
+    pub fn reached(&self, held: &HeldState) -> Vec<MissingRecords> {
         self.changes.reached(held)
     }
 

@@ -7,7 +7,7 @@ use crate::ledger::thresholds::{NEVER, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{HeldTotals, SeenWindows};
 use crate::subjects::{Profile, SettingsCache};
-use crate::types::UnixMs;
+use crate::types::{Percent, UnixMs};
 
 /// The most counters of one event: one a window.
 pub const ROWS_MAX: usize = 4;
@@ -72,6 +72,15 @@ pub struct MissingCounter {
     pub end: UnixMs,
 }
 
+/// The records of a counter that has reached a threshold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingRecords {
+    /// Which counter.
+    pub key: RowKey,
+    /// Of which percentages: those of its subject when they are asked for. When the answer comes they may be others.
+    pub percents: Vec<Percent>,
+}
+
 /// What has to be read: before entries can be added, or before the batch can be closed.
 #[derive(Debug, Default)]
 pub struct Missing {
@@ -79,8 +88,8 @@ pub struct Missing {
     pub settings: Vec<u32>,
     /// Counters that are not held.
     pub counters: Vec<MissingCounter>,
-    /// Counters that have reached a threshold: what was raised of them.
-    pub records: Vec<RowKey>,
+    /// What was raised of counters that have reached a threshold.
+    pub records: Vec<MissingRecords>,
 }
 
 impl Missing {
@@ -138,8 +147,9 @@ impl HeldState {
     /// Keeps the subjects of what is to be read from being let go: batch `number` uses them.
     pub fn touch(&mut self, missing: &Missing, number: u32) {
         let Missing { settings, counters, records } = missing;
-        let keys = counters.iter().map(|counter| &counter.key).chain(records);
-        for slot in settings.iter().copied().chain(keys.map(|key| key.slot)) {
+        let slots =
+            counters.iter().map(|counter| counter.key.slot).chain(records.iter().map(|records| records.key.slot));
+        for slot in settings.iter().copied().chain(slots) {
             self.cache.slot_mut(slot).used = number;
         }
     }
@@ -151,10 +161,19 @@ impl HeldState {
         }
     }
 
+    /// The records of a row, of the percentages that its subject has now.
+    #[must_use]
+    pub fn missing_records(&self, key: RowKey) -> MissingRecords {
+        let profile = self.cache.slot(key.slot).extra.profile.as_ref();
+        MissingRecords { key, percents: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
+    }
+
     /// The records that are missing, as they are to be read.
     #[must_use]
-    pub fn record_queries(&self, missing: &Missing) -> Vec<RecordQuery<'_>> {
-        missing.records.iter().map(|key| self.record_query(*key)).collect()
+    pub fn record_queries<'a>(&'a self, missing: &'a Missing) -> Vec<RecordQuery<'a>> {
+        let query =
+            |MissingRecords { key, percents }: &'a MissingRecords| RecordQuery { counter: self.query(*key), percents };
+        missing.records.iter().map(query).collect()
     }
 
     /// From which count on a row is to be judged, as far as its subject's settings say. What was raised is looked at then.
@@ -163,16 +182,78 @@ impl HeldState {
         self.thresholds(key).first().map_or(NEVER, |lowest| lowest.units)
     }
 
-    fn record_query(&self, key: RowKey) -> RecordQuery<'_> {
-        let percents = self.cache.slot(key.slot).extra.profile.as_ref().map_or(&[][..], |p| p.thresholds());
-        RecordQuery { counter: self.query(key), percents }
-    }
-
     fn query(&self, key: RowKey) -> CounterQuery<'_> {
         CounterQuery {
             of: self.totals.metric_period(key.counter),
             bucket: HeldTotals::bucket(key.counter),
             subject: &self.cache.slot(key.slot).subject,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subjects::Plans;
+    use crate::subjects::config::PlanConfig;
+    use crate::subjects::rates::RateConfig;
+    use crate::types::{Period, Subject};
+
+    fn held(subjects_max: usize) -> HeldState {
+        let plan = PlanConfig { limits: [].into(), thresholds: Vec::new(), rate: RateConfig::default() };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+        HeldState {
+            cache: SettingsCache::new(subjects_max, &plans),
+            totals: HeldTotals::default(),
+            seen: SeenWindows::new(10),
+        }
+    }
+
+    fn add(held: &mut HeldState, name: &str) -> u32 {
+        held.cache.add(Subject::parse(name.as_bytes()).expect("legal"))
+    }
+
+    /// A place that is another subject's when the answer comes would hold what was read of the first.
+    #[test]
+    fn a_subject_of_which_something_is_read_is_not_let_go() {
+        let mut held = held(2);
+        let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| add(&mut held, name));
+        held.cache.slot_mut(carol).used = 4;
+        held.touch(&Missing { settings: vec![alice], ..Missing::default() }, 5);
+        held.shrink(4);
+        let is_held = [b"alice".as_slice(), b"bob", b"carol"].map(|name| held.cache.find(name).is_some());
+        assert_eq!(is_held, [true, false, true], "{bob}");
+    }
+
+    /// A counter that is read again would lose what the batch has added to it.
+    #[test]
+    fn what_is_held_by_now_is_not_read_again() {
+        let mut held = held(2);
+        let slot = add(&mut held, "alice");
+        let metric = held.totals.metric_id("requests");
+        let counter = held.totals.counter(metric, Period::parse("2026-11-21").expect("legal"), 7);
+        let key = RowKey { slot, counter };
+        let missing = MissingCounter { key, end: UnixMs(0) };
+        let mut twice = Missing { settings: vec![slot; 2], counters: vec![missing; 2], ..Missing::default() };
+        held.arrange(&mut twice);
+        assert_eq!((twice.settings, twice.counters), (vec![slot], vec![missing]));
+        held.totals.insert(key, 5, UnixMs(0), 1);
+        let mut read = Missing { counters: vec![missing], ..Missing::default() };
+        held.arrange(&mut read);
+        assert!(read.is_empty());
+    }
+
+    /// Other percentages would take the records of one threshold for those of another.
+    #[test]
+    fn records_are_of_the_percentages_that_were_asked_for() {
+        let mut held = held(2);
+        let slot = add(&mut held, "alice");
+        let metric = held.totals.metric_id("requests");
+        let counter = held.totals.counter(metric, Period::parse("2026-11-21").expect("legal"), 7);
+        let percents = vec![Percent::new(80).expect("in range")];
+        let records = vec![MissingRecords { key: RowKey { slot, counter }, percents: percents.clone() }];
+        let missing = Missing { records, ..Missing::default() };
+        let asked: Vec<_> = held.record_queries(&missing).iter().map(|query| query.percents.to_vec()).collect();
+        assert_eq!(asked, [percents], "a subject whose settings are not held any more");
     }
 }
