@@ -16,10 +16,7 @@ use crate::wire::RedisClient;
 
 use super::plans::Plans;
 use super::profile::Profile;
-use super::record::FieldError;
-
-/// A subject's hash as Redis answers it.
-pub type HashFields = Vec<(Vec<u8>, Vec<u8>)>;
+use super::record::{FieldError, SubjectField};
 
 /// What a reading of a subject's hash amounts to.
 #[derive(Debug)]
@@ -182,7 +179,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         for at in which {
             pipeline.cmd("HGETALL").arg(keys.subject(&self.slot(*at).subject));
         }
-        let replies: Vec<RedisResult<HashFields>> = client.pipe(&pipeline).await?;
+        let replies: Vec<RedisResult<Vec<SubjectField>>> = client.pipe(&pipeline).await?;
         self.follow(plans);
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
@@ -224,7 +221,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         &self,
         plans: &Plans,
         at: Option<u32>,
-        reply: RedisResult<HashFields>,
+        reply: RedisResult<Vec<SubjectField>>,
     ) -> RedisResult<ReadSettings> {
         let last = match at.map(|at| &self.slots[at as usize].profile) {
             Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),
