@@ -38,7 +38,7 @@ text_enum! {
         Dead = "dead",
         /// The contact, the subject or the metric is muted.
         Muted = "muted",
-        /// The day ended more than 48 h before the first attempt.
+        /// The period had ended too long before the first attempt.
         Expired = "expired",
         /// The contact was removed before it was delivered.
         Cancelled = "cancelled",
