@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::state::ApiState;
 use super::subjects::answer;
 use crate::outbox::{ActionAnswer, DeliveryAction};
-use crate::types::{Channel, DeliveryId, Destination, Subject};
+use crate::types::{DeliveryId, Destination, Subject};
 use crate::views::DeliveryFilter;
 use crate::views::deliveries::DeliveriesCursor;
 
@@ -55,14 +55,10 @@ pub(super) async fn of_subject(
 }
 
 async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>) -> Result<Response, Problem> {
-    let channel = |name: &str| {
-        let problem = || Problem::bad_request("channel: must be email, webhook or none");
-        Channel::from_stored(name).ok_or_else(problem)
-    };
     let filter = DeliveryFilter {
         state: path::parameter("state", query.state.as_deref())?,
         subject,
-        channel: query.channel.as_deref().map(channel).transpose()?,
+        channel: path::parameter("channel", query.channel.as_deref())?,
         destination: query.destination.as_deref().map(Destination::from_stored),
         error: query.error,
         alert: path::parameter("alert", query.alert.as_deref())?,

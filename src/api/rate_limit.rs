@@ -22,35 +22,35 @@ pub struct RateLimit {
 
 /// The fields of a decision; `None` where no limit applies.
 #[must_use]
-pub fn fields(judgement: &CheckDecision) -> Option<RateLimit> {
-    let named: Vec<(&str, &LimitStatus)> = named(judgement).collect();
+pub fn fields(decision: &CheckDecision) -> Option<RateLimit> {
+    let named: Vec<(&str, &LimitStatus)> = named(decision).collect();
     if named.is_empty() {
         return None;
     }
-    let limit = |(name, standing): &(&str, &LimitStatus)| {
-        format!("\"{name}\";r={};t={}", integer(standing.remaining), integer(whole_seconds(standing.reset)))
+    let limit = |(name, status): &(&str, &LimitStatus)| {
+        format!("\"{name}\";r={};t={}", integer(status.remaining), integer(whole_seconds(status.reset)))
     };
     // An interval below a second is written as one: the field has no smaller number.
-    let policy = |(name, standing): &(&str, &LimitStatus)| {
-        format!("\"{name}\";q={};w={}", integer(standing.limit.get()), integer(whole_seconds(standing.length)))
+    let policy = |(name, status): &(&str, &LimitStatus)| {
+        format!("\"{name}\";q={};w={}", integer(status.limit.get()), integer(whole_seconds(status.length)))
     };
     Some(RateLimit { limit: joined(named.iter().map(limit)), policy: joined(named.iter().map(policy)) })
 }
 
 /// The names of the policies that refuse.
-pub fn violated(judgement: &CheckDecision) -> impl Iterator<Item = &'static str> {
-    named(judgement).filter(|(_, standing)| !standing.is_admitted()).map(|(name, _)| name)
+pub fn violated(decision: &CheckDecision) -> impl Iterator<Item = &'static str> {
+    named(decision).filter(|(_, status)| !status.is_admitted()).map(|(name, _)| name)
 }
 
 /// `Retry-After` of a refusal, whole seconds: never 0, which would ask for another try at once.
 #[must_use]
-pub fn retry_after(judgement: &CheckDecision) -> HeaderValue {
-    HeaderValue::from(judgement.retry_after().map_or(1, |wait| whole_seconds(wait).max(1)))
+pub fn retry_after(decision: &CheckDecision) -> HeaderValue {
+    HeaderValue::from(decision.retry_after().map_or(1, |wait| whole_seconds(wait).max(1)))
 }
 
-fn named(judgement: &CheckDecision) -> impl Iterator<Item = (&'static str, &LimitStatus)> {
-    let rate = judgement.rate.iter().map(|standing| (RATE, standing));
-    rate.chain(judgement.limits.iter().map(|limit| (limit.period.window().as_str(), &limit.status)))
+fn named(decision: &CheckDecision) -> impl Iterator<Item = (&'static str, &LimitStatus)> {
+    let rate = decision.rate.iter().map(|status| (RATE, status));
+    rate.chain(decision.limits.iter().map(|limit| (limit.period.window().as_str(), &limit.status)))
 }
 
 fn integer(number: u64) -> u64 {
@@ -71,7 +71,7 @@ mod tests {
     use crate::types::{Period, Units};
     use std::time::Duration;
 
-    fn standing(limit: u64, remaining: u64, reset_ms: u64, admission: Admission) -> LimitStatus {
+    fn status(limit: u64, remaining: u64, reset_ms: u64, admission: Admission) -> LimitStatus {
         let limit = Units::new(limit).expect("in range");
         LimitStatus {
             admission,
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    fn judgement(rate: Option<LimitStatus>, limits: &[(&str, LimitStatus)]) -> CheckDecision {
+    fn decision(rate: Option<LimitStatus>, limits: &[(&str, LimitStatus)]) -> CheckDecision {
         let limit = |(period, status): &(&str, LimitStatus)| PeriodStatus {
             period: Period::parse(period).expect("a period"),
             used: 0,
@@ -101,7 +101,7 @@ mod tests {
     fn the_rate_and_each_window_are_told_by_name() {
         let of = |length_s, limit| LimitStatus {
             length: Duration::from_secs(length_s),
-            ..standing(limit, limit - 10, 3_599_001, Admission::Admitted)
+            ..status(limit, limit - 10, 3_599_001, Admission::Admitted)
         };
         let limits = [
             ("2026-11-21T14Z", of(3600, 600)),
@@ -109,7 +109,7 @@ mod tests {
             ("2026-W47", of(604_800, 20_000)),
             ("2026-11-15M", of(2_592_000, 100_000)),
         ];
-        let all = judgement(Some(standing(60, 59, 60_000, Admission::Admitted)), &limits);
+        let all = decision(Some(status(60, 59, 60_000, Admission::Admitted)), &limits);
         let told = fields(&all).expect("limits");
         assert_eq!(
             told.policy,
@@ -119,14 +119,13 @@ mod tests {
             told.limit,
             r#""rate";r=59;t=60, "hour";r=590;t=3600, "day";r=4990;t=3600, "week";r=19990;t=3600, "month";r=99990;t=3600"#
         );
-        assert_eq!(fields(&judgement(None, &[])), None);
+        assert_eq!(fields(&decision(None, &[])), None);
     }
 
     /// 2^53-1 has 16 digits, one more than an integer of a field may have: the whole field would be thrown away.
     #[test]
     fn numbers_fit_into_a_structured_field() {
-        let told =
-            fields(&judgement(Some(standing(UNITS_MAX, UNITS_MAX, 0, Admission::Admitted)), &[])).expect("a limit");
+        let told = fields(&decision(Some(status(UNITS_MAX, UNITS_MAX, 0, Admission::Admitted)), &[])).expect("a limit");
         assert_eq!(told.policy, r#""rate";q=999999999999999;w=60"#);
         assert_eq!(told.limit, r#""rate";r=999999999999999;t=0"#);
     }
@@ -135,9 +134,9 @@ mod tests {
     #[test]
     fn the_longest_wait_counts_and_none_is_zero() {
         let of = |rate, hour, day| {
-            let limits = [("2026-11-21T14Z", standing(1, 0, 5000, hour)), ("2026-11-21", standing(1, 0, 7000, day))];
-            let judgement = judgement(Some(standing(1, 0, 9000, rate)), &limits);
-            (retry_after(&judgement), violated(&judgement).collect::<Vec<_>>())
+            let limits = [("2026-11-21T14Z", status(1, 0, 5000, hour)), ("2026-11-21", status(1, 0, 7000, day))];
+            let decision = decision(Some(status(1, 0, 9000, rate)), &limits);
+            (retry_after(&decision), violated(&decision).collect::<Vec<_>>())
         };
         let admitted = Admission::Admitted;
         assert_eq!(of(rejected(1001), admitted, admitted), (HeaderValue::from(2), vec!["rate"]));

@@ -61,7 +61,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let nothing = if gone { "the alerts of that period are no longer kept" } else { "no alerts" };
     let filter = AlertFilter { subject: args.subject, since };
     let listed = alerts::of_partitions(redis.partitions(), &periods, &filter).await;
-    let mut listed = redis.judged("read alerts", listed)?;
+    let mut listed = redis.explained("read alerts", listed)?;
     if let Some(limit) = args.limit {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         listed.drain(..surplus);

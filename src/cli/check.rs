@@ -75,7 +75,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let judged = CheckScript::new(keys.clone()).judge(client, &request, &profile).await;
     let decision = match judged {
         Err(CheckError::Redis(error)) => {
-            redis.judged(format_args!("check {} of {}", request.metric, request.subject), Err(error))?
+            redis.explained(format_args!("check {} of {}", request.metric, request.subject), Err(error))?
         }
         judged => judged?,
     };

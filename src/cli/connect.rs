@@ -140,7 +140,7 @@ impl Redis {
         what: impl fmt::Display,
         command: &Cmd,
     ) -> anyhow::Result<T> {
-        self.judged(what, server.query(command).await)
+        self.explained(what, server.query(command).await)
     }
 
     /// Runs several commands in one write.
@@ -149,7 +149,7 @@ impl Redis {
     ///
     /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
-        self.judged(what, self.client().pipe(pipeline).await)
+        self.explained(what, self.client().pipe(pipeline).await)
     }
 
     /// The partitions, for functions of other modules.
@@ -178,7 +178,7 @@ impl Redis {
 
     /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.
     pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
-        self.judged("read the server's clock", self.client().server_time().await)
+        self.explained("read the server's clock", self.client().server_time().await)
     }
 
     /// The URL as it may be shown, with host and port.
@@ -198,7 +198,7 @@ impl Redis {
     /// # Errors
     ///
     /// The same error with more words.
-    pub fn judged<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
+    pub fn explained<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
         let kind = reply.as_ref().err().map(error_kind);
         let advice = match kind {

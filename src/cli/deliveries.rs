@@ -174,7 +174,7 @@ async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()>
     say_pause(redis).await?;
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let listed = deliveries::list_partitions(redis.partitions(), &filter, limit).await;
-    let listed = redis.judged(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
+    let listed = redis.explained(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
     print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))
 }
 
@@ -182,9 +182,9 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
     let ids = find(redis, std::slice::from_ref(&args.id)).await?;
     let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
     let what = format!("read delivery {id}");
-    let partition = redis.judged(&what, deliveries::partition_of(redis.partitions(), &id).await)?;
+    let partition = redis.explained(&what, deliveries::partition_of(redis.partitions(), &id).await)?;
     let found = deliveries::show(&partition.client, &partition.keys, configured, &id).await;
-    let Some(detail) = redis.judged(&what, found)? else {
+    let Some(detail) = redis.explained(&what, found)? else {
         return Err(hint::failed(
             format_args!("there is no delivery {id}"),
             "`quotabell deliveries list` lists them; they stay readable for 14 days after their end",
@@ -196,7 +196,7 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
 async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<()> {
     let now = redis.server_time().await?;
     let listed = deliveries::list_destinations(redis.partitions()).await;
-    let listed = redis.judged(format_args!("list destinations of {}", redis.keys().name()), listed)?;
+    let listed = redis.explained(format_args!("list destinations of {}", redis.keys().name()), listed)?;
     say_pause(redis).await?;
     let table = Table::new(&rows::DESTINATION_HEADING);
     print_list(format, &listed, table, "no delivery is pending", |one| rows::destination_row(one, now))

@@ -57,7 +57,7 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
         explainer.explain(target, Audience::Operator).await
     };
     let explained = match asked.await {
-        Err(ExplainError::Redis(error)) => redis.judged("explain", Err(error))?,
+        Err(ExplainError::Redis(error)) => redis.explained("explain", Err(error))?,
         Err(error @ ExplainError::Ambiguous { .. }) => return Err(hint::usage(error, "give more digits")),
         Err(error) => {
             return Err(hint::failed(

@@ -59,7 +59,7 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let (late_max, days) = (config.stream.late_max, config.history.days);
     let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
     let Partition { client, keys } = redis.partitions().of(&request.subject);
-    let history = redis.judged(what, history::read(client, keys, request).await)?;
+    let history = redis.explained(what, history::read(client, keys, request).await)?;
     let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
     if config.history.days == 0 {
         say("note: history.days is 0: only days whose counters are still there are known");

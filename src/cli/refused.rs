@@ -45,7 +45,7 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     let what = format!("read the refused events of {}", redis.keys().name());
     let newest = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut events = match limit {
-        Some(limit) => redis.judged(&what, MergedRefusedEvents::newest(redis.partitions(), limit).await)?,
+        Some(limit) => redis.explained(&what, MergedRefusedEvents::newest(redis.partitions(), limit).await)?,
         None => MergedRefusedEvents::all(redis.partitions()),
     };
     // Of the newest of each partition, the oldest are not among the newest of all.
@@ -54,7 +54,7 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     let mut table = Table::new(&["ENTRY", "REASON", "DETAIL", "FIELDS"]).may_shrink(&[2, 3]);
     let mut empty = true;
     loop {
-        let event = redis.judged(&what, events.next().await)?;
+        let event = redis.explained(&what, events.next().await)?;
         let is_end = event.is_none();
         kept.extend(event);
         if newest.is_some_and(|newest| kept.len() > newest) {

@@ -135,7 +135,7 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
     let resolver = ContactResolver::new(config.keys(), config.fallback.contacts.clone());
     let contacts = match resolver.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
-        Err(error) => redis.judged(format_args!("read contacts of {subject}"), Err(error.source))?,
+        Err(error) => redis.explained(format_args!("read contacts of {subject}"), Err(error.source))?,
     };
     for unreadable in &contacts.unreadable {
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
@@ -168,7 +168,7 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
 async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
     let passage = Cooldown::new(COOLDOWN).try_start(redis.client(), &key).await;
-    match redis.judged(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
+    match redis.explained(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
         CooldownDecision::Started => Ok(()),
         CooldownDecision::Active { retry_after } => {
             let left_s = retry_after.as_millis().div_ceil(1000).max(1);

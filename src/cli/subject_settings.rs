@@ -1,8 +1,7 @@
 //! A subject's settings, for the verbs that show what it used.
 
 use super::connect::Redis;
-use crate::subjects::cache::HashFields;
-use crate::subjects::record::{BILLING_DAY, TIMEZONE};
+use crate::subjects::record::{BILLING_DAY, SubjectField, TIMEZONE};
 use crate::subjects::{FieldError, Plans};
 use crate::terminal::output::say;
 use crate::types::Subject;
@@ -17,9 +16,9 @@ pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Re
 }
 
 /// Reads the fields that are set for the subject.
-pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<HashFields> {
+pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<Vec<SubjectField>> {
     let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
-    redis.judged(format_args!("read subject {subject}"), fields)
+    redis.explained(format_args!("read subject {subject}"), fields)
 }
 
 /// Says which fields can't be read.

@@ -49,7 +49,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
     let Partition { client, keys } = redis.partitions().of(&request.subject);
     let usage = usage::read(client, keys, request).await;
-    let usage = redis.judged(what, usage)?;
+    let usage = redis.explained(what, usage)?;
     let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
     output::print(&format, &usage, |output| print(&usage, now, output))
 }

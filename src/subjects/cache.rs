@@ -15,10 +15,7 @@ use crate::types::{Keys, Subject, keys};
 
 use super::plans::Plans;
 use super::profile::Profile;
-use super::record::FieldError;
-
-/// A subject's hash as Redis answers it.
-pub type HashFields = Vec<(Vec<u8>, Vec<u8>)>;
+use super::record::{FieldError, SubjectField};
 
 /// What a reading of a subject's hash amounts to.
 #[derive(Debug)]
@@ -185,7 +182,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         self.follow(plans);
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
-            let fields = reply.and_then(|value| Ok(HashFields::from_redis_value(value)?));
+            let fields = reply.and_then(|value| Ok(Vec::<SubjectField>::from_redis_value(value)?));
             let learnt = self.interpret(plans, Some(*at), fields)?;
             let subject = &self.slot(*at).subject;
             unreadable.extend(learnt.unreadable.into_iter().map(|bad| (subject.clone(), bad)));
@@ -224,7 +221,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         &self,
         plans: &Plans,
         at: Option<u32>,
-        reply: RedisResult<HashFields>,
+        reply: RedisResult<Vec<SubjectField>>,
     ) -> RedisResult<ReadSettings> {
         let last = match at.map(|at| &self.slots[at as usize].profile) {
             Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),

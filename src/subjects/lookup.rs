@@ -12,10 +12,11 @@ use redis::RedisResult;
 use crate::types::{Keys, Subject, meters};
 use crate::wire::RedisClient;
 
-use super::cache::{HashFields, SettingsCache};
+use super::cache::SettingsCache;
 use super::plans::Plans;
 use super::profile::Profile;
 use super::record::FieldError;
+use super::record::SubjectField;
 use super::watch::{ChangeFeed, SubjectChanges};
 
 /// The table counts ages in steps of this length: 32 bits of them are eight years.
@@ -76,7 +77,8 @@ impl SettingsLookup {
             Begun::Fresh(profile) => return Ok(profile),
             Begun::AsOf(moment) => moment,
         };
-        let fields: RedisResult<HashFields> = client.query(redis::cmd("HGETALL").arg(self.keys.subject(subject))).await;
+        let fields: RedisResult<Vec<SubjectField>> =
+            client.query(redis::cmd("HGETALL").arg(self.keys.subject(subject))).await;
         self.end(subject, began, fields)
     }
 
@@ -98,7 +100,7 @@ impl SettingsLookup {
 
     /// Keeps what was read; where the subject has changed since the reading began, only as the last good settings. The caller gets it
     /// either way, so what was good enough to be answered is also what is followed when the next can't be read.
-    fn end(&self, subject: &Subject, began: u64, fields: RedisResult<HashFields>) -> RedisResult<Arc<Profile>> {
+    fn end(&self, subject: &Subject, began: u64, fields: RedisResult<Vec<SubjectField>>) -> RedisResult<Arc<Profile>> {
         let mut held = self.lock();
         held.take(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());

@@ -12,6 +12,9 @@ use crate::types::limits::LimitsError;
 use crate::types::locale::LocaleError;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
 
+/// A field of a subject and its value, as HGETALL gives them.
+pub type SubjectField = (Vec<u8>, Vec<u8>);
+
 /// The field that names the plan.
 pub const PLAN: &str = "plan";
 /// The field that names the time zone.

@@ -1,5 +1,8 @@
 //! The channels by name.
 
+use std::str::FromStr;
+
+use super::text::one_of;
 use super::text_form::text_enum;
 
 text_enum! {
@@ -11,6 +14,19 @@ text_enum! {
         Webhook = "webhook",
         /// No contact is known: the delivery waits until one appears.
         None = "none",
+    }
+}
+
+/// The text names no channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be {}", one_of(&Channel::ALL.map(Channel::as_str)))]
+pub struct ChannelNameError;
+
+impl FromStr for Channel {
+    type Err = ChannelNameError;
+
+    fn from_str(text: &str) -> Result<Self, ChannelNameError> {
+        Self::from_stored(text).ok_or(ChannelNameError)
     }
 }
 

@@ -114,6 +114,15 @@ pub fn glob_literal(text: &str) -> String {
     pattern
 }
 
+/// What is allowed, for error texts: `a, b or c`.
+#[must_use]
+pub fn one_of(words: &[&str]) -> String {
+    match words {
+        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => words.concat(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

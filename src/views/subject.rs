@@ -9,16 +9,13 @@ use serde::Serialize;
 use crate::channels::check_contact;
 use crate::contacts::array::{CONTACTS, UnreadableContact};
 use crate::contacts::{Contact, ContactArray, masked_contact};
-use crate::subjects::record::{PLAN, ParsedRecord, limit_field};
+use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::lossless;
 use crate::types::{BillingDay, Keys, Limits, Locale, Metric, Percent, Subject, UnixMs};
 use crate::wire::RedisClient;
 
 use super::MuteView;
-
-/// A field and its value, as HGETALL gives them.
-pub type SubjectField = (Vec<u8>, Vec<u8>);
 
 /// Reads the hash of a subject; no fields where nothing is set.
 pub async fn read_fields(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<SubjectField>> {

@@ -13,8 +13,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use redis::RedisResult;
 
 use super::SubjectView;
-use super::subject::SubjectField;
 use crate::subjects::Plans;
+use crate::subjects::record::SubjectField;
 use crate::types::{Keys, Subject};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 

@@ -141,11 +141,11 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     let ranked = ranking.into_counts();
     let mut subjects = Vec::with_capacity(ranked.len());
     for part in ranked.chunks(SETTINGS_AT_ONCE) {
-        let standings = standings(home, plans, of, part).await?;
-        subjects.extend(part.iter().zip(standings).map(|(count, standing)| {
+        let plans_and_limits = plans_and_limits(home, plans, of, part).await?;
+        subjects.extend(part.iter().zip(plans_and_limits).map(|(count, of_subject)| {
             let SubjectCount { subject, used } = count.clone();
-            let used_percent = standing.limit.map(|limit| used_percent(used, limit));
-            RankedSubjectView { subject, plan: standing.plan, used, limit: standing.limit, used_percent }
+            let used_percent = of_subject.limit.map(|limit| used_percent(used, limit));
+            RankedSubjectView { subject, plan: of_subject.plan, used, limit: of_subject.limit, used_percent }
         }));
     }
     let MetricPeriod { metric, period } = of.clone();
@@ -153,18 +153,18 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     Ok(TopView { metric, window, period, by: *by, read_at, read_at_ms, subjects })
 }
 
-/// What a subject's count is judged by.
-struct Standing {
+/// What a subject's count is ranked and shown with.
+struct PlanAndLimit {
     plan: String,
     limit: Option<u64>,
 }
 
-async fn standings(
+async fn plans_and_limits(
     Partition { client, keys }: &Partition,
     plans: &Plans,
     of: &MetricPeriod,
     counts: &[SubjectCount],
-) -> RedisResult<Vec<Standing>> {
+) -> RedisResult<Vec<PlanAndLimit>> {
     if counts.is_empty() {
         return Ok(Vec::new());
     }
@@ -175,15 +175,15 @@ async fn standings(
         pipeline.cmd("HMGET").arg(keys.subject(&count.subject)).arg(&fields);
     }
     let replies: Vec<RedisResult<Vec<Option<Vec<u8>>>>> = client.pipe(&pipeline).await?;
-    let standing = |values: RedisResult<Vec<Option<Vec<u8>>>>| {
+    let of_subject = |values: RedisResult<Vec<Option<Vec<u8>>>>| {
         // A key of another type has no limit that could be read.
         let values = values.unwrap_or_default();
         let set = fields.iter().zip(values).filter_map(|(name, value)| Some((name.clone().into_bytes(), value?)));
         let settings = SubjectSettings::read(&set.collect::<Vec<_>>(), plans);
         let limit = settings.limits.get(&of.metric).and_then(|limits| limits.of(of.period.window()));
-        Standing { plan: settings.plan, limit: limit.map(|units| units.get()) }
+        PlanAndLimit { plan: settings.plan, limit: limit.map(|units| units.get()) }
     };
-    Ok(replies.into_iter().map(standing).collect())
+    Ok(replies.into_iter().map(of_subject).collect())
 }
 
 /// The first ones of those that were offered.
@@ -224,8 +224,8 @@ impl Ranking {
         counts: &[SubjectCount],
     ) -> RedisResult<()> {
         for part in counts.chunks(SETTINGS_AT_ONCE) {
-            for (count, standing) in part.iter().zip(standings(home, plans, of, part).await?) {
-                let Some(limit) = standing.limit else { continue };
+            for (count, of_subject) in part.iter().zip(plans_and_limits(home, plans, of, part).await?) {
+                let Some(limit) = of_subject.limit else { continue };
                 // No doubles: the order of two subjects must not depend on how they round.
                 self.offer((u128::from(count.used) << 64) / u128::from(limit), count.clone());
             }

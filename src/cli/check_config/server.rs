@@ -29,7 +29,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
             return Ok(());
         }
         Err(InspectError::Redis(error)) => {
-            findings.note("Redis", redis.judged("ask Redis what it is", Err(error)));
+            findings.note("Redis", redis.explained("ask Redis what it is", Err(error)));
             return Ok(());
         }
         Err(error) => {
@@ -55,7 +55,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     let target = redis.endpoint();
     let user = target.username().unwrap_or("default");
     let rights = rights(target, redis.partitions(), config.stream.trim).await?;
-    match redis.judged("ask Redis what its user may do", rights) {
+    match redis.explained("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` tries a commit on keys of its own at start"
         )),
@@ -144,7 +144,7 @@ fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
 async fn stored_state(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
     let (keys, partitions) = (redis.keys(), redis.partitions());
     let stored = probe::stored_partitions(partitions).await;
-    let stored = redis.judged(format_args!("read {}", keys.checkpoint()), stored)?;
+    let stored = redis.explained(format_args!("read {}", keys.checkpoint()), stored)?;
     compare(partitions, &stored)?;
     let is_begun = stored.checkpoints.iter().any(|checkpoint| checkpoint.format.is_some());
     let streams = match partitions.count() {

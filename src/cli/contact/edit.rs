@@ -72,7 +72,7 @@ pub(super) async fn edit_selected<T>(
 pub(super) fn contacts_error(redis: &Redis, subject: &Subject, error: EditContactsError) -> anyhow::Error {
     let what = format!("contacts of subject {subject}");
     match error {
-        EditContactsError::Redis(error) => match redis.judged(what, Err::<(), _>(error)) {
+        EditContactsError::Redis(error) => match redis.explained(what, Err::<(), _>(error)) {
             Err(error) => error,
             Ok(()) => unreachable!("an error stays an error"),
         },

@@ -119,7 +119,7 @@ impl Run<'_> {
             let mut scan = DeliveryScan::default();
             loop {
                 let slice = scan.next(client, keys, filter).await;
-                match self.redis.judged(format_args!("list deliveries of {}", keys.stream()), slice)? {
+                match self.redis.explained(format_args!("list deliveries of {}", keys.stream()), slice)? {
                     Some(ids) => self.take(partition, &ids).await?,
                     None => break,
                 }
@@ -134,7 +134,7 @@ impl Run<'_> {
         for ids in ids.chunks(ACTION_MAX).filter(|_| !self.dry_run) {
             let results = match act(&partition.client, &partition.keys, self.action, ids).await {
                 Err(OutboxError::Redis { operation, of, source }) => {
-                    self.redis.judged(format_args!("{operation} {of}"), Err(source))?
+                    self.redis.explained(format_args!("{operation} {of}"), Err(source))?
                 }
                 results => results?,
             };

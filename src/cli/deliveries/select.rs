@@ -15,13 +15,13 @@ use crate::wire::Partition;
 #[derive(Debug, Args)]
 pub struct FilterArgs {
     /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
-    #[arg(long, value_parser = state)]
+    #[arg(long)]
     pub state: Option<DeliveryState>,
     /// Only this subject's
     #[arg(long)]
     pub subject: Option<Subject>,
-    /// Only those of this channel: email, webhook, or none for those that wait for a contact
-    #[arg(long, value_parser = channel)]
+    /// Only those of this channel. The help names every channel.
+    #[arg(long, help = channel_help())]
     pub channel: Option<Channel>,
     /// Only those to this destination. The help is written out: as a comment, the URL would have to be marked as a link.
     #[arg(
@@ -74,7 +74,7 @@ pub(super) async fn by_partition(
     let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
     for id in ids {
         let found = deliveries::partition_of(redis.partitions(), &id).await;
-        let partition = redis.judged(format_args!("look for delivery {id}"), found)?;
+        let partition = redis.explained(format_args!("look for delivery {id}"), found)?;
         match of.last_mut() {
             Some((last, ids)) if last.number() == partition.number() => ids.push(id),
             _ => of.push((partition, vec![id])),
@@ -87,7 +87,7 @@ pub(super) async fn by_partition(
 /// as they are: the answer to them is that there is no such delivery.
 pub(super) async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
     let found = deliveries::find_ids_in_partitions(redis.partitions(), prefixes).await;
-    let found = redis.judged(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
+    let found = redis.explained(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
     let mut ids = Vec::new();
     let mut seen = BTreeSet::new();
     for (prefix, matches) in prefixes.iter().zip(found) {
@@ -116,12 +116,9 @@ fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error
     )
 }
 
-fn state(text: &str) -> Result<DeliveryState, String> {
-    text.parse().map_err(|error: crate::types::delivery::DeliveryStateError| error.to_string())
-}
-
-fn channel(text: &str) -> Result<Channel, String> {
-    Channel::from_stored(text).ok_or_else(|| "a channel must be email, webhook or none".to_owned())
+fn channel_help() -> String {
+    let sending = Channel::SENDING.map(Channel::as_str).join(", ");
+    format!("Only those of this channel: {sending}, or none for those that wait for a contact")
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form that clap takes")]

@@ -213,7 +213,7 @@ impl Import<'_> {
                         failures.push((line, format!("subject {subject}: {error}")));
                         continue;
                     }
-                    reply => redis.judged(what, reply)?,
+                    reply => redis.explained(what, reply)?,
                 },
             };
             let why = match write {

@@ -7,10 +7,10 @@ use super::show::HEADING;
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::subjects::Plans;
+use crate::subjects::record::SubjectField;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
 use crate::types::text::glob_literal;
 use crate::views::SubjectView;
-use crate::views::subject::SubjectField;
 use crate::wire::{ErrorKind, error_kind};
 
 /// Keys that one SCAN looks at: short enough that other clients notice nothing.
@@ -70,7 +70,7 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut keys = Vec::new();
     let what = "list subjects";
     // In a cluster they lie on all of its primaries.
-    for server in redis.judged(what, redis.client().primaries().await)? {
+    for server in redis.explained(what, redis.client().primaries().await)? {
         let mut cursor = 0_u64;
         loop {
             let mut command = redis::cmd("SCAN");
@@ -106,7 +106,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<
                 say(format_args!("warning: key {key:?} is not a hash: nothing of this subject can be read"));
             }
             fields => {
-                let fields = redis.judged("read subjects", fields)?;
+                let fields = redis.explained("read subjects", fields)?;
                 if !fields.is_empty() {
                     shown.push(SubjectView::of(&key[redis.keys().subject_prefix().len()..], &fields, plans, now));
                 }

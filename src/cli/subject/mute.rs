@@ -92,7 +92,7 @@ async fn set(
 ) -> anyhow::Result<()> {
     let metric = metric.as_ref();
     let written = set_mute(redis.client(), redis.keys(), subject, metric, mute.as_ref()).await;
-    redis.judged(format_args!("write subject {subject}"), written)?;
+    redis.explained(format_args!("write subject {subject}"), written)?;
     let shown = mute.clone().map(MuteView::from);
     output::print(format, &MutedSubject { subject, metric, mute: shown }, |_| {
         say(match (&mute, metric) {

@@ -65,7 +65,7 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
 async fn erase(subjects: &[Subject], redis: &Redis, plans: &Plans) -> anyhow::Result<()> {
     for subject in subjects {
         let erased = erasure::erase(redis.partitions(), plans, subject).await;
-        let erased = redis.judged(format_args!("remove everything of {subject}"), erased)?;
+        let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
         say(format_args!("removed {subject}: {}", told(&erased.removed)));
     }
     Ok(())

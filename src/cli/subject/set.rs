@@ -140,7 +140,7 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
         clear_limits(&mut change, &redis).await?;
     }
     let what = format!("set subject {}", change.subject);
-    let write = redis.judged(&what, store::write_one(redis.client(), redis.keys(), &change).await)?;
+    let write = redis.explained(&what, store::write_one(redis.client(), redis.keys(), &change).await)?;
     let MergedChange { generated, report, .. } = written(&what, write)?;
     for note in report_lines(&report) {
         say(note);

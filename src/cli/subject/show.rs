@@ -8,11 +8,11 @@ use crate::cli::context::CliContext;
 use crate::contacts::Contact;
 use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
-use crate::subjects::record::write_thresholds;
+use crate::subjects::record::{SubjectField, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactFilter, Metric, Subject, UnixMs};
-use crate::views::subject::{self, SubjectField};
+use crate::views::subject;
 use crate::views::{MuteView, SubjectView};
 
 /// Arguments of `subject show`.
@@ -122,7 +122,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config).await?;
     let fields = subject::read_fields(redis.client(), redis.keys(), &args.subject).await;
-    let fields = redis.judged(format_args!("read subject {}", args.subject), fields)?;
+    let fields = redis.explained(format_args!("read subject {}", args.subject), fields)?;
     if fields.is_empty() {
         return Err(hint::failed(
             format_args!("nothing is set for subject {}", args.subject),
