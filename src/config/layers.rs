@@ -3,8 +3,10 @@
 //! Of a setting and the one that names a file with it, the one from the later layer counts. Read next: [`read`](super::read), which
 //! turns the tree into the settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+
+use config::{Environment, Source as _};
 
 use super::allowed::{PREFIX, SEPARATOR, variable, variable_meant_by};
 use super::error::Mistake;
@@ -14,22 +16,26 @@ use crate::channels::REGISTRY;
 use crate::contacts::config::{FALLBACK_KEYS, OPERATOR_KEYS};
 
 /// What the environment says: our variables by the path of their setting, `section.key`, and what is wrong with others.
+///
+/// The `config` crate knows how a name becomes a path; its guessing of types stays off, since it would turn a token `007` into 7.
 fn variables(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     mistakes: &mut Vec<Mistake>,
 ) -> BTreeMap<String, String> {
-    let mut ours = BTreeMap::new();
+    let mut ours = HashMap::new();
     for (name, value) in environment {
         let Ok(name) = name.into_string() else { continue };
         let place = Place::Variable(name.as_str().into());
-        let path = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix(SEPARATOR));
-        match (path, value.into_string()) {
-            (Some(path), Ok(value)) => drop(ours.insert(path.to_lowercase().replace(SEPARATOR, "."), value)),
-            (Some(_), Err(_)) => mistakes.push(Mistake::NotUtf8 { place }),
-            (None, _) => mistakes.extend(variable_meant_by(&name).map(|meant| Mistake::Misspelt { place, meant })),
+        match (name.starts_with(&format!("{PREFIX}{SEPARATOR}")), value.into_string()) {
+            (true, Ok(value)) => drop(ours.insert(name, value)),
+            (true, Err(_)) => mistakes.push(Mistake::NotUtf8 { place }),
+            (false, _) => mistakes.extend(variable_meant_by(&name).map(|meant| Mistake::Misspelt { place, meant })),
         }
     }
-    ours
+    let source = Environment::with_prefix(PREFIX).prefix_separator(SEPARATOR).separator(SEPARATOR).source(Some(ours));
+    let collected = source.collect().expect("every variable is text, and nothing else is judged here");
+    let text = |value: config::Value| value.into_string().expect("without guessing, a variable stays text");
+    collected.into_iter().map(|(path, value)| (path, text(value))).collect()
 }
 
 impl Node {
