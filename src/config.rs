@@ -25,7 +25,7 @@ pub use place::Place;
 pub use settings::{Config, LogConfig, LogFormat, LogLevel, ShutdownConfig};
 
 use error::Mistake;
-use tree::{Document, Node, Value};
+use tree::Document;
 
 /// `config/default.toml`.
 pub const DEFAULTS: &str = include_str!("../config/default.toml");
@@ -104,7 +104,7 @@ fn load(
         return Err(ConfigError::of(mistakes).expect("a mistake of syntax"));
     }
     layers::drop_earlier(&mut tree, &defaults, &mut mistakes);
-    refuse_lists_of_urls(&mut tree, &defaults, &mut mistakes);
+    layers::refuse_unknown_contact_keys(&mut tree, &mut mistakes);
     let settings: Option<Config> = read::read(&mut tree, &defaults, &mut mistakes);
     let config = settings.map(|settings| Config { places: tree.places(), ..settings });
     if let Some(config) = &config {
@@ -123,24 +123,6 @@ fn load(
         (_, Some(error)) => Err(error),
         (None, None) => unreachable!("what could not be read is a mistake"),
     }
-}
-
-/// A list of URLs means a cluster or sentinels. It gets words of its own, because the list itself is no mistake.
-fn refuse_lists_of_urls(tree: &mut Node, defaults: &Node, mistakes: &mut Vec<Mistake>) {
-    let path = ["redis", "url"].map(str::to_owned);
-    let Some(node) = tree.get(&path) else { return };
-    let is_list = match &node.value {
-        Value::List(_) => true,
-        Value::Untyped(text) => text.trim_start().starts_with('['),
-        _ => false,
-    };
-    if !is_list {
-        return;
-    }
-    let place = node.place.clone();
-    tree.replace(&path, defaults.get(&path).cloned());
-    let problem = "a list of URLs (cluster or sentinel) is not supported yet".to_owned();
-    mistakes.push(Mistake::Value { path: path.to_vec(), place, problem });
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, context};
+use serde::Serialize;
 
 use crate::types::{Locale, Subject, nonce};
 
@@ -30,8 +32,9 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates
 });
 
-/// What a page says; the template has a text for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a page says; the template has a text for each, under its name in snake case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum HtmlState {
     /// A button confirms the address.
     Confirm,
@@ -77,21 +80,6 @@ impl HtmlState {
             Self::ConfirmLater | Self::UnsubscribeLater => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
-
-    /// The name by which the template knows it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Confirm => "confirm",
-            Self::Confirmed => "confirmed",
-            Self::ConfirmedBefore => "confirmed_before",
-            Self::NothingToConfirm => "nothing_to_confirm",
-            Self::ConfirmLater => "confirm_later",
-            Self::Unsubscribe => "unsubscribe",
-            Self::Unsubscribed => "unsubscribed",
-            Self::NothingToUnsubscribe => "nothing_to_unsubscribe",
-            Self::UnsubscribeLater => "unsubscribe_later",
-        }
-    }
 }
 
 /// The page of a state, with whose alerts it is about where that may be told, in the language that the headers of the request ask for.
@@ -122,8 +110,7 @@ fn language(asked: &HeaderMap) -> &'static str {
 }
 
 fn render(state: HtmlState, subject: Option<&str>, language: &str, nonce: &str) -> String {
-    let state = state.name();
-    let template = TEMPLATES.get_template(TEMPLATE);
+    let (template, state) = (TEMPLATES.get_template(TEMPLATE), Serde(state));
     let rendered = template.and_then(|template| template.render(context! { state, subject, language, nonce }));
     rendered.expect("a test renders every page")
 }

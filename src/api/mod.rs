@@ -14,9 +14,9 @@ pub mod body;
 mod check;
 pub mod check_service;
 pub mod config;
-mod confirm;
 pub mod connection_limit;
 mod consent_html;
+mod consent_links;
 mod contacts;
 mod deliveries;
 pub mod delivery_service;
@@ -44,7 +44,6 @@ pub mod timeouts;
 pub mod token;
 mod top;
 pub mod top_cache;
-mod unsubscribe;
 
 pub use check_service::CheckService;
 pub use delivery_service::DeliveryService;

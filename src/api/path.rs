@@ -86,9 +86,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = axum::extract::Query::from_request_parts(parts, state).await;
-        query
-            .map(|axum::extract::Query(query)| Self(query))
-            .map_err(|rejection| Problem::bad_request(format!("the query: {}", rejection.body_text())))
+        query.map(|axum::extract::Query(query)| Self(query)).map_err(|rejection| {
+            // Its source names the parameter and those that there are.
+            let why = std::error::Error::source(&rejection).map_or_else(|| rejection.body_text(), ToString::to_string);
+            Problem::bad_request(format!("the query: {why}"))
+        })
     }
 }
 

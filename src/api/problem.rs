@@ -2,13 +2,18 @@
 //!
 //! A problem is built where the error is found and turned into a response here alone, so that all of them look the same.
 
+use std::error::Error;
+use std::time::Duration;
+
 use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use redis::RedisError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::wire::ErrorKind;
+use crate::outbox::OutboxError;
+use crate::wire::{ErrorKind, error_kind};
 
 /// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
@@ -124,6 +129,36 @@ impl Problem {
         self.0.status
     }
 }
+
+impl From<RedisError> for Problem {
+    fn from(error: RedisError) -> Self {
+        tracing::warn!(%error, "a route: Redis failed");
+        Self::of_redis(error_kind(&error))
+    }
+}
+
+impl From<OutboxError> for Problem {
+    fn from(error: OutboxError) -> Self {
+        tracing::warn!(error = &error as &dyn Error, "a route: Redis failed");
+        Self::of_redis(error.error_kind())
+    }
+}
+
+/// What a call to Redis answers in time. A caller must not hang when Redis does; a call that writes may have done so.
+///
+/// # Errors
+///
+/// What the call ends with, or 503 after `timeout`.
+pub(super) async fn within<T, E: Into<Problem>>(
+    timeout: Duration,
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, Problem> {
+    let answered = tokio::time::timeout(timeout, call).await;
+    answered.map_err(|_| Problem::of_redis(ErrorKind::Unreachable))?.map_err(Into::into)
+}
+
+/// The longest call of most routes.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {

@@ -5,24 +5,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult};
+use redis::RedisResult;
 
-use super::problem::Problem;
+use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::top_cache::TopCache;
 use crate::ledger::batch::MetricPeriod;
 use crate::subjects::Plans;
 use crate::types::{Day, Metric, Period, Subject, UnixMs, Window};
 use crate::views::history::{DayRange, HistoryRequest};
-use crate::views::top::{RankingOrder, TOP_MAX, TopPeriodError, TopRequest};
+use crate::views::top::{RankingOrder, TOP_MAX, TopRequest};
 use crate::views::usage::UsageRequest;
 use crate::views::{
     AlertFilter, AlertView, HistoryView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, TopView, UsageView,
     alerts, history, subject, subject_list, top, usage,
 };
-use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
+use crate::wire::{Partition, Partitions};
 
-/// A caller must not hang when Redis does.
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// A ranking of a million subjects by percent takes some seconds, and callers wait for one another.
 const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -46,23 +44,6 @@ pub struct ReadParts {
     pub history_days: u32,
 }
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadServiceError {
-    /// Redis failed.
-    #[error(transparent)]
-    Redis(#[from] RedisError),
-    /// Redis does not answer.
-    #[error("no answer in time")]
-    Timeout,
-    /// No period holds the day that was asked for, or what the server's clock shows.
-    #[error("no period holds that day, or the {0} that Redis' clock shows")]
-    NoPeriod(UnixMs),
-    /// The period of a ranking.
-    #[error(transparent)]
-    TopPeriod(#[from] TopPeriodError),
-}
-
 impl ReadService {
     /// Creates the service. Connects nowhere yet.
     #[must_use]
@@ -71,17 +52,17 @@ impl ReadService {
     }
 
     /// What a subject used, now or on a day.
-    pub async fn usage(&self, subject: Subject, day: Option<Day>) -> Result<UsageView, ReadServiceError> {
+    pub async fn usage(&self, subject: Subject, day: Option<Day>) -> Result<UsageView, Problem> {
         let ReadParts { partitions, plans, late_max, .. } = &self.parts;
         let Partition { client, keys } = partitions.of(&subject);
         let read = async {
             let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
             let now = client.server_time().await?;
             let request = UsageRequest { subject, settings, day, now, late_max: *late_max };
-            Ok((usage::read(client, keys, request).await?, now))
+            RedisResult::Ok((usage::read(client, keys, request).await?, now))
         };
-        let (usage, now) = within_timeout(read).await?;
-        usage.ok_or(ReadServiceError::NoPeriod(now))
+        let (usage, now) = within(CALL_TIMEOUT, read).await?;
+        usage.ok_or_else(|| no_period(now))
     }
 
     /// What a subject used on each day.
@@ -90,7 +71,7 @@ impl ReadService {
         subject: Subject,
         metric: Option<Metric>,
         range: DayRange,
-    ) -> Result<HistoryView, ReadServiceError> {
+    ) -> Result<HistoryView, Problem> {
         let ReadParts { partitions, plans, late_max, history_days } = &self.parts;
         let Partition { client, keys } = partitions.of(&subject);
         let read = async {
@@ -98,10 +79,10 @@ impl ReadService {
             let now = client.server_time().await?;
             let (late_max, days) = (*late_max, *history_days);
             let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
-            Ok((history::read(client, keys, request).await?, now))
+            RedisResult::Ok((history::read(client, keys, request).await?, now))
         };
-        let (history, now) = within_timeout(read).await?;
-        history.ok_or(ReadServiceError::NoPeriod(now))
+        let (history, now) = within(CALL_TIMEOUT, read).await?;
+        history.ok_or_else(|| no_period(now))
     }
 
     /// The subjects that used most of a metric in a period, or most of their limit; as read within the last seconds.
@@ -111,57 +92,47 @@ impl ReadService {
         window: Option<Window>,
         period: Option<Period>,
         by: RankingOrder,
-    ) -> Result<Arc<TopView>, ReadServiceError> {
+    ) -> Result<Arc<TopView>, Problem> {
         let ReadParts { partitions, plans, .. } = &self.parts;
-        let now = within_timeout(partitions.first().client.server_time()).await?;
-        let request = TopRequest { of: MetricPeriod { metric, period: top::period(window, period, now)? }, by };
+        let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
+        let period = top::period(window, period, now);
+        let period = period.map_err(|error| Problem::bad_request(format!("period: {error}")))?;
+        let request = TopRequest { of: MetricPeriod { metric, period }, by };
         let read = top::read(partitions, plans, &request, TOP_MAX);
-        let ranked = tokio::time::timeout(TOP_TIMEOUT, self.top.get_or_read(&request, read));
-        Ok(ranked.await.map_err(|_| ReadServiceError::Timeout)??)
+        within(TOP_TIMEOUT, self.top.get_or_read(&request, read)).await
     }
 
     /// A page of the subjects for which something is set.
-    pub async fn subjects(&self, after: SubjectCursor, limit: usize) -> Result<SubjectSlice, ReadServiceError> {
+    pub async fn subjects(&self, after: SubjectCursor, limit: usize) -> Result<SubjectSlice, Problem> {
         let ReadParts { partitions, plans, .. } = &self.parts;
         let Partition { client, keys } = partitions.first();
-        within_timeout(subject_list::read(client, keys, plans, after, limit)).await
+        within(CALL_TIMEOUT, subject_list::read(client, keys, plans, after, limit)).await
     }
 
     /// What is set for a subject; `None` where nothing is.
-    pub async fn subject(&self, subject: &Subject) -> Result<Option<SubjectView>, ReadServiceError> {
+    pub async fn subject(&self, subject: &Subject) -> Result<Option<SubjectView>, Problem> {
         let ReadParts { partitions, plans, .. } = &self.parts;
         let Partition { client, keys } = partitions.of(subject);
-        let read = async { Ok((subject::read_fields(client, keys, subject).await?, client.server_time().await?)) };
-        let (fields, now) = within_timeout(read).await?;
+        let read = async {
+            RedisResult::Ok((subject::read_fields(client, keys, subject).await?, client.server_time().await?))
+        };
+        let (fields, now) = within(CALL_TIMEOUT, read).await?;
         Ok((!fields.is_empty()).then(|| SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
     }
 
     /// Every alert of a subject that is still kept, in the order of time.
-    pub async fn alerts(&self, subject: Subject) -> Result<Vec<AlertView>, ReadServiceError> {
+    pub async fn alerts(&self, subject: Subject) -> Result<Vec<AlertView>, Problem> {
         let Partition { client, keys } = self.parts.partitions.of(&subject);
         let filter = AlertFilter { subject: Some(subject), since: None };
         let read = async {
             let periods = alerts::kept_periods(client.server_time().await?);
             alerts::of_periods(client, keys, &periods, &filter).await
         };
-        within_timeout(read).await
+        within(CALL_TIMEOUT, read).await
     }
 }
 
-async fn within_timeout<T>(read: impl Future<Output = RedisResult<T>>) -> Result<T, ReadServiceError> {
-    Ok(tokio::time::timeout(TIMEOUT, read).await.map_err(|_| ReadServiceError::Timeout)??)
-}
-
-impl From<ReadServiceError> for Problem {
-    fn from(error: ReadServiceError) -> Self {
-        match error {
-            ReadServiceError::NoPeriod(_) => Self::bad_request(format!("day: {error}")),
-            ReadServiceError::TopPeriod(_) => Self::bad_request(format!("period: {error}")),
-            ReadServiceError::Timeout => Self::of_redis(ErrorKind::Unreachable),
-            ReadServiceError::Redis(error) => {
-                tracing::warn!(%error, "a reading route: Redis failed");
-                Self::of_redis(error_kind(&error))
-            }
-        }
-    }
+/// No period holds the day that was asked for, or what the server's clock shows.
+fn no_period(now: UnixMs) -> Problem {
+    Problem::bad_request(format!("day: no period holds that day, or the {now} that Redis' clock shows"))
 }

@@ -16,7 +16,7 @@ use super::problem::Problem;
 use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
-use super::{check, confirm, contacts, deliveries, mutes, openapi, probes, reload, subjects, top, unsubscribe};
+use super::{check, consent_links, contacts, deliveries, mutes, openapi, probes, reload, subjects, top};
 use crate::outbox::DeliveryAction;
 use Access::{Open, RequiredToken, TokenIfSet};
 
@@ -97,10 +97,10 @@ pub const ROUTES: &[Route] = &[
         post(|api, id| deliveries::act(api, id, DeliveryAction::Discard))
     }),
     // The token in the path is the secret that these need.
-    route("GET", "/confirm/{token}", Open, || get(confirm::show)),
-    route("POST", "/confirm/{token}", Open, || post(confirm::confirm)),
-    route("GET", "/unsubscribe/{token}", Open, || get(unsubscribe::show)),
-    route("POST", "/unsubscribe/{token}", Open, || post(unsubscribe::unsubscribe)),
+    route("GET", "/confirm/{token}", Open, || get(consent_links::show_confirm)),
+    route("POST", "/confirm/{token}", Open, || post(consent_links::confirm)),
+    route("GET", "/unsubscribe/{token}", Open, || get(consent_links::show_unsubscribe)),
+    route("POST", "/unsubscribe/{token}", Open, || post(consent_links::unsubscribe)),
 ];
 
 /// The paths that are answered even when there are as many connections as there may be: who watches the daemon must not lose sight

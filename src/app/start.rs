@@ -205,8 +205,23 @@ pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(),
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
         compare_one(keys, stored)?;
     }
-    match &stored.others {
-        Some(OtherPartitions { checkpoint, count }) => Err(other_count(checkpoint, *count, partitions.count())),
+    compare_count(partitions, stored)
+}
+
+/// Whether what is stored counts as many partitions as the configuration names.
+///
+/// # Errors
+///
+/// [`CannotStart`] where it counts others: an event that is appended would be refused or read by nobody, and a count be looked for
+/// where it is not.
+pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), CannotStart> {
+    let count = partitions.count();
+    let own = partitions.iter().zip(&stored.checkpoints);
+    let differing = own.filter_map(|(Partition { keys, .. }, stored)| Some((keys.checkpoint(), stored.partitions?)));
+    let mut differing = differing.filter(|(_, begun)| *begun != count);
+    let other = stored.others.as_ref().map(|OtherPartitions { checkpoint, count }| (checkpoint.clone(), *count));
+    match differing.next().or(other) {
+        Some((checkpoint, begun)) => Err(other_count(&checkpoint, begun, count)),
         None => Ok(()),
     }
 }
@@ -253,11 +268,7 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart
             hint: "run quotabell migrate again: it goes on where it was".to_owned(),
         });
     }
-    let count = keys.partition().count();
-    match stored.partitions.filter(|begun| *begun != count) {
-        Some(begun) => Err(other_count(&keys.checkpoint(), begun, count)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn other_count(checkpoint: &str, begun: u32, count: u32) -> CannotStart {

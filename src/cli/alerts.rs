@@ -7,7 +7,7 @@ use super::connect;
 use super::context::CliContext;
 use super::since::Since;
 use crate::ledger::retention::kept_until;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
+use crate::terminal::output::{FormatArgs, Table, print_list};
 use crate::types::{Period, Subject, UnixMs};
 use crate::views::alerts::{self, AlertFilter, AlertView};
 use crate::views::short_id;
@@ -46,10 +46,6 @@ pub struct AlertsArgs {
 }
 
 /// Lists alerts, oldest first.
-///
-/// # Errors
-///
-/// A bad configuration, Redis, or stdout.
 pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
@@ -70,21 +66,8 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         listed.drain(..surplus);
     }
-    print(&listed, nothing, args.format.format())
-}
-
-/// Prints the alerts, or on a terminal why there are none.
-fn print(alerts: &[AlertView], nothing: &str, format: Format) -> anyhow::Result<()> {
-    let mut output = Output::stdout();
-    match format {
-        Format::Json => alerts.iter().try_for_each(|alert| output.json(alert))?,
-        Format::Table if alerts.is_empty() => say_empty(nothing),
-        Format::Table => {
-            let mut table = Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN, METRIC_COLUMN]);
-            output.rows(&mut table, &alerts.iter().map(row).collect::<Vec<_>>())?;
-        }
-    }
-    output.finish()
+    let table = Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN, METRIC_COLUMN]);
+    print_list(&args.format, &listed, table, nothing, row)
 }
 
 const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];

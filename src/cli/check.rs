@@ -9,7 +9,7 @@ use crate::ledger::decision::{CheckResponse, LimitFigures, RateFigures, whole_se
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::{Plans, Profile};
 use crate::terminal::hint::failed;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, say};
+use crate::terminal::output::{self, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
 use crate::wire::Partition;
 
@@ -80,12 +80,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
         judged => judged?,
     };
     let response = CheckResponse::new(&request, &decision);
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => output.json(&response)?,
-        Format::Table => print(&response, &mut output)?,
-    }
-    output.finish()?;
+    output::print(&format, &response, |output| print(&response, output))?;
     if response.allowed { Ok(()) } else { Err(refused(&request, &decision)) }
 }
 

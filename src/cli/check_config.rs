@@ -7,7 +7,7 @@
 use clap::Args;
 
 use super::context::CliContext;
-use crate::terminal::output::{Format, FormatArgs, Output};
+use crate::terminal::output::{self, FormatArgs};
 
 mod findings;
 mod reach;
@@ -46,12 +46,8 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     let config = context.config_with_files()?;
     let channels = config.channels()?;
     let token = config.token()?;
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => output.json(&config.masked())?,
-        Format::Table => output.bytes(toml::to_string(&config.masked())?.as_bytes())?,
-    }
-    output.finish()?;
+    let masked = config.masked();
+    output::print(&args.format, &masked, |output| output.bytes(toml::to_string(&masked)?.as_bytes()))?;
     let mut findings = Findings::default();
     config.warnings().iter().for_each(|warning| findings.warn(warning));
     channels.warnings().for_each(|warning| findings.warn(warning));

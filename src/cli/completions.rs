@@ -17,10 +17,6 @@ pub struct CompletionsArgs {
 }
 
 /// Prints the completions of `command` for the shell.
-///
-/// # Errors
-///
-/// When stdout is closed.
 pub fn run(args: &CompletionsArgs, mut command: Command) -> anyhow::Result<()> {
     // Into memory first: the generator panics when its writer fails, as a closed pipe does.
     let mut text = Vec::new();

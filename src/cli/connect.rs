@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use url::Url;
 
+use crate::app::start::compare_count;
 use crate::config::Config;
+use crate::ledger::probe::stored_partitions;
 use crate::subjects::Plans;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
@@ -27,27 +29,54 @@ pub struct Redis {
     embedded: bool,
 }
 
-/// The connection that the configuration names, made as the daemon makes its own. Warns where its plans are not those that the daemon
-/// counts with. That Redis is away is said by the first call.
+/// The connection that the configuration names, made as the daemon makes its own, to what is stored with as many partitions. Warns
+/// where its plans are not those that the daemon counts with. That Redis is away is said by the first call.
 ///
 /// # Errors
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
+/// [`CannotStart`](crate::app::start::CannotStart): what is stored has another number of partitions.
 pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
+    let (redis, stored) = open(config).await?;
+    // A user who may not look, as a producer's, is not held up.
+    if stored.is_ok_and(|stored| stored != Some(redis.partitions.count()))
+        && let Ok(stored) = stored_partitions(&redis.partitions).await
+    {
+        compare_count(&redis.partitions, &stored)?;
+    }
+    Ok(redis)
+}
+
+/// The same, whatever number of partitions what is stored has.
+///
+/// # Errors
+///
+/// [`ConfigError`](crate::config::ConfigError), as [`redis()`].
+pub async fn any_redis(config: &Config) -> anyhow::Result<Redis> {
+    open(config).await.map(|(redis, _)| redis)
+}
+
+/// The connection, and the number of partitions that is stored.
+async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>>)> {
     let endpoint = config.endpoint()?;
     let keys = config.keys();
     let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
-    warn_of_other_plans(partitions.first(), config).await;
     let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
-    Ok(Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded })
+    let Partition { client, keys } = partitions.first();
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions");
+    let stored: RedisResult<(Option<String>, Option<u32>)> = client.query(&command).await;
+    let count = stored.map(|(fingerprint, count)| {
+        warn_of_other_plans(fingerprint.as_deref(), config);
+        count
+    });
+    Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded }, count))
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where none are stored,
-/// or where they can't be read or used: whoever uses them says why.
-async fn warn_of_other_plans(Partition { client, keys }: &Partition, config: &Config) {
-    let stored: RedisResult<Option<String>> =
-        client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("fingerprint")).await;
-    if let (Ok(Some(stored)), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
+/// or where they can't be used: whoever uses them says why.
+fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
+    if let (Some(stored), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
         && *stored != *plans.fingerprint()
     {
         say(
@@ -105,10 +134,6 @@ impl Redis {
     }
 
     /// As [`Self::query`], on one of the servers.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`].
     pub async fn query_on<T: FromRedisValue>(
         &self,
         server: &RedisClient,
@@ -152,10 +177,6 @@ impl Redis {
     }
 
     /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`].
     pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
         self.judged("read the server's clock", self.client().server_time().await)
     }

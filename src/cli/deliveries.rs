@@ -9,7 +9,7 @@ use super::context::CliContext;
 use crate::contacts::Contact;
 use crate::outbox::DeliveryAction;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
+use crate::terminal::output::{self, FormatArgs, Table, print_list, say};
 use crate::views::{DeliveryIdPrefix, deliveries};
 
 pub mod act;
@@ -35,19 +35,25 @@ pub enum DeliveriesAction {
     /// Show one delivery: to whom, about what, and every attempt
     Show(DeliveriesShowArgs),
     /// Make dead deliveries due again, with the same ids
-    Replay(DeliveriesReplayArgs),
+    #[command(after_help = REPLAY_HELP)]
+    Replay(act::ActionArgs),
     /// Make deliveries due now, whatever they wait for
-    Retry(DeliveriesRetryArgs),
+    #[command(after_help = RETRY_HELP)]
+    Retry(act::ActionArgs),
     /// End pending deliveries without sending them
-    Cancel(DeliveriesCancelArgs),
+    #[command(after_help = CANCEL_HELP)]
+    Cancel(act::ActionArgs),
     /// Acknowledge dead deliveries: nothing counts them any more
-    Discard(DeliveriesDiscardArgs),
+    #[command(after_help = DISCARD_HELP)]
+    Discard(act::ActionArgs),
     /// List the destinations with pending deliveries, and their circuits
-    Destinations(DeliveriesDestinationsArgs),
+    #[command(after_help = DESTINATIONS_HELP)]
+    Destinations(FormatArgs),
     /// Stop all sending of all daemons, while usage is counted on
     Pause(pause::DeliveriesPauseArgs),
     /// Go on sending after a pause
-    Resume(pause::DeliveriesResumeArgs),
+    #[command(after_help = pause::RESUME_HELP)]
+    Resume(FormatArgs),
 }
 
 /// Arguments of `deliveries list`.
@@ -88,88 +94,50 @@ pub struct DeliveriesShowArgs {
     pub format: FormatArgs,
 }
 
-/// Arguments of `deliveries replay`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Only dead deliveries can be replayed. The receiver sees the same webhook-id or Message-ID as before.
+/// The end of the help of `deliveries replay`.
+const REPLAY_HELP: &str =
+    "Only dead deliveries can be replayed. The receiver sees the same webhook-id or Message-ID as before.
 
 Examples:
   quotabell deliveries replay 6f1ed002
   quotabell deliveries replay --destination https://example.com
-  quotabell deliveries replay --all"
-)]
-pub struct DeliveriesReplayArgs {
-    /// Which.
-    #[command(flatten)]
-    pub action: act::ActionArgs,
-}
+  quotabell deliveries replay --all";
 
-/// Arguments of `deliveries retry`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
+/// The end of the help of `deliveries retry`.
+const RETRY_HELP: &str = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
     open, one attempt is made there now. One that is being attempted right now is left alone.
 
 Examples:
   quotabell deliveries retry 6f1ed002
   quotabell deliveries retry --destination email    # the mail server is back
-  quotabell deliveries retry --subject alice --dry-run"
-)]
-pub struct DeliveriesRetryArgs {
-    /// Which.
-    #[command(flatten)]
-    pub action: act::ActionArgs,
-}
+  quotabell deliveries retry --subject alice --dry-run";
 
-/// Arguments of `deliveries cancel`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A cancelled delivery is not sent, also when its contact comes back. One that is being attempted right now is left \
+/// The end of the help of `deliveries cancel`.
+const CANCEL_HELP: &str = "A cancelled delivery is not sent, also when its contact comes back. One that is being attempted right now is left \
     alone.
 
 Examples:
   quotabell deliveries cancel 6f1ed002
   quotabell deliveries cancel --subject alice --dry-run
-  quotabell deliveries cancel --destination https://example.com --error \"HTTP 503\""
-)]
-pub struct DeliveriesCancelArgs {
-    /// Which.
-    #[command(flatten)]
-    pub action: act::ActionArgs,
-}
+  quotabell deliveries cancel --destination https://example.com --error \"HTTP 503\"";
 
-/// Arguments of `deliveries discard`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Discarded deliveries stay listed as dead for 14 days after their end, and can be replayed by their id. Neither \
+/// The end of the help of `deliveries discard`.
+const DISCARD_HELP: &str =
+    "Discarded deliveries stay listed as dead for 14 days after their end, and can be replayed by their id. Neither \
     `--state dead` nor quotabell_deliveries_dead shows them any more.
 
 Examples:
   quotabell deliveries discard 6f1ed002
   quotabell deliveries discard --all
-  quotabell deliveries discard --error \"HTTP 410\" --since 7d"
-)]
-pub struct DeliveriesDiscardArgs {
-    /// Which.
-    #[command(flatten)]
-    pub action: act::ActionArgs,
-}
+  quotabell deliveries discard --error \"HTTP 410\" --since 7d";
 
-/// Arguments of `deliveries destinations`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A destination is the origin of a webhook's URL, the mail server (email), or none for deliveries that wait for a contact. \
+/// The end of the help of `deliveries destinations`.
+const DESTINATIONS_HELP: &str = "A destination is the origin of a webhook's URL, the mail server (email), or none for deliveries that wait for a contact. \
     BOUND is how many may be attempted at once. While CIRCUIT is open, nothing leaves but an attempt at NEXT PROBE.
 
 Examples:
   quotabell deliveries destinations
-  quotabell deliveries destinations --json | jq 'select(.circuit == \"open\")'"
-)]
-pub struct DeliveriesDestinationsArgs {
-    /// How to print.
-    #[command(flatten)]
-    pub format: FormatArgs,
-}
+  quotabell deliveries destinations --json | jq 'select(.circuit == \"open\")'";
 
 /// Does what the action says.
 ///
@@ -178,19 +146,19 @@ pub struct DeliveriesDestinationsArgs {
 /// A bad configuration, an id that is not there, a delivery in another state, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
-        DeliveriesAction::Replay(args) => act::run(DeliveryAction::Replay, args.action, context).await,
-        DeliveriesAction::Retry(args) => act::run(DeliveryAction::Retry, args.action, context).await,
-        DeliveriesAction::Cancel(args) => act::run(DeliveryAction::Cancel, args.action, context).await,
-        DeliveriesAction::Discard(args) => act::run(DeliveryAction::Discard, args.action, context).await,
+        DeliveriesAction::Replay(args) => act::run(DeliveryAction::Replay, args, context).await,
+        DeliveriesAction::Retry(args) => act::run(DeliveryAction::Retry, args, context).await,
+        DeliveriesAction::Cancel(args) => act::run(DeliveryAction::Cancel, args, context).await,
+        DeliveriesAction::Discard(args) => act::run(DeliveryAction::Discard, args, context).await,
         DeliveriesAction::Pause(args) => pause::run(args, context).await,
-        DeliveriesAction::Resume(args) => pause::run_resume(args, context).await,
+        DeliveriesAction::Resume(format) => pause::run_resume(&format, context).await,
         DeliveriesAction::List(args) => {
             let redis = connect::redis(&context.config()?).await?;
             run_list(args, &redis).await
         }
-        DeliveriesAction::Destinations(args) => {
+        DeliveriesAction::Destinations(format) => {
             let redis = connect::redis(&context.config()?).await?;
-            run_destinations(&args, &redis).await
+            run_destinations(&format, &redis).await
         }
         DeliveriesAction::Show(args) => {
             let config = context.config()?;
@@ -207,16 +175,7 @@ async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()>
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let listed = deliveries::list_partitions(redis.partitions(), &filter, limit).await;
     let listed = redis.judged(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => listed.iter().try_for_each(|delivery| output.json(delivery))?,
-        Format::Table if listed.is_empty() => say_empty("no deliveries"),
-        Format::Table => {
-            let rows: Vec<Vec<String>> = listed.iter().map(|delivery| rows::list_row(delivery, now)).collect();
-            output.rows(&mut rows::list_table(), &rows)?;
-        }
-    }
-    output.finish()
+    print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))
 }
 
 async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact]) -> anyhow::Result<()> {
@@ -231,29 +190,16 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
             "`quotabell deliveries list` lists them; they stay readable for 14 days after their end",
         ));
     };
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => output.json(&detail)?,
-        Format::Table => rows::print_detail(&detail, &mut output)?,
-    }
-    output.finish()
+    output::print(&args.format, &detail, |output| rows::print_detail(&detail, output))
 }
 
-async fn run_destinations(args: &DeliveriesDestinationsArgs, redis: &Redis) -> anyhow::Result<()> {
+async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<()> {
     let now = redis.server_time().await?;
     let listed = deliveries::list_destinations(redis.partitions()).await;
     let listed = redis.judged(format_args!("list destinations of {}", redis.keys().name()), listed)?;
     say_pause(redis).await?;
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => listed.iter().try_for_each(|destination| output.json(destination))?,
-        Format::Table if listed.is_empty() => say_empty("no delivery is pending"),
-        Format::Table => {
-            let rows: Vec<Vec<String>> = listed.iter().map(|one| rows::destination_row(one, now)).collect();
-            output.rows(&mut Table::new(&rows::DESTINATION_HEADING), &rows)?;
-        }
-    }
-    output.finish()
+    let table = Table::new(&rows::DESTINATION_HEADING);
+    print_list(format, &listed, table, "no delivery is pending", |one| rows::destination_row(one, now))
 }
 
 /// Says that nothing leaves, where that is so.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, interval};
 use super::connect::{self, Redis};
 use super::context::CliContext;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output};
+use crate::terminal::output::{self, FormatArgs};
 use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::{Metric, Subject, Units};
 
@@ -89,12 +89,7 @@ pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&config).await?;
     let stream = redis.partitions().of(&args.subject).keys.stream().to_owned();
     let emitted = append_all(&args, &redis, stream).await?;
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => output.json(&emitted)?,
-        Format::Table => output.line(&emitted.last_id)?,
-    }
-    output.finish()
+    output::print(&args.format, &emitted, |output| output.line(&emitted.last_id))
 }
 
 async fn append_all(args: &EmitArgs, redis: &Redis, stream: String) -> anyhow::Result<Emitted> {

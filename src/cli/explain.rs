@@ -9,7 +9,7 @@ use super::context::CliContext;
 use crate::config::Config;
 use crate::subjects::Plans;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, printable};
+use crate::terminal::output::{self, FormatArgs, printable};
 use crate::types::Subject;
 use crate::views::explain::{Audience, ExplainError, ExplainTarget, Explainer};
 
@@ -67,14 +67,9 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
         }
         Ok(explained) => explained,
     };
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => output.json(&explained)?,
-        Format::Table => {
-            explained.explanation.iter().try_for_each(|sentence| output.line(printable(sentence)))?;
-        }
-    }
-    output.finish()
+    output::print(&format, &explained, |output| {
+        explained.explanation.iter().try_for_each(|sentence| output.line(printable(sentence)))
+    })
 }
 
 fn explainer(config: &Config, redis: &Redis) -> anyhow::Result<Explainer> {

@@ -8,7 +8,7 @@ use super::context::CliContext;
 use super::subject_settings;
 use crate::subjects::Plans;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
+use crate::terminal::output::{self, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{Day, Metric, Subject};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 use crate::wire::Partition;
@@ -61,15 +61,10 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let Partition { client, keys } = redis.partitions().of(&request.subject);
     let history = redis.judged(what, history::read(client, keys, request).await)?;
     let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => output.json(&history)?,
-        Format::Table => print(&history, &mut output)?,
-    }
     if config.history.days == 0 {
         say("note: history.days is 0: only days whose counters are still there are known");
     }
-    output.finish()
+    output::print(&format, &history, |output| print(&history, output))
 }
 
 const HEADING: [&str; 4] = ["METRIC", "DAY", "USED", "STATE"];

@@ -18,7 +18,7 @@ use crate::contacts::Contact;
 use crate::demo::mail;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::terminal::hint::{self, with_hint};
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{self, FormatArgs, Output, printable, say};
 use crate::types::Secret;
 
 /// Arguments of `listen`.
@@ -81,12 +81,17 @@ pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     if verifier.secrets.is_empty() {
         say("signatures are not checked: --secret names a webhook's secret");
     }
-    let format = args.format.format();
     loop {
         tokio::select! {
             stopped = tokio::signal::ctrl_c() => return stopped.context("wait for Ctrl-C"),
-            mail = smtp.next() => ReceivedMail::of(&mail, Local::now()).print(format)?,
-            request = http.next() => ReceivedWebhook::of(&request, &verifier, Local::now()).print(format)?,
+            mail = smtp.next() => {
+                let mail = ReceivedMail::of(&mail, Local::now());
+                output::print(&args.format, &mail, |output| mail.print(output))?;
+            }
+            request = http.next() => {
+                let webhook = ReceivedWebhook::of(&request, &verifier, Local::now());
+                output::print(&args.format, &webhook, |output| webhook.print(output))?;
+            }
         }
     }
 }
@@ -176,19 +181,11 @@ impl ReceivedMail {
         }
     }
 
-    fn print(&self, format: Format) -> anyhow::Result<()> {
-        let mut output = Output::stdout();
-        match format {
-            Format::Json => output.json(self)?,
-            Format::Table => {
-                output.line(format_args!("--- mail, {}", self.received_at))?;
-                let pairs =
-                    [("from", self.from.clone()), ("to", self.to.join(", ")), ("subject", self.subject_line.clone())];
-                output.pairs(&pairs)?;
-                print_indented(&mut output, &self.text)?;
-            }
-        }
-        output.finish()
+    fn print(&self, output: &mut Output) -> anyhow::Result<()> {
+        output.line(format_args!("--- mail, {}", self.received_at))?;
+        let pairs = [("from", self.from.clone()), ("to", self.to.join(", ")), ("subject", self.subject_line.clone())];
+        output.pairs(&pairs)?;
+        print_indented(output, &self.text)
     }
 }
 
@@ -224,27 +221,20 @@ impl ReceivedWebhook {
         }
     }
 
-    fn print(&self, format: Format) -> anyhow::Result<()> {
-        let mut output = Output::stdout();
-        match format {
-            Format::Json => output.json(self)?,
-            Format::Table => {
-                output.line(format_args!("--- webhook, {}", self.received_at))?;
-                let signature = match &self.signature {
-                    SignatureCheck::Verified => "verified".to_owned(),
-                    SignatureCheck::NotChecked => "not checked, because no secret is known".to_owned(),
-                    SignatureCheck::Refused(why) => format!("NOT VERIFIED: {why}"),
-                };
-                output.pairs(&[
-                    ("request", format!("{} {}", self.method, self.path)),
-                    ("webhook-id", self.webhook_id.clone().unwrap_or_else(|| "none".to_owned())),
-                    ("signature", signature),
-                    ("answered", self.status.to_string()),
-                ])?;
-                print_indented(&mut output, self.body.get())?;
-            }
-        }
-        output.finish()
+    fn print(&self, output: &mut Output) -> anyhow::Result<()> {
+        output.line(format_args!("--- webhook, {}", self.received_at))?;
+        let signature = match &self.signature {
+            SignatureCheck::Verified => "verified".to_owned(),
+            SignatureCheck::NotChecked => "not checked, because no secret is known".to_owned(),
+            SignatureCheck::Refused(why) => format!("NOT VERIFIED: {why}"),
+        };
+        output.pairs(&[
+            ("request", format!("{} {}", self.method, self.path)),
+            ("webhook-id", self.webhook_id.clone().unwrap_or_else(|| "none".to_owned())),
+            ("signature", signature),
+            ("answered", self.status.to_string()),
+        ])?;
+        print_indented(output, self.body.get())
     }
 }
 

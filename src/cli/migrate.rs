@@ -8,7 +8,7 @@ use super::context::CliContext;
 use crate::config::Config;
 use crate::migration::{Migrated, Migration, MigrationError};
 use crate::terminal::hint::{self, failed, usage};
-use crate::terminal::output::{Format, FormatArgs, Output, say};
+use crate::terminal::output::{self, FormatArgs, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
 use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint, error_kind};
 
@@ -74,16 +74,13 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
     let migration = Migration { from: &from, to: &to, to_shown: &target.to_string() };
     let migrated = migration.run(|step| say(step)).await.map_err(explained)?;
     let Migrated { elements, entries } = migrated;
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => output.json(&json!({"elements": elements, "entries": entries}))?,
-        Format::Table => output.pairs(&[
+    output::print(&format, &json!({"elements": elements, "entries": entries}), |output| {
+        output.pairs(&[
             ("compared", format!("{elements} fields and members")),
             ("appended", format!("{entries} entries of streams")),
             ("next", format!("set redis.url and stream.partitions = {partitions}, and start the daemons")),
-        ])?,
-    }
-    output.finish()
+        ])
+    })
 }
 
 fn endpoint(config: &Config, url: &str, option: &str) -> anyhow::Result<RedisEndpoint> {

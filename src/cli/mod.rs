@@ -1,7 +1,8 @@
 //! The command line: a file per verb.
 //!
 //! Each verb's arguments, help and work lie together. Data goes to stdout, the rest to stderr; how a verb fails is in `hint`,
-//! how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything that lives on.
+//! how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything that lives on. Each `run` ends
+//! with an error for a configuration or a value that is wrong, for what Redis says, and when stdout is closed.
 
 use std::path::PathBuf;
 

@@ -352,10 +352,6 @@ impl Serialize for GeneratedSecret {
 }
 
 /// Serialises secrets as a list for each channel that has any, as `webhook_secrets`; to be flattened.
-///
-/// # Errors
-///
-/// The serializer's.
 pub fn serialize_lists<S: Serializer, T>(secrets: &[T], serializer: S) -> Result<S::Ok, S::Error>
 where
     T: Serialize + AsRef<GeneratedSecret>,

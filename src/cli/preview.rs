@@ -62,10 +62,6 @@ fn parts() -> PossibleValuesParser {
 }
 
 /// Prints the rendered part.
-///
-/// # Errors
-///
-/// A bad configuration or template, or stdout.
 pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let format = args.format.clone().unwrap_or_default();

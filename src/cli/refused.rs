@@ -38,10 +38,6 @@ Examples:
 }
 
 /// Lists refused events.
-///
-/// # Errors
-///
-/// A bad configuration, Redis, or stdout.
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
     let RefusedAction::List { limit, format } = args.action;
     let config = context.config()?;

@@ -12,7 +12,7 @@ use super::context::CliContext;
 use crate::api::plan_reload::ReloadedPlans;
 use crate::config::Config;
 use crate::terminal::hint::failed;
-use crate::terminal::output::Output;
+use crate::terminal::output::{Format, FormatArgs, Output};
 
 /// The daemon reads some files.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,12 +29,16 @@ Exit codes: 0 the plans are in effect, 1 the daemon refused them or does not ans
 Examples:
   quotabell reload
   quotabell reload --url http://10.0.0.7:9464
+  quotabell reload --json | jq .changed
   systemctl reload quotabell"
 )]
 pub struct ReloadArgs {
     /// Where the daemon listens [default: http.listen]
     #[arg(long)]
     pub url: Option<Url>,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 /// Asks the daemon, and prints what it said.
@@ -71,11 +75,16 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
         };
         return Err(failed(format_args!("the daemon answered {status}: {reason}"), hint));
     }
-    let ReloadedPlans { fingerprint, changed } =
-        serde_json::from_str(&body).context("read the answer of the daemon")?;
+    let reloaded: ReloadedPlans = serde_json::from_str(&body).context("read the answer of the daemon")?;
     let mut output = Output::stdout();
-    let told = if changed { "new plans are in effect" } else { "the plans are as before" };
-    output.line(format_args!("{told}, fingerprint {fingerprint}"))?;
+    match args.format.format() {
+        Format::Json => output.json(&reloaded)?,
+        Format::Table => {
+            let ReloadedPlans { fingerprint, changed } = reloaded;
+            let told = if changed { "new plans are in effect" } else { "the plans are as before" };
+            output.line(format_args!("{told}, fingerprint {fingerprint}"))?;
+        }
+    }
     output.finish()
 }
 

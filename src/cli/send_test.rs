@@ -16,7 +16,7 @@ use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, 
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::Plans;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, or_dash, printable, say};
+use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, Window};
 use crate::views::SubjectSettings;
@@ -51,7 +51,7 @@ pub struct SendTestArgs {
     pub named: NamedAddresses,
     /// How to print.
     #[command(flatten)]
-    pub output: FormatArgs,
+    pub format: FormatArgs,
 }
 
 /// What is printed.
@@ -78,7 +78,6 @@ struct TestMessageView<'a> {
 ///
 /// A bad configuration, no such contact, or an outcome that is not `delivered`.
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
-    let format = args.output.format();
     let config = context.config()?;
     let channels = config.channels()?;
     let named = args.named.into_contacts();
@@ -99,7 +98,8 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
-    print(&TestMessageView::of(&contact, &outcome, secret.as_ref()), &contact, format)?;
+    let shown = TestMessageView::of(&contact, &outcome, secret.as_ref());
+    output::print(&args.format, &shown, |output| output.pairs(&shown.pairs(&contact)))?;
     judge(&outcome, &contact)
 }
 
@@ -278,28 +278,19 @@ impl<'a> TestMessageView<'a> {
             secret: secret.map(|secret| BTreeMap::from([(secret.json_name(), secret.secret.as_str())])),
         }
     }
-}
 
-fn print(shown: &TestMessageView<'_>, contact: &Contact, format: Format) -> anyhow::Result<()> {
-    let mut output = Output::stdout();
-    match format {
-        Format::Json => output.json(shown)?,
-        Format::Table => {
-            let mut pairs = vec![
-                ("contact", described(contact)),
-                ("outcome", shown.outcome.to_owned()),
-                ("status", or_dash(shown.status)),
-                ("duration", format!("{} ms", shown.duration_ms)),
-            ];
-            pairs.extend(shown.error.map(|error| ("error", error.to_owned())));
-            pairs.extend(shown.peer.map(|peer| ("peer", peer.to_owned())));
-            pairs.extend(shown.reply.map(|reply| ("reply", reply.to_owned())));
-            let secret = shown.secret.iter().flat_map(BTreeMap::values);
-            pairs.extend(secret.map(|secret| ("secret", (*secret).to_owned())));
-            output.pairs(&pairs)?;
-        }
+    fn pairs(&self, contact: &Contact) -> Vec<(&'static str, String)> {
+        let secret = self.secret.iter().flat_map(BTreeMap::values).copied().next();
+        let mut pairs = vec![
+            ("contact", described(contact)),
+            ("outcome", self.outcome.to_owned()),
+            ("status", or_dash(self.status)),
+            ("duration", format!("{} ms", self.duration_ms)),
+        ];
+        let known = [("error", self.error), ("peer", self.peer), ("reply", self.reply), ("secret", secret)];
+        pairs.extend(known.into_iter().filter_map(|(name, value)| Some((name, value?.to_owned()))));
+        pairs
     }
-    output.finish()
 }
 
 /// Says what to do about a message that did not arrive.

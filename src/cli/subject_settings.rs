@@ -9,10 +9,6 @@ use crate::types::Subject;
 use crate::views::{SubjectSettings, subject};
 
 /// Reads them, and says what can't be read and what is shown instead.
-///
-/// # Errors
-///
-/// Redis.
 pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Result<SubjectSettings> {
     let settings = SubjectSettings::read(&read_fields(redis, subject).await?, plans);
     warn(subject, &settings.unreadable);
@@ -21,10 +17,6 @@ pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Re
 }
 
 /// Reads the fields that are set for the subject.
-///
-/// # Errors
-///
-/// Redis.
 pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<HashFields> {
     let fields = subject::read_fields(redis.client(), redis.keys(), subject).await;
     redis.judged(format_args!("read subject {subject}"), fields)

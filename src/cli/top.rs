@@ -7,7 +7,7 @@ use super::context::CliContext;
 use crate::ledger::batch::MetricPeriod;
 use crate::subjects::Plans;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, say_empty};
+use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
 use crate::types::{Metric, Period, Window};
 use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
 
@@ -62,16 +62,14 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let limit = usize::try_from(args.limit).unwrap_or(TOP_MAX);
     let ranked = top::read(redis.partitions(), &plans, &request, limit).await;
     let ranked = redis.judged(format_args!("read the counters of {period}"), ranked)?;
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => output.json(&ranked)?,
-        Format::Table if ranked.subjects.is_empty() => say_empty("nobody used that metric in that period"),
-        Format::Table => {
-            let rows: Vec<Vec<String>> = ranked.subjects.iter().map(row).collect();
-            output.rows(&mut Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN]), &rows)?;
+    output::print(&args.format, &ranked, |output| {
+        if ranked.subjects.is_empty() {
+            say_empty("nobody used that metric in that period");
+            return Ok(());
         }
-    }
-    output.finish()
+        let rows: Vec<Vec<String>> = ranked.subjects.iter().map(row).collect();
+        output.rows(&mut Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN]), &rows)
+    })
 }
 
 const HEADING: [&str; 5] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT"];

@@ -7,7 +7,7 @@ use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
 use crate::subjects::Plans;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, or_dash, rounded, say};
+use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded, say};
 use crate::types::{Day, Subject, UnixMs};
 use crate::views::UsageView;
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
@@ -38,10 +38,6 @@ pub struct UsageArgs {
 }
 
 /// Prints counts, limits and alerts.
-///
-/// # Errors
-///
-/// A bad configuration, Redis, or stdout.
 pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let UsageArgs { subject, day, format } = args;
     let config = context.config()?;
@@ -55,12 +51,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let usage = usage::read(client, keys, request).await;
     let usage = redis.judged(what, usage)?;
     let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => output.json(&usage)?,
-        Format::Table => print(&usage, now, &mut output)?,
-    }
-    output.finish()
+    output::print(&format, &usage, |output| print(&usage, now, output))
 }
 
 const HEADING: [&str; 8] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "RESETS", "ALERTS"];

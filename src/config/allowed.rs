@@ -57,7 +57,6 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["retry", "factor"], "a number, 1 or more"),
     (&["retry", "max_interval"], r#"a duration, at least retry.first, as "6h""#),
     (&["retry", "give_up_after"], r#"a duration above 0, as "3d""#),
-    (&["alerts", "jump"], r#""each" or "highest""#),
     (
         &["dns", "servers"],
         r#"IP addresses with ports, as ["10.0.0.2:53"]; an empty list for those of /etc/resolv.conf"#,

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
+use strsim::osa_distance;
+
 use super::allowed;
 use super::place::Place;
 use crate::subjects::rates::ALGORITHM;
@@ -300,32 +302,8 @@ fn meant(path: &[String]) -> Option<&'static str> {
 pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     // A third of the name may be wrong: more than that is another word.
     let slips_max = (name.chars().count() / 3).max(1);
-    let near = candidates.iter().map(|candidate| (distance(name, candidate), *candidate)).min()?;
+    let near = candidates.iter().map(|candidate| (osa_distance(name, candidate), *candidate)).min()?;
     (near.0 <= slips_max).then_some(near.1)
-}
-
-/// How many characters must be inserted, removed, replaced or swapped with their neighbour to get from one text to the other
-/// (optimal string alignment).
-fn distance(from: &str, to: &str) -> usize {
-    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    for (j, cell) in rows[0].iter_mut().enumerate() {
-        *cell = j;
-    }
-    for i in 1..=from.len() {
-        for j in 1..=to.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = least;
-        }
-    }
-    rows[from.len()][to.len()]
 }
 
 #[cfg(test)]

@@ -3,40 +3,33 @@
 //! Of a setting and the one that names a file with it, the one from the later layer counts. Read next: [`read`](super::read), which
 //! turns the tree into the settings.
 
-use crate::channels::REGISTRY;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-
-use config::{Environment, Source as _};
 
 use super::allowed::{PREFIX, SEPARATOR, variable, variable_meant_by};
 use super::error::Mistake;
 use super::place::Place;
 use super::tree::{Node, NotJson, Value};
+use crate::channels::REGISTRY;
+use crate::contacts::config::{FALLBACK_KEYS, OPERATOR_KEYS};
 
 /// What the environment says: our variables by the path of their setting, `section.key`, and what is wrong with others.
-///
-/// The `config` crate knows how a name becomes a path; its guessing of types stays off, since it would turn a token `007` into 7.
 fn variables(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     mistakes: &mut Vec<Mistake>,
 ) -> BTreeMap<String, String> {
-    let mut ours = HashMap::new();
+    let mut ours = BTreeMap::new();
     for (name, value) in environment {
         let Ok(name) = name.into_string() else { continue };
         let place = Place::Variable(name.as_str().into());
-        if !name.starts_with(&format!("{PREFIX}{SEPARATOR}")) {
-            mistakes.extend(variable_meant_by(&name).map(|meant| Mistake::Misspelt { place, meant }));
-        } else if let Ok(value) = value.into_string() {
-            ours.insert(name, value);
-        } else {
-            mistakes.push(Mistake::NotUtf8 { place });
+        let path = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix(SEPARATOR));
+        match (path, value.into_string()) {
+            (Some(path), Ok(value)) => drop(ours.insert(path.to_lowercase().replace(SEPARATOR, "."), value)),
+            (Some(_), Err(_)) => mistakes.push(Mistake::NotUtf8 { place }),
+            (None, _) => mistakes.extend(variable_meant_by(&name).map(|meant| Mistake::Misspelt { place, meant })),
         }
     }
-    let source = Environment::with_prefix(PREFIX).prefix_separator(SEPARATOR).separator(SEPARATOR).source(Some(ours));
-    let collected = source.collect().expect("every variable is text, and nothing else is judged here");
-    let text = |value: config::Value| value.into_string().expect("without guessing, a variable stays text");
-    collected.into_iter().map(|(path, value)| (path, text(value))).collect()
+    ours
 }
 
 impl Node {
@@ -102,6 +95,28 @@ impl Node {
             Value::Table(entries) => Ok(entries),
             _ => unreachable!("made a table just above"),
         }
+    }
+}
+
+/// Takes keys that are none out of the contacts of the configuration. In those of subjects they are notes of the platform's; here they
+/// are mistakes, because nobody else writes into the file.
+pub(super) fn refuse_unknown_contact_keys(tree: &mut Node, mistakes: &mut Vec<Mistake>) {
+    for (section, allowed) in [("fallback", FALLBACK_KEYS), ("operator", OPERATOR_KEYS)] {
+        let path = [section, "contacts"].map(str::to_owned);
+        // What can't be read is told by whoever reads the settings.
+        let Some(Ok(contacts)) = tree.get(&path).cloned().map(Node::into_parsed) else { continue };
+        let Value::List(items) = &contacts.value else { continue };
+        let mut unknown = Vec::new();
+        for (index, item) in items {
+            let Value::Table(entries) = &item.value else { continue };
+            for (key, node) in entries.iter().filter(|(key, _)| !allowed.contains(&key.as_str())) {
+                let path = path.iter().cloned().chain([format!("[{index}]"), key.clone()]).collect();
+                unknown.push(Mistake::UnknownKey { path, place: node.place.clone(), allowed });
+            }
+        }
+        tree.replace(&path, Some(contacts));
+        unknown.iter().for_each(|mistake| tree.replace(mistake.path(), None));
+        mistakes.extend(unknown);
     }
 }
 

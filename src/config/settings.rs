@@ -20,6 +20,7 @@ use crate::verification::VerificationConfig;
 use crate::wire::RedisConfig;
 
 use super::place::Places;
+use crate::types::text_form::text_enum;
 
 /// Every setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -103,33 +104,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// How important an event must be to be logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// Something failed that somebody must mend.
-    Error,
-    /// Something is odd.
-    Warn,
-    /// What happened.
-    Info,
-    /// How it happened.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-impl LogLevel {
-    /// The level as the filter of `tracing-subscriber` writes it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
+text_enum! {
+    /// How important an event must be to be logged.
+    pub enum LogLevel {
+        /// Something failed that somebody must mend.
+        Error = "error",
+        /// Something is odd.
+        Warn = "warn",
+        /// What happened.
+        Info = "info",
+        /// How it happened.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
     }
 }
 

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::Contact;
-use super::known_keys::{self, KnownKeys};
 use crate::types::Alert;
 use crate::types::daily::{DailyTime, DigestTime};
 
@@ -12,7 +11,6 @@ use crate::types::daily::{DailyTime, DigestTime};
 #[serde(deny_unknown_fields)]
 pub struct FallbackConfig {
     /// As in the `contacts` field of a subject, without notes of others.
-    #[serde(deserialize_with = "known_keys::list")]
     pub contacts: Vec<Contact>,
 }
 
@@ -21,7 +19,6 @@ pub struct FallbackConfig {
 #[serde(deny_unknown_fields)]
 pub struct OperatorConfig {
     /// Who gets copies of alerts, and notices.
-    #[serde(deserialize_with = "known_keys::list")]
     pub contacts: Vec<OperatorContact>,
     /// When they get the digest of a day.
     pub digest: DigestTime,
@@ -43,16 +40,11 @@ pub struct OperatorContact {
     pub notices: bool,
 }
 
-impl KnownKeys for Contact {
-    const KEYS: &'static [&'static str] = OPERATOR_KEYS.split_at(OPERATOR_KEYS.len() - OPERATORS_OWN).0;
-}
+/// The keys of a contact of `[fallback]`.
+pub const FALLBACK_KEYS: &[&str] = OPERATOR_KEYS.split_at(OPERATOR_KEYS.len() - OPERATORS_OWN).0;
 
-impl KnownKeys for OperatorContact {
-    const KEYS: &'static [&'static str] = OPERATOR_KEYS;
-}
-
-/// The keys of a contact of the operator. The last ones are those that no other contact has.
-const OPERATOR_KEYS: &[&str] = &[
+/// The keys of a contact of `[operator]`. The last ones are those that no other contact has.
+pub const OPERATOR_KEYS: &[&str] = &[
     "id",
     "channel",
     "address",

@@ -104,8 +104,8 @@ const fn verified() -> bool {
 /// Why a JSON object is not a contact.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContactError {
-    /// `channel` is neither of the two.
-    #[error("contact has channel {0:?}, allowed are \"email\" and \"webhook\"")]
+    /// `channel` is none through which something is sent.
+    #[error("contact has channel {0:?}, allowed are {known}", known = sending())]
     Channel(String),
     /// A field that the channel needs is absent or empty.
     #[error("{channel} contact has no {field:?}")]
@@ -127,6 +127,11 @@ pub enum ContactError {
     /// `format` or `headers` is of another type. Shows no value.
     #[error("{0} of a webhook contact must be {1}")]
     Type(&'static str, &'static str),
+}
+
+/// The channels through which something is sent, for error texts.
+fn sending() -> String {
+    Channel::SENDING.map(|channel| format!("{:?}", channel.as_str())).join(" and ")
 }
 
 impl TryFrom<ContactJson> for Contact {

@@ -9,7 +9,6 @@ pub mod contact;
 pub mod contact_json;
 pub mod edit;
 mod element;
-mod known_keys;
 pub mod mail_domain;
 mod mask;
 pub mod merge;

@@ -125,10 +125,6 @@ impl ContactResolver {
     }
 
     /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is none, and is told.
-    ///
-    /// # Errors
-    ///
-    /// As [`ContactResolver::contacts_of`].
     pub async fn recipients_of(
         &self,
         client: &RedisClient,
@@ -220,10 +216,6 @@ impl ContactResolver {
     }
 
     /// Looks for one contact again: among the subject's own, or in the fallback where it has none.
-    ///
-    /// # Errors
-    ///
-    /// As [`ContactResolver::contacts_of`].
     pub async fn find(
         &self,
         client: &RedisClient,

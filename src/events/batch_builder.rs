@@ -15,9 +15,12 @@ use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
 use crate::wire::{CutEntry, raw::ENTRY_BYTES_MAX};
 
 use super::batch_changes::{BatchChanges, Evidence};
+use super::found_entry::{FoundEntry, LOOKED_UP_AT_ONCE, look_up};
 use super::held_state::{HeldState, Missing};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
+
+pub use super::found_entry::ReadEntry;
 
 /// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
 const SPAN_MAX_MS: i64 = 1_000;
@@ -29,10 +32,6 @@ const NUMBERS_LEFT: u32 = 1 << 20;
 const REFUSED_COST: usize = 5;
 /// About the most bytes of refused events of one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
-
-/// So many entries are looked up together: the memory of one is fetched while others are looked up. Where many subjects are held this
-/// is most of what an event costs.
-const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// Bounds of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,43 +70,6 @@ pub struct BatchBuilder {
 struct ClosedBatch {
     from: StreamId,
     to: StreamId,
-}
-
-/// One entry as the reader has it.
-#[derive(Debug, Clone)]
-pub struct ReadEntry<F> {
-    /// Its id.
-    pub id: StreamId,
-    /// Its fields and values.
-    pub fields: F,
-}
-
-/// An entry with its fields by name, and where its subject is held.
-struct FoundEntry<'a, F> {
-    entry: ReadEntry<F>,
-    raw: RawEvent<'a>,
-    /// `None` where it is not held, or not there.
-    slot: Option<u32>,
-}
-
-impl<'a, F> FoundEntry<'a, F>
-where
-    F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-{
-    /// Not looked up yet.
-    fn of(entry: ReadEntry<F>) -> Self {
-        Self { raw: RawEvent::of(entry.fields.clone()), entry, slot: None }
-    }
-}
-
-/// Finds the subjects of entries, and brings the counters of their last events near.
-fn look_up<F>(held: &HeldState, some: &mut [FoundEntry<'_, F>]) {
-    for found in some.iter_mut() {
-        found.slot = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
-    }
-    let rows = some.iter().filter_map(|found| held.cache.slot(found.slot?).extra.rows().first());
-    // The sum is of no use; to add it up is to have each of them in the processor's cache.
-    std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.peek(*row))));
 }
 
 /// What happened to an entry.
@@ -184,6 +146,12 @@ impl BatchBuilder {
     /// Numbers batches from the beginning. Nothing may be held that bears a number.
     pub const fn restart_numbers(&mut self) {
         self.number = NUMBER_FIRST;
+    }
+
+    /// The number of the batch.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
     }
 
     /// The oldest batch whose rows are in use: the one before this may be on its way to Redis.
@@ -376,19 +344,30 @@ impl BatchBuilder {
         self.batch.refused.push(RefusedEvent { entry: entry.id, reason, detail, fields });
     }
 
-    /// The counters that have reached a threshold: what was raised of each is to be read.
+    /// The counters that have reached a threshold, and of which is not known yet what was raised.
     #[must_use]
     pub fn reached(&self, held: &HeldState) -> Vec<RowKey> {
         self.changes.reached(held)
     }
 
-    /// Closes the batch; `records` tells what was raised of [`Self::reached`].
+    /// Takes what was raised, of the first of [`Self::reached`].
+    pub fn take_records(&mut self, held: &HeldState, records: Vec<RaisedRecords>) {
+        self.changes.take_records(held, records, self.newest_read);
+    }
+
+    /// Whether the batch can be closed: it is known what was raised of each counter that has reached a threshold.
     #[must_use]
-    pub fn finish(&mut self, held: &mut HeldState, records: Vec<RaisedRecords>) -> Batch {
+    pub const fn is_ready(&self) -> bool {
+        self.changes.is_known()
+    }
+
+    /// Closes the batch, once it [is ready](Self::is_ready).
+    #[must_use]
+    pub fn finish(&mut self, held: &mut HeldState) -> Batch {
         let mut batch = std::mem::replace(&mut self.batch, Batch::new(Instance::from_stored(""), StreamId::ZERO));
         self.closed = Some(ClosedBatch { from: batch.from, to: batch.to });
         let evidence = Evidence { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
-        self.changes.close(held, &mut batch, evidence, records);
+        self.changes.close(held, &mut batch, evidence);
         batch
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct BatchChanges {
     rows: Vec<ChangedRow>,
     /// Those of them that reached a threshold.
     reached: Vec<u32>,
+    /// What was raised of them, as far as it was read: of as many as there are here, from the first on.
+    records: Vec<RaisedRecords>,
     /// The thresholds that single events crossed: after a credit the counts before and after the batch don't tell them.
     crossings: Vec<Crossing>,
     /// See [`BatchChanges::cost`].
@@ -72,6 +74,7 @@ impl BatchChanges {
         self.number = number;
         self.rows.clear();
         self.reached.clear();
+        self.records.clear();
         self.crossings.clear();
         self.cost = 0;
     }
@@ -128,14 +131,18 @@ impl BatchChanges {
             }
             let (total, place) = (row.total, row.place);
             let changed = &mut self.rows[place as usize];
-            if changed.highest == 0 {
-                self.reached.push(place);
-                self.cost += ALERT_COST * thresholds.len();
-            }
+            let is_first = changed.highest == 0;
             changed.highest = changed.highest.max(total);
             let is_crossed = |threshold: &&Threshold| total - units.get() < threshold.units && threshold.units <= total;
             let crossed = thresholds.iter().filter(is_crossed);
+            let before = self.crossings.len();
             self.crossings.extend(crossed.map(|threshold| Crossing { place, units: threshold.units }));
+            // Until it is known what was raised before, each threshold may be.
+            let alerts = if is_first { thresholds.len() } else { self.crossings.len() - before };
+            self.cost += ALERT_COST * alerts;
+            if is_first {
+                self.reached.push(place);
+            }
             row.next = thresholds.iter().map(|threshold| threshold.units).find(|ahead| *ahead > total).unwrap_or(NEVER);
         }
     }
@@ -163,24 +170,61 @@ impl BatchChanges {
         }
     }
 
-    /// The counters that have reached a threshold: what was raised of each is to be read.
+    /// The counters that have reached a threshold, and of which is not known yet what was raised.
     pub(super) fn reached(&self, held: &HeldState) -> Vec<RowKey> {
-        self.reached.iter().map(|place| held.totals.place_of(self.rows[*place as usize].row)).collect()
+        let unknown = &self.reached[self.records.len()..];
+        unknown.iter().map(|place| held.totals.place_of(self.rows[*place as usize].row)).collect()
     }
 
-    /// Puts counters and alerts into a batch; `records` tells what was raised of [`Self::reached`].
-    pub(super) fn close(
-        &mut self,
-        held: &mut HeldState,
-        batch: &mut Batch,
-        evidence: Evidence,
-        records: Vec<RaisedRecords>,
-    ) {
+    /// Whether it is known of each counter that has reached a threshold what was raised.
+    pub(super) const fn is_known(&self) -> bool {
+        self.reached.len() == self.records.len()
+    }
+
+    /// Takes what was raised of the first of [`Self::reached`]. What is not raised again costs nothing.
+    pub(super) fn take_records(&mut self, held: &HeldState, records: Vec<RaisedRecords>, now: UnixMs) {
+        for records in records {
+            let Some(place) = self.reached.get(self.records.len()) else { return };
+            let key = held.totals.place_of(self.rows[*place as usize].row);
+            let thresholds = held.thresholds(key);
+            let raised = self.raised(held, *place, &thresholds, &records, now).count();
+            self.cost = self.cost.saturating_sub(ALERT_COST * (thresholds.len() - raised));
+            self.records.push(records);
+        }
+    }
+
+    /// Puts counters and alerts into a batch, once [`Self::is_known`].
+    pub(super) fn close(&mut self, held: &mut HeldState, batch: &mut Batch, evidence: Evidence) {
         let places = self.arrange(held, batch, evidence.now);
-        let reached = std::mem::take(&mut self.reached);
+        let (reached, records) = (std::mem::take(&mut self.reached), std::mem::take(&mut self.records));
         for (place, records) in reached.into_iter().zip(records) {
             self.judge(held, batch, (place, places[place as usize]), evidence, records);
         }
+    }
+
+    /// Which of its thresholds a changed counter raises, where `records` were raised before.
+    fn raised<'a>(
+        &self,
+        held: &HeldState,
+        place: u32,
+        thresholds: &'a [Threshold],
+        records: &RaisedRecords,
+        now: UnixMs,
+    ) -> impl Iterator<Item = &'a Threshold> {
+        let changed = &self.rows[place as usize];
+        let row = held.totals.row(changed.row);
+        let (total, used) = (row.total, changed.highest.max(row.total));
+        let period = if now < row.end { PeriodState::Open } else { PeriodState::Over };
+        thresholds.iter().filter(move |threshold| {
+            let units = threshold.units;
+            let reach = match units {
+                _ if changed.before < units && units <= total => Reach::Crossed,
+                _ if self.crossings.contains(&Crossing { place, units }) => Reach::Crossed,
+                _ if units <= used => Reach::Above,
+                _ => Reach::Below,
+            };
+            threshold.is_raised_by(reach, period, records.get(&threshold.percent))
+        })
     }
 
     /// Puts the changed counters into groups, by the hash in which they lie; says where each is.
@@ -224,19 +268,8 @@ impl BatchChanges {
         let changed = &self.rows[place as usize];
         let key = held.totals.place_of(changed.row);
         let thresholds = held.thresholds(key);
-        let row = *held.totals.row(changed.row);
-        let period = if evidence.now < row.end { PeriodState::Open } else { PeriodState::Over };
-        let used = changed.highest.max(row.total);
-        let reach_of = |units: u64| match units {
-            _ if changed.before < units && units <= row.total => Reach::Crossed,
-            _ if self.crossings.contains(&Crossing { place, units }) => Reach::Crossed,
-            _ if units <= used => Reach::Above,
-            _ => Reach::Below,
-        };
-        let is_raised = |threshold: &Threshold| {
-            threshold.is_raised_by(reach_of(threshold.units), period, records.get(&threshold.percent))
-        };
-        let raised: Vec<Threshold> = thresholds.iter().copied().filter(is_raised).collect();
+        let used = changed.highest.max(held.totals.row(changed.row).total);
+        let raised: Vec<Threshold> = self.raised(held, place, &thresholds, &records, evidence.now).copied().collect();
         let mut percents: Vec<Percent> = raised.iter().map(|threshold| threshold.percent).collect();
         percents.sort_unstable();
         let moved = Moved { before: changed.before, used };

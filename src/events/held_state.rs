@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use redis::RedisResult;
-
-use crate::ledger::read_totals::{CounterQuery, RaisedRecords, ReadAsOf, RecordQuery, read_counters, read_records};
-use crate::ledger::thresholds::{NEVER, PeriodState, Threshold, next_threshold, thresholds_of};
+use crate::ledger::read_totals::{CounterQuery, RecordQuery};
+use crate::ledger::thresholds::{NEVER, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{HeldTotals, SeenWindows};
 use crate::subjects::{Profile, SettingsCache};
-use crate::types::{Keys, StreamId, UnixMs};
-use crate::wire::RedisClient;
+use crate::types::UnixMs;
 
 /// The most counters of one event: one a window.
 pub const ROWS_MAX: usize = 4;
@@ -60,7 +57,7 @@ impl SubjectRows {
 pub struct HeldState {
     /// Settings of subjects, with the rows of each.
     pub cache: SettingsCache<SubjectRows>,
-    /// HeldTotals of counters.
+    /// Totals of counters.
     pub totals: HeldTotals,
     /// Ids of events.
     pub seen: SeenWindows,
@@ -75,30 +72,22 @@ pub struct MissingCounter {
     pub end: UnixMs,
 }
 
-/// What has to be read before events can be added.
+/// What has to be read: before entries can be added, or before the batch can be closed.
 #[derive(Debug, Default)]
 pub struct Missing {
     /// Subjects without settings.
     pub settings: Vec<u32>,
     /// Counters that are not held.
     pub counters: Vec<MissingCounter>,
-    /// Rows whose next threshold is unknown since their settings changed.
-    pub thresholds: Vec<u32>,
+    /// Counters that have reached a threshold: what was raised of them.
+    pub records: Vec<RowKey>,
 }
 
 impl Missing {
     /// Whether nothing is.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.settings.is_empty() && self.counters.is_empty() && self.thresholds.is_empty()
-    }
-
-    /// Puts counters of one hash beside one another, each once.
-    pub fn arrange(&mut self) {
-        self.counters.sort_unstable_by_key(|counter| (counter.key.counter, counter.key.slot));
-        self.counters.dedup_by_key(|counter| counter.key);
-        self.thresholds.sort_unstable();
-        self.thresholds.dedup();
+        self.settings.is_empty() && self.counters.is_empty() && self.records.is_empty()
     }
 }
 
@@ -129,75 +118,52 @@ impl HeldState {
         limit.map_or(Vec::new(), |limit| thresholds_of(limit.units, profile.thresholds()))
     }
 
-    /// Reads counters, and what was raised of those that have reached a threshold; `now` is server time, `live` the oldest batch in use.
-    /// Says which checkpoints were stored meanwhile.
-    pub async fn read(
-        &mut self,
-        client: &RedisClient,
-        keys: &Keys,
-        mut missing: Missing,
-        now: UnixMs,
-        live: u32,
-    ) -> RedisResult<Vec<StreamId>> {
-        missing.arrange();
-        let totals = read_counters(client, keys, &self.counter_queries(&missing)).await?;
-        let reached = self.take_totals(missing, &totals.values, live);
-        let records = self.records(client, keys, reached.iter().map(|row| row.key)).await?;
-        self.take_records(reached, &records.values, now);
-        Ok([totals.checkpoint, records.checkpoint].into_iter().flatten().collect())
-    }
-
     /// The counters that are missing, as they are to be read.
     #[must_use]
     pub fn counter_queries(&self, missing: &Missing) -> Vec<CounterQuery<'_>> {
         missing.counters.iter().map(|counter| self.query(counter.key)).collect()
     }
 
-    /// Takes what the counters hold, in the order of [`Self::counter_queries`]. Says which rows have reached a threshold: what was
-    /// raised of them is to be read.
-    pub fn take_totals(&mut self, missing: Missing, totals: &[u64], live: u32) -> Vec<ReachedRow> {
-        let mut rows = missing.thresholds;
+    /// Leaves out what is held by now; puts counters of one hash beside one another, and each once.
+    pub fn arrange(&self, missing: &mut Missing) {
+        let Missing { settings, counters, .. } = missing;
+        settings.retain(|slot| self.cache.slot(*slot).profile().is_none());
+        settings.sort_unstable();
+        settings.dedup();
+        counters.retain(|counter| self.totals.find(counter.key).is_none());
+        counters.sort_unstable_by_key(|counter| (counter.key.counter, counter.key.slot));
+        counters.dedup_by_key(|counter| counter.key);
+    }
+
+    /// Keeps the subjects of what is to be read from being let go: batch `number` uses them.
+    pub fn touch(&mut self, missing: &Missing, number: u32) {
+        let Missing { settings, counters, records } = missing;
+        let keys = counters.iter().map(|counter| &counter.key).chain(records);
+        for slot in settings.iter().copied().chain(keys.map(|key| key.slot)) {
+            self.cache.slot_mut(slot).used = number;
+        }
+    }
+
+    /// Takes what counters hold, in the order of [`Self::counter_queries`]; `live` is the oldest batch in use.
+    pub fn take_totals(&mut self, missing: &Missing, totals: &[u64], live: u32) {
         for (counter, total) in missing.counters.iter().zip(totals) {
-            rows.push(self.totals.insert(counter.key, *total, counter.end, live));
-        }
-        let mut reached: Vec<ReachedRow> = Vec::new();
-        for at in rows {
-            let key = self.totals.place_of(at);
-            let thresholds = self.thresholds(key);
-            let settings = self.cache.slot(key.slot).extra.settings;
-            let row = self.totals.row_mut(at);
-            row.settings = settings;
-            row.next = thresholds.first().map_or(NEVER, |lowest| lowest.units);
-            if row.total >= row.next {
-                reached.push(ReachedRow { at, key, thresholds });
-            }
-        }
-        reached
-    }
-
-    /// Takes what was raised of the rows that have reached a threshold, and says when each is to be judged next.
-    pub fn take_records(&mut self, reached: Vec<ReachedRow>, records: &[RaisedRecords], now: UnixMs) {
-        for (ReachedRow { at, thresholds, .. }, records) in reached.into_iter().zip(records) {
-            let row = self.totals.row_mut(at);
-            let period = if now < row.end { PeriodState::Open } else { PeriodState::Over };
-            row.next = next_threshold(&thresholds, row.total, period, |percent| records.get(&percent));
+            self.totals.insert(counter.key, *total, counter.end, live);
         }
     }
 
-    /// Reads what was raised of these rows.
-    pub async fn records(
-        &self,
-        client: &RedisClient,
-        keys: &Keys,
-        rows: impl Iterator<Item = RowKey>,
-    ) -> RedisResult<ReadAsOf<RaisedRecords>> {
-        let queries: Vec<RecordQuery<'_>> = rows.map(|key| self.record_query(key)).collect();
-        read_records(client, keys, &queries).await
-    }
-
-    /// The records of a row, as they are to be read.
+    /// The records that are missing, as they are to be read.
     #[must_use]
-    pub fn record_query(&self, key: RowKey) -> RecordQuery<'_> {
+    pub fn record_queries(&self, missing: &Missing) -> Vec<RecordQuery<'_>> {
+        missing.records.iter().map(|key| self.record_query(*key)).collect()
+    }
+
+    /// From which count on a row is to be judged, as far as its subject's settings say. What was raised is looked at then.
+    #[must_use]
+    pub fn lowest_threshold(&self, key: RowKey) -> u64 {
+        self.thresholds(key).first().map_or(NEVER, |lowest| lowest.units)
+    }
+
+    fn record_query(&self, key: RowKey) -> RecordQuery<'_> {
         let percents = self.cache.slot(key.slot).extra.profile.as_ref().map_or(&[][..], |p| p.thresholds());
         RecordQuery { counter: self.query(key), percents }
     }
@@ -209,13 +175,4 @@ impl HeldState {
             subject: &self.cache.slot(key.slot).subject,
         }
     }
-}
-
-/// A row that was read and has reached a threshold.
-#[derive(Debug)]
-pub struct ReachedRow {
-    at: u32,
-    /// Which.
-    pub key: RowKey,
-    thresholds: Vec<Threshold>,
 }

@@ -8,7 +8,7 @@ use crate::wire::CutEntry;
 use crate::wire::xread::StreamReader;
 
 use super::in_flight_commit::InFlightCommit;
-use super::session::Reading;
+use super::session::entries_of;
 use super::session_error::SessionError;
 use super::worker::EventWorker;
 
@@ -17,11 +17,20 @@ impl EventWorker {
     /// server or the network, would otherwise keep what came before them from ever being counted.
     pub(super) async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
         self.settle(in_flight).await?;
-        if self.builder.entries() > 0 {
-            *in_flight = self.commit().await?;
-            self.settle(in_flight).await?;
+        loop {
+            self.ahead.add_up(&mut self.builder, &mut self.held);
+            self.begin_missing(in_flight)?;
+            let is_due = self.builder.is_full() || self.ahead.is_empty();
+            if is_due && self.may_commit(in_flight) {
+                *in_flight = self.commit().await?;
+                self.settle(in_flight).await?;
+            } else if self.builder.entries() == 0 && self.ahead.is_empty() {
+                return Ok(());
+            } else {
+                let done = self.missing.finished().await;
+                self.take(done)?;
+            }
         }
-        Ok(())
     }
 
     /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the last one added.
@@ -36,7 +45,7 @@ impl EventWorker {
         self.read_sizer.came(&received);
         self.begin_reading()?;
         let server = UnixMs(received.server_ms);
-        self.add_up(&reader, &mut Reading { server, added: 0, entries: received.entries }).await?;
+        self.ahead.take(entries_of(&reader), server, &mut self.builder, &mut self.held);
         Ok(last)
     }
 

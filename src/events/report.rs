@@ -108,7 +108,7 @@ impl WorkerReport {
         if self.failing.replace(kind) == Some(kind) {
             return;
         }
-        let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        let source = std::error::Error::source(error).map(ToString::to_string);
         self.gauge(meters::STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
         if kind.is_transient() {
             tracing::warn!(partition = %self.partition, %error, source, "counting waits for Redis");
@@ -260,7 +260,7 @@ impl WorkerReport {
     /// The stored checkpoint is another one than `ours`. Nobody moves it to the beginning.
     fn outrun(ours: StreamId, stored: StreamId) {
         if stored == StreamId::ZERO && ours != StreamId::ZERO {
-            tracing::error!(checkpoint = %ours, "the checkpoint has gone (FLUSHALL?): counting starts at the stream's beginning");
+            tracing::error!(checkpoint = %ours, "the checkpoint has gone (FLUSHALL?): where all else has, counting starts at the stream's beginning");
         }
     }
 

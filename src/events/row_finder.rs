@@ -98,24 +98,24 @@ impl RowFinder {
             let span = self.span(window, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
             let key = RowKey { slot, counter: held.totals.counter(metric_id, span.period, bucket) };
             let found = held.totals.find(key);
-            let is_judged = found.is_some_and(|row| held.totals.row(row).settings == settings);
             let rows = &mut held.cache.slot_mut(slot).extra;
             (rows.start, rows.end) = (rows.start.max(span.start), rows.end.min(span.end));
-            match found {
-                Some(row) if is_judged => rows.push(row),
-                _ => outcome = RowsFound::NotAll,
-            }
-            if let Some(row) = found {
-                let row = held.totals.row_mut(row);
-                // A period of one name ends elsewhere in another zone.
-                (row.needed, row.end) = (number, span.end);
-            }
-            if let (Some(missing), false) = (missing.as_deref_mut(), is_judged) {
-                match found {
-                    Some(row) => missing.thresholds.push(row),
-                    None => missing.counters.push(MissingCounter { key, end: span.end }),
+            let Some(found) = found else {
+                if let Some(missing) = missing.as_deref_mut() {
+                    missing.counters.push(MissingCounter { key, end: span.end });
                 }
+                outcome = RowsFound::NotAll;
+                continue;
+            };
+            rows.push(found);
+            if held.totals.row(found).settings != settings {
+                let next = held.lowest_threshold(key);
+                let row = held.totals.row_mut(found);
+                (row.settings, row.next) = (settings, next);
             }
+            let row = held.totals.row_mut(found);
+            // A period of one name ends elsewhere in another zone.
+            (row.needed, row.end) = (number, span.end);
         }
         if outcome == RowsFound::NotAll {
             held.cache.slot_mut(slot).extra.clear();
@@ -172,6 +172,6 @@ fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window
 fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
     InvalidEvent::new(
         RefusalReason::TooLate,
-        format!("ts {at} lies in a day that was over too long at its arrival {arrival}"),
+        format!("ts {at} lies in a day that ended more than stream.late_max before its arrival {arrival}"),
     )
 }

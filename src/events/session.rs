@@ -13,9 +13,9 @@ use crate::types::{StreamId, UnixMs};
 use crate::wire::ReadError;
 use crate::wire::xread::{StreamReader, XreadReply};
 
-use super::batch_builder::{AddOutcome, ReadEntry};
-use super::held_state::Missing;
+use super::batch_builder::ReadEntry;
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
+use super::missing_reader::FinishedRead;
 use super::session_error::SessionError;
 use super::session_start::SessionStart;
 use super::worker::EventWorker;
@@ -26,22 +26,13 @@ const BLOCK: Duration = Duration::from_secs(1);
 const RETURNED_LOOK_MAX: u32 = 10_000;
 /// A batch that grows because more entries are there is committed after this long, full or not.
 const HOLD_MAX: Duration = Duration::from_millis(100);
-/// What events need is read in so many steps at most: settings, then counters. Above it something changes all the time.
-const READ_STEPS_MAX: u32 = 8;
-
-/// A reading whose entries are being added.
-#[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) server: UnixMs,
-    /// Entries that were added.
-    pub(super) added: usize,
-    pub(super) entries: usize,
-}
 
 /// What the loop waited for.
 enum Waited {
     /// A commit was answered.
     Committed,
+    /// What entries wait for was read.
+    ReadMissing,
     /// A reading came.
     Read(XreadReply),
     /// What follows a commit was done.
@@ -57,6 +48,8 @@ impl EventWorker {
         // A server that was started again may have brought entries back, and the next commit trims them.
         self.audit(start.checkpoint, RETURNED_LOOK_MAX).await?;
         self.builder.set_generation(start.generation);
+        self.missing.cancel();
+        self.ahead.clear();
         self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
         let instance = start.instance.clone();
@@ -74,14 +67,13 @@ impl EventWorker {
     /// The loop; ends as [`Self::session`], with what was added and is not committed yet in the batch.
     async fn read_and_commit(
         &mut self,
-        SessionStart { checkpoint, instance, .. }: SessionStart,
+        SessionStart { checkpoint, .. }: SessionStart,
         in_flight: &mut InFlightCommit,
         stop: &CancellationToken,
     ) -> Result<(), SessionError> {
         let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
         self.report.unbounded(reader.unbounded());
         self.builder.read_from(reader.run_id());
-        let mut reading: Option<Reading> = None;
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
         let mut begun = Instant::now();
@@ -91,27 +83,14 @@ impl EventWorker {
         }
         self.request(&mut reader, after, is_behind).await?;
         loop {
-            if let Some(open) = &mut reading {
-                if self.builder.entries() == 0 {
-                    begun = Instant::now();
-                }
-                self.add_up(&reader, open).await?;
-                if open.added == open.entries {
-                    reading = None;
-                }
-            }
+            self.ahead.add_up(&mut self.builder, &mut self.held);
+            self.begin_missing(in_flight)?;
             let may_grow = is_behind && begun.elapsed() < HOLD_MAX && !self.builder.is_full();
-            let is_due = self.builder.entries() > 0 && !may_grow;
-            if is_due && !in_flight.is_under_way() {
-                let next = self.builder.reached_entry();
+            if !may_grow && self.may_commit(in_flight) {
                 *in_flight = self.commit().await?;
-                self.builder.begin(instance.clone(), next, self.batch_sizer.bounds());
-                // It leaves before the rest of the reading is added.
+                begun = Instant::now();
+                // It leaves before more is added.
                 tokio::task::yield_now().await;
-                continue;
-            }
-            if reading.is_some() {
-                self.settle(in_flight).await?;
                 continue;
             }
             match self.wait(&mut reader, in_flight, stop).await? {
@@ -123,12 +102,12 @@ impl EventWorker {
                     }
                     return Ok(());
                 }
-                Waited::Committed | Waited::Tidied => {}
+                Waited::Committed | Waited::ReadMissing | Waited::Tidied => {}
                 Waited::Read(received) => {
                     let server = UnixMs(received.server_ms);
                     is_behind = received.entries >= self.read_sizer.count() as usize;
                     let Some(last) = received.last else {
-                        if self.builder.entries() == 0 {
+                        if self.builder.entries() == 0 && self.ahead.is_empty() {
                             self.settle(in_flight).await?;
                             self.look_round(after, server).await?;
                         }
@@ -138,13 +117,11 @@ impl EventWorker {
                     after = last;
                     self.read_sizer.came(&received);
                     self.begin_reading()?;
-                    let open = Reading { server, added: 0, entries: received.entries };
-                    // What is asked behind the next reading waits for it.
-                    if self.had_missing {
-                        self.read_missing(&reader, &open).await?;
-                    }
                     self.request(&mut reader, after, is_behind).await?;
-                    reading = Some(open);
+                    if self.builder.entries() == 0 {
+                        begun = Instant::now();
+                    }
+                    self.ahead.take(entries_of(&reader), server, &mut self.builder, &mut self.held);
                 }
             }
         }
@@ -170,7 +147,8 @@ impl EventWorker {
             biased;
             () = stop.cancelled() => Ok(Waited::Stopped),
             done = in_flight.finished() => self.judge(done).await.map(|()| Waited::Committed),
-            received = reader.receive() => Ok(Waited::Read(received?)),
+            done = self.missing.finished() => self.take(done).map(|()| Waited::ReadMissing),
+            received = reader.receive(), if !self.ahead.is_full() => Ok(Waited::Read(received?)),
             () = tokio::time::sleep_until(tidy_at), if tidy_due.is_some() && !in_flight.is_under_way() => {
                 self.tidy().await;
                 Ok(Waited::Tidied)
@@ -187,76 +165,35 @@ impl EventWorker {
             return Err(SessionError::Again("batches are numbered anew"));
         }
         self.report.forgot_ids(self.held.seen.take_forgotten());
+        self.missing.touch(&mut self.held, &self.builder);
+        self.held.touch(self.ahead.missing(), self.builder.number());
         self.held.shrink(self.builder.live());
-        self.settings.take_changes(&mut self.held, &self.report);
+        self.missing.take_changes(&mut self.held, &self.report);
         Ok(())
     }
 
-    /// Adds entries until the batch is full or the reading ends, reading what is not held.
-    pub(super) async fn add_up(&mut self, reader: &StreamReader, reading: &mut Reading) -> Result<(), SessionError> {
-        loop {
-            let entries = entries_from(reader, reading.added);
-            let (added, outcome) = self.builder.add(&mut self.held, entries, reading.server);
-            reading.added += added;
-            if outcome != AddOutcome::Missing {
-                return Ok(());
-            }
-            self.read_missing(reader, reading).await?;
-        }
+    /// Begins to read what is missing, if anything is.
+    pub(super) fn begin_missing(&mut self, in_flight: &InFlightCommit) -> Result<(), SessionError> {
+        let Self { client, ahead, held, builder, missing, .. } = self;
+        missing.begin(client, ahead, held, builder, in_flight.is_under_way())
     }
 
-    /// Reads what the rest of a reading needs and is not held.
-    async fn read_missing(&mut self, reader: &StreamReader, reading: &Reading) -> Result<(), SessionError> {
-        let mut missing = Missing::default();
-        let mut unready: Vec<usize> = Vec::new();
-        for (at, entry) in (reading.added..).zip(entries_from(reader, reading.added)) {
-            if self.builder.needs(&mut self.held, &entry, reading.server, &mut missing) {
-                unready.push(at);
-            }
-        }
-        self.had_missing = !unready.is_empty();
-        for _ in 0..READ_STEPS_MAX {
-            if unready.is_empty() {
-                return Ok(());
-            }
-            let found = std::mem::take(&mut missing);
-            if found.settings.is_empty() {
-                let checkpoints = self
-                    .held
-                    .read(&self.client, &self.keys, found, reading.server, self.builder.live())
-                    .await
-                    .map_err(|source| SessionError::Redis { operation: "read counters", source })?;
-                self.follow(&checkpoints)?;
-            } else {
-                self.settings.read(&self.client, &mut self.held, &self.report, found.settings).await?;
-            }
-            unready.retain(|at| {
-                let entry = entries_from(reader, *at).next();
-                entry.is_some_and(|entry| self.builder.needs(&mut self.held, &entry, reading.server, &mut missing))
-            });
-        }
-        Err(SessionError::Again("settings changed while they were read"))
+    /// Holds what was missing.
+    pub(super) fn take(&mut self, done: FinishedRead) -> Result<(), SessionError> {
+        self.missing.take(done, &mut self.ahead, &mut self.held, &mut self.builder, &self.report)
     }
 
-    /// What was read may be built on only where nobody else had committed by then.
-    fn follow(&self, checkpoints: &[StreamId]) -> Result<(), SessionError> {
-        match checkpoints.iter().all(|checkpoint| self.builder.follows(*checkpoint)) {
-            true => Ok(()),
-            false => Err(SessionError::Again("another worker committed while counters were read")),
-        }
+    /// Whether there is a batch that may be committed now.
+    pub(super) fn may_commit(&self, in_flight: &InFlightCommit) -> bool {
+        let is_ready = self.builder.is_ready() && !self.missing.is_older_than(&self.builder);
+        self.builder.entries() > 0 && is_ready && !in_flight.is_under_way()
     }
 
-    /// Closes the batch, and begins its commit.
+    /// Closes the batch, begins its commit, and the next batch behind it.
     pub(super) async fn commit(&mut self) -> Result<InFlightCommit, SessionError> {
-        let reached = self.builder.reached(&self.held);
-        let records = self
-            .held
-            .records(&self.client, &self.keys, reached.into_iter())
-            .await
-            .map_err(|source| SessionError::Redis { operation: "read what was raised", source })?;
-        self.follow(records.checkpoint.as_slice())?;
         let cost = self.builder.cost();
-        let batch = self.builder.finish(&mut self.held, records.values);
+        let batch = self.builder.finish(&mut self.held);
+        self.builder.begin(batch.instance.clone(), batch.to, self.batch_sizer.bounds());
         let noted = self.janitor.will_commit(&self.client, &batch).await;
         noted.map_err(|source| SessionError::Redis { operation: "note which days are archived again", source })?;
         Ok(InFlightCommit::of(batch, cost, &self.committer, &self.client))
@@ -345,12 +282,11 @@ impl EventWorker {
     }
 }
 
-/// The entries of a reading from the one at `at` on.
-fn entries_from(
+/// The entries of the last reading.
+pub(super) fn entries_of(
     reader: &StreamReader,
-    at: usize,
-) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
-    reader.entries().skip(at).map(|entry| ReadEntry {
+) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> + Clone {
+    reader.entries().map(|entry| ReadEntry {
         id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
         fields: entry.fields.map(|field| (field.name, field.value)),
     })

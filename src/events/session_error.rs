@@ -28,6 +28,19 @@ pub enum SessionError {
     /// The reader failed.
     #[error("read the usage stream")]
     Read(#[from] ReadError),
+    /// The checkpoint alone was deleted.
+    #[error(
+        "{checkpoint} has gone, but {totals} says that {counted} events were counted: HSET its field id to the last entry that was \
+         counted, or HDEL {totals} counted to have the whole stream counted"
+    )]
+    CheckpointGone {
+        /// The key of the checkpoint.
+        checkpoint: String,
+        /// The key of the totals.
+        totals: String,
+        /// How many events were counted.
+        counted: String,
+    },
     /// What was read has to be read again from the stored checkpoint.
     #[error("start over from the checkpoint: {0}")]
     Again(&'static str),
@@ -38,6 +51,7 @@ impl SessionError {
     pub(super) fn error_kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Redis { source, .. } | Self::Lease { source, .. } => Some(error_kind(source)),
+            Self::CheckpointGone { .. } => Some(ErrorKind::WrongType),
             // Less is read next time.
             Self::Read(ReadError::TooLong { .. } | ReadError::LongEntry(_)) | Self::Again(_) => None,
             Self::Read(error) => Some(error.error_kind()),

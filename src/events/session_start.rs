@@ -28,9 +28,12 @@ impl EventWorker {
             self.builder.restart_numbers();
         }
         let mut stored = redis::cmd("HMGET");
-        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation");
-        let (id, instance, generation): (Option<String>, Option<String>, Option<u64>) =
+        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation").arg("format");
+        let (id, instance, generation, format): (Option<String>, Option<String>, Option<u64>, Option<String>) =
             self.client.query(&stored).await.map_err(redis)?;
+        if id.is_none() && format.is_none() {
+            self.refuse_to_begin_again().await?;
+        }
         let instance = match instance {
             Some(instance) => Instance::from_stored(&instance),
             None => self.draw_instance().await.map_err(redis)?,
@@ -43,6 +46,18 @@ impl EventWorker {
         }
         self.janitor.found_ids(self.held.seen.window());
         Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
+    }
+
+    /// Where no checkpoint is stored, nothing was counted, or the checkpoint alone was deleted: from the stream's beginning every
+    /// entry that is still there would be counted a second time. After FLUSHALL the totals have gone as well.
+    async fn refuse_to_begin_again(&self) -> Result<(), SessionError> {
+        let (checkpoint, totals) = (self.keys.checkpoint(), self.keys.totals());
+        let counted: RedisResult<Option<String>> =
+            self.client.query(redis::cmd("HGET").arg(&totals).arg("counted")).await;
+        match counted.map_err(|source| SessionError::Redis { operation: "read what was counted", source })? {
+            Some(counted) => Err(SessionError::CheckpointGone { checkpoint, totals, counted }),
+            None => Ok(()),
+        }
     }
 
     /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes room.

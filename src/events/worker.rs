@@ -25,10 +25,11 @@ use super::config::StreamConfig;
 use super::held_state::HeldState;
 use super::janitor::Janitor;
 use super::lease::{LeaseStatus, PartitionLease};
+use super::missing_reader::MissingReader;
+use super::read_ahead::ReadAhead;
 use super::read_sizer::ReadSizer;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
-use super::settings_reader::SettingsReader;
 
 /// Starting over this often without a commit in between is no race any more: wait before the next try.
 const RESTARTS_AT_ONCE: u32 = 3;
@@ -43,7 +44,8 @@ pub struct EventWorker {
     pub(super) committer: Arc<Committer>,
     pub(super) audit: Audit,
     pub(super) janitor: Janitor,
-    pub(super) settings: SettingsReader,
+    pub(super) ahead: ReadAhead,
+    pub(super) missing: MissingReader,
     pub(super) held: HeldState,
     pub(super) builder: BatchBuilder,
     pub(super) report: WorkerReport,
@@ -51,8 +53,6 @@ pub struct EventWorker {
     /// Restarts since the last commit.
     pub(super) restarts: u32,
     pub(super) read_sizer: ReadSizer,
-    /// Whether the last reading needed what was not held.
-    pub(super) had_missing: bool,
     pub(super) batch_sizer: BatchSizer,
 }
 
@@ -95,7 +95,7 @@ impl EventWorker {
             totals: HeldTotals::default(),
             seen: SeenWindows::new(config.event_ids_max),
         };
-        let settings = SettingsReader::new(keys.clone(), plans, changes);
+        let missing = MissingReader::new(keys.clone(), plans, changes);
         Self {
             audit: Audit::new(keys.clone()),
             janitor: Janitor::new(
@@ -109,13 +109,13 @@ impl EventWorker {
             audited: Instant::now(),
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
-            had_missing: true,
             batch_sizer,
             target,
             client,
             lease,
             keys,
-            settings,
+            ahead: ReadAhead::default(),
+            missing,
         }
     }
 

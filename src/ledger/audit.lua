@@ -67,7 +67,8 @@ if made_again(KEYS[1], stored[1]) then
   read_is('0-0', gone, gone)
   return {'recreated', of['last-generated-id']}
 end
-if #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then
+-- Nothing lies behind the newest id; behind the largest one that there is, Redis refuses to look.
+if of['last-generated-id'] ~= stored[1] and #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then
   local most = tonumber(ARGV[3])
   if not known_left or known_left >= most or of['length'] <= known_left then return {'unread'} end
   local left = read_entries(most)

@@ -1,8 +1,7 @@
 //! What every commit of a daemon has in common: the layout's version, times to live, bounds and settings.
 
-use serde::{Deserialize, Serialize};
-
 use crate::subjects::Plans;
+use crate::types::text_form::text_enum;
 
 /// The layout of counters and records in Redis. A daemon that knows another one does not start.
 pub const FORMAT: &str = "2";
@@ -22,23 +21,12 @@ pub struct CommitSettings {
     pub plans: Plans,
 }
 
-/// What happens to entries that have been counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TrimPolicy {
-    /// They are trimmed, but never past what another consumer group still needs.
-    Consumed,
-    /// They stay; somebody else bounds the stream.
-    Never,
-}
-
-impl TrimPolicy {
-    /// The word of the setting, which is also the script's.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Consumed => "consumed",
-            Self::Never => "never",
-        }
+text_enum! {
+    /// What happens to entries that have been counted.
+    pub enum TrimPolicy {
+        /// They are trimmed, but never past what another consumer group still needs.
+        Consumed = "consumed",
+        /// They stay; somebody else bounds the stream.
+        Never = "never",
     }
 }

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
-use redis::{Pipeline, RedisError, RedisResult};
+use redis::{FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 
 use crate::types::units::UNITS_MAX;
 use crate::types::{Keys, Percent, RaisedRecord, StreamId, Subject};
-use crate::wire::{ErrorKind, RedisClient, error_kind};
+use crate::wire::{ErrorKind, error_kind};
 
 use super::batch::MetricPeriod;
 
@@ -33,95 +33,101 @@ pub struct RecordQuery<'a> {
     pub percents: &'a [Percent],
 }
 
-/// What was read, in the order of the queries.
-#[derive(Debug, Clone)]
-pub struct ReadAsOf<T> {
-    /// The values.
-    pub values: Vec<T>,
-    /// The checkpoint that was stored when they had been read; `None` where nothing was asked.
-    pub checkpoint: Option<StreamId>,
-}
-
 /// What was raised of a counter, by percentage.
 pub type RaisedRecords = HashMap<Percent, RaisedRecord>;
 
-/// Reads counters; those of one hash should follow one another. An absent one is 0.
-///
-/// # Errors
-///
-/// What Redis or the connection said; [`ErrorKind::WrongType`] names a key of another type and a counter that is no number.
-pub async fn read_counters(
-    client: &RedisClient,
-    keys: &Keys,
-    queries: &[CounterQuery<'_>],
-) -> RedisResult<ReadAsOf<u64>> {
-    if queries.is_empty() {
-        return Ok(ReadAsOf { values: Vec::new(), checkpoint: None });
-    }
-    let mut pipeline = redis::pipe();
-    pipeline.ignore_errors();
-    let groups: Vec<&[CounterQuery<'_>]> = queries.chunk_by(|a, b| a.bucket == b.bucket && a.of == b.of).collect();
-    for group in &groups {
+/// The answers to a pipeline that ignores errors, in their order.
+pub type Replies = std::vec::IntoIter<RedisResult<Value>>;
+
+/// Adds the commands that read counters; those of one hash should follow one another.
+pub fn ask_counters(pipeline: &mut Pipeline, keys: &Keys, queries: &[CounterQuery<'_>]) {
+    for group in by_hash(queries) {
         pipeline.cmd("HMGET").arg(key_of(keys, &group[0]));
-        for query in *group {
+        for query in group {
             pipeline.arg(query.subject.as_str());
         }
     }
-    let (replies, checkpoint) = as_of(client, keys, pipeline).await?;
+}
+
+/// What the counters hold, from the answers to [`ask_counters`] for the same queries. An absent one is 0.
+///
+/// # Errors
+///
+/// What Redis said; [`ErrorKind::WrongType`] names a key of another type and a counter that is no number.
+pub fn counters_from(replies: &mut Replies, keys: &Keys, queries: &[CounterQuery<'_>]) -> RedisResult<Vec<u64>> {
     let mut totals = Vec::with_capacity(queries.len());
-    for (group, reply) in groups.into_iter().zip(replies) {
+    for group in by_hash(queries) {
         let key = || key_of(keys, &group[0]);
-        let values = reply.map_err(|error| named(error, &key()))?;
+        let values: Vec<Option<String>> = next_of(replies).map_err(|error| named(error, &key()))?;
         for (query, value) in group.iter().zip(values) {
             let units = value.map_or(Some(0), |text| counter_of(&text));
             totals.push(units.ok_or_else(|| wrong_type(&key(), &format!("no count in field {}", query.subject)))?);
         }
     }
-    Ok(ReadAsOf { values: totals, checkpoint: Some(checkpoint) })
+    Ok(totals)
 }
 
-/// Reads records of raised alerts. One that can't be read counts as none: the flag still keeps an alert from being raised twice.
-///
-/// # Errors
-///
-/// What Redis or the connection said; [`ErrorKind::WrongType`] names a key of another type.
-pub async fn read_records(
-    client: &RedisClient,
-    keys: &Keys,
-    queries: &[RecordQuery<'_>],
-) -> RedisResult<ReadAsOf<RaisedRecords>> {
-    if queries.is_empty() {
-        return Ok(ReadAsOf { values: Vec::new(), checkpoint: None });
-    }
-    let key_of =
-        |query: &RecordQuery<'_>| keys.raised(&query.counter.of.metric, query.counter.of.period, query.counter.bucket);
-    let mut pipeline = redis::pipe();
-    pipeline.ignore_errors();
+fn by_hash<'a, 'b>(queries: &'b [CounterQuery<'a>]) -> impl Iterator<Item = &'b [CounterQuery<'a>]> {
+    queries.chunk_by(|a, b| a.bucket == b.bucket && a.of == b.of)
+}
+
+/// Adds the commands that read records of raised alerts.
+pub fn ask_records(pipeline: &mut Pipeline, keys: &Keys, queries: &[RecordQuery<'_>]) {
     for query in queries {
-        pipeline.cmd("HMGET").arg(key_of(query));
+        pipeline.cmd("HMGET").arg(records_key_of(keys, query));
         for percent in query.percents {
             pipeline.arg(Keys::raised_field(*percent, query.counter.subject));
         }
     }
-    let (replies, checkpoint) = as_of(client, keys, pipeline).await?;
-    let records = |(query, reply): (&RecordQuery<'_>, RedisResult<Vec<Option<String>>>)| {
-        let values = reply.map_err(|error| named(error, &key_of(query)))?;
+}
+
+/// What was raised, from the answers to [`ask_records`] for the same queries. A record that can't be read counts as none: the flag
+/// still keeps an alert from being raised twice.
+///
+/// # Errors
+///
+/// What Redis said; [`ErrorKind::WrongType`] names a key of another type.
+pub fn records_from(
+    replies: &mut Replies,
+    keys: &Keys,
+    queries: &[RecordQuery<'_>],
+) -> RedisResult<Vec<RaisedRecords>> {
+    let records = |query: &RecordQuery<'_>| {
+        let values: Vec<Option<String>> =
+            next_of(replies).map_err(|error| named(error, &records_key_of(keys, query)))?;
         let record = |(percent, text): (&Percent, Option<String>)| Some((*percent, serde_json::from_str(&text?).ok()?));
         Ok(query.percents.iter().zip(values).filter_map(record).collect())
     };
-    let values: RedisResult<Vec<RaisedRecords>> = queries.iter().zip(replies).map(records).collect();
-    Ok(ReadAsOf { values: values?, checkpoint: Some(checkpoint) })
+    queries.iter().map(records).collect()
 }
 
-/// Fields of a hash.
-type HashReply = RedisResult<Vec<Option<String>>>;
+/// Adds the command that reads the checkpoint: behind the others, on the same connection.
+pub fn ask_checkpoint(pipeline: &mut Pipeline, keys: &Keys) {
+    pipeline.cmd("HGET").arg(keys.checkpoint()).arg("id");
+}
 
-/// Runs commands that read hashes, and then asks for the checkpoint: all on one connection, one after the other.
-async fn as_of(client: &RedisClient, keys: &Keys, mut pipeline: Pipeline) -> RedisResult<(Vec<HashReply>, StreamId)> {
-    pipeline.cmd("HMGET").arg(keys.checkpoint()).arg("id");
-    let mut replies: Vec<HashReply> = client.pipe(&pipeline).await?;
-    let id = replies.pop().ok_or_else(|| wrong_type(&keys.checkpoint(), "no answer"))??.into_iter().flatten().next();
-    Ok((replies, StreamId::from_stored(id.as_deref())))
+/// The checkpoint that was stored when the commands before [`ask_checkpoint`] had been answered.
+///
+/// # Errors
+///
+/// What Redis said.
+pub fn checkpoint_from(replies: &mut Replies) -> RedisResult<StreamId> {
+    let id: Option<String> = next_of(replies)?;
+    Ok(StreamId::from_stored(id.as_deref()))
+}
+
+/// The next answer.
+///
+/// # Errors
+///
+/// What Redis said, or that it is of another type.
+pub fn next_of<T: FromRedisValue>(replies: &mut Replies) -> RedisResult<T> {
+    let missing = || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "fewer answers than commands"));
+    Ok(T::from_redis_value(replies.next().ok_or_else(missing)??)?)
+}
+
+fn records_key_of(keys: &Keys, query: &RecordQuery<'_>) -> String {
+    keys.raised(&query.counter.of.metric, query.counter.of.period, query.counter.bucket)
 }
 
 fn key_of(keys: &Keys, query: &CounterQuery<'_>) -> String {

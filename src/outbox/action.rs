@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
 use super::{KEPT, schedule};
+use crate::types::text_form::text_enum;
 use crate::types::{DeliveryId, DeliveryState, Keys};
 use crate::wire::{RedisClient, Script};
 
@@ -12,31 +13,21 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!
 /// The most deliveries that one call of the script changes: it holds the server a few milliseconds.
 pub const ACTION_MAX: usize = 500;
 
-/// What an operator does with deliveries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeliveryAction {
-    /// Dead ones are pending again and due now, under the same ids.
-    Replay,
-    /// Pending ones are due now, also behind an open circuit; dead ones are replayed.
-    Retry,
-    /// Pending ones end `cancelled`.
-    Cancel,
-    /// Dead ones are acknowledged: they stay readable, and nothing counts them any more.
-    Discard,
+text_enum! {
+    /// What an operator does with deliveries.
+    pub enum DeliveryAction {
+        /// Dead ones are pending again and due now, under the same ids.
+        Replay = "replay",
+        /// Pending ones are due now, also behind an open circuit; dead ones are replayed.
+        Retry = "retry",
+        /// Pending ones end `cancelled`.
+        Cancel = "cancel",
+        /// Dead ones are acknowledged: they stay readable, and nothing counts them any more.
+        Discard = "discard",
+    }
 }
 
 impl DeliveryAction {
-    /// The script's word for it, which is also what the verb and the route are called.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Replay => "replay",
-            Self::Retry => "retry",
-            Self::Cancel => "cancel",
-            Self::Discard => "discard",
-        }
-    }
-
     /// What has become of a delivery, as `replayed`.
     #[must_use]
     pub const fn done(self) -> &'static str {

@@ -54,7 +54,7 @@ pub mod waker;
 
 use std::time::Duration;
 
-use crate::types::{Alert, UnixMs};
+use crate::types::{Alert, UnixMs, Window};
 
 pub use action::{ActionAnswer, ActionResult, DeliveryAction, act};
 pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
@@ -86,12 +86,19 @@ pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
 
 /// An alert whose period ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
-/// the first time must not mail anybody about last month, and an alert that nobody can be told of must not wait for ever.
-const EXPIRES_AFTER_MS: i64 = 48 * 3_600_000;
+/// the first time must not mail anybody about last month, and an alert that nobody can be told of must not wait for ever. An hour is
+/// of no interest any more while a day still is.
+#[must_use]
+pub const fn expires_after_hours(window: Window) -> i64 {
+    match window {
+        Window::Hour => 2,
+        Window::Day | Window::Week | Window::Month => 48,
+    }
+}
 
 /// When an alert expires that was not attempted by then.
 const fn expires_at(alert: &Alert) -> UnixMs {
-    alert.resets_at_ms.plus(EXPIRES_AFTER_MS)
+    alert.resets_at_ms.plus(expires_after_hours(alert.window) * 3_600_000)
 }
 
 /// How long a loop sleeps at most when nothing wakes it: other processes can make work without being able to notify this one.

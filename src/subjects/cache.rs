@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use redis::RedisResult;
+use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use crate::types::{Keys, Subject, keys};
-use crate::wire::RedisClient;
 
 use super::plans::Plans;
 use super::profile::Profile;
@@ -165,28 +164,29 @@ impl<Extra: Default> SettingsCache<Extra> {
         self.slots.iter_mut().for_each(|slot| change(&mut slot.profile));
     }
 
-    /// Reads the settings of these subjects from Redis. What could not be read comes back, for the log.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said; a subject's key of another type is reported as unreadable, not as an error.
-    pub async fn read(
-        &mut self,
-        client: &RedisClient,
-        keys: &Keys,
-        plans: &Plans,
-        which: &[u32],
-    ) -> RedisResult<Vec<(Subject, FieldError)>> {
-        let mut pipeline = redis::pipe();
-        pipeline.ignore_errors();
+    /// Adds the commands that read the settings of these subjects.
+    pub fn ask(&self, pipeline: &mut Pipeline, keys: &Keys, which: &[u32]) {
         for at in which {
             pipeline.cmd("HGETALL").arg(keys.subject(&self.slot(*at).subject));
         }
-        let replies: Vec<RedisResult<HashFields>> = client.pipe(&pipeline).await?;
+    }
+
+    /// Takes the settings of these subjects from the answers to [`Self::ask`]. What could not be read comes back, for the log.
+    ///
+    /// # Errors
+    ///
+    /// What Redis said; a subject's key of another type is reported as unreadable, not as an error.
+    pub fn take(
+        &mut self,
+        plans: &Plans,
+        which: &[u32],
+        replies: &mut impl Iterator<Item = RedisResult<Value>>,
+    ) -> RedisResult<Vec<(Subject, FieldError)>> {
         self.follow(plans);
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
-            let learnt = self.interpret(plans, Some(*at), reply)?;
+            let fields = reply.and_then(|value| Ok(HashFields::from_redis_value(value)?));
+            let learnt = self.interpret(plans, Some(*at), fields)?;
             let subject = &self.slot(*at).subject;
             unreadable.extend(learnt.unreadable.into_iter().map(|bad| (subject.clone(), bad)));
             self.keep(*at, learnt.profile);

@@ -80,7 +80,8 @@ impl ChangeFeed {
         self.note(SubjectChanges::Any);
     }
 
-    pub(super) fn note(&self, change: SubjectChanges) {
+    /// Says what has changed; it comes with the next [`Self::take`].
+    pub fn note(&self, change: SubjectChanges) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match change {
             SubjectChanges::Any => pending.all = true,
@@ -96,7 +97,8 @@ impl ChangeFeed {
         self.0.arrived.notify_one();
     }
 
-    pub(super) fn listening(&self, live: bool) {
+    /// Says whether somebody listens to Redis.
+    pub(crate) fn listening(&self, live: bool) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.live = live;
         // Whatever happened while nobody listened is unknown.

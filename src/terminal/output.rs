@@ -57,28 +57,16 @@ impl Output {
     }
 
     /// Prints one line.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed or full.
     pub fn line(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
         writeln!(self.to, "{line}").context(WRITE)
     }
 
     /// Prints text or bytes as they are.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed or full.
     pub fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.to.write_all(bytes).context(WRITE)
     }
 
     /// Prints one JSON object on a line of its own.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed or full.
     pub fn json(&mut self, object: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(object).context("write JSON")?;
         self.line(text)
@@ -86,32 +74,51 @@ impl Output {
 
     /// Prints rows under a heading. Columns are as wide as they need; on a terminal those that may shrink are cut where a line would
     /// not fit. For a list that arrives in parts, use the same [`Table`] again.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed or full.
     pub fn rows(&mut self, table: &mut Table, rows: &[Vec<String>]) -> anyhow::Result<()> {
         table.lines(rows, self.width, self.styling).iter().try_for_each(|line| self.line(line))
     }
 
     /// Prints `name  value` lines, names aligned.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed or full.
     pub fn pairs(&mut self, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         pairs.iter().try_for_each(|(name, value)| self.line(format_args!("{name:width$}  {}", printable(value))))
     }
 
     /// Writes out what is buffered. Without it the end of the output may be lost.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed or full.
     pub fn finish(mut self) -> anyhow::Result<()> {
         self.to.flush().context(WRITE)
     }
+}
+
+/// Prints one thing: as JSON, or as `table` prints it for people.
+pub fn print(
+    format: &FormatArgs,
+    object: &impl Serialize,
+    table: impl FnOnce(&mut Output) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => output.json(object)?,
+        Format::Table => table(&mut output)?,
+    }
+    output.finish()
+}
+
+/// Prints a list: a line of JSON for each, or a row each; for people an empty one says `empty`.
+pub fn print_list<T: Serialize>(
+    format: &FormatArgs,
+    listed: &[T],
+    mut table: Table,
+    empty: &str,
+    row: impl Fn(&T) -> Vec<String>,
+) -> anyhow::Result<()> {
+    let mut output = Output::stdout();
+    match format.format() {
+        Format::Json => listed.iter().try_for_each(|one| output.json(one))?,
+        Format::Table if listed.is_empty() => say_empty(empty),
+        Format::Table => output.rows(&mut table, &listed.iter().map(row).collect::<Vec<_>>())?,
+    }
+    output.finish()
 }
 
 /// Says something beside the data, on stderr. Where nobody listens any more, there is nobody to tell.

@@ -1,38 +1,23 @@
 //! Any of the limiters that count units in a window, chosen by a setting.
 
-use serde::{Deserialize, Serialize};
-
 use crate::types::Rate;
 use crate::wire::script::ScriptFunction;
 
 use super::bounds::TooManyMembers;
 use super::{FixedWindow, Gcra, RateDecision, SlidingWindow, fixed_window, gcra, sliding_window};
+use crate::types::text_form::text_enum;
 
-/// Which limiter judges a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Algorithm {
-    /// [`FixedWindow`]: one small key; up to twice the limit across a boundary.
-    #[default]
-    Fixed,
-    /// [`SlidingWindow`]: exact; a member for each call that was admitted, so at most 100,000 units.
-    Sliding,
-    /// [`Gcra`]: one small key, no boundaries.
-    Gcra,
-}
-
-impl Algorithm {
-    /// Every algorithm.
-    pub const ALL: [Self; 3] = [Self::Fixed, Self::Sliding, Self::Gcra];
-
-    /// The word of the setting.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Sliding => "sliding",
-            Self::Gcra => "gcra",
-        }
+text_enum! {
+    /// Which limiter judges a rate.
+    #[derive(Default)]
+    pub enum Algorithm {
+        /// [`FixedWindow`]: one small key; up to twice the limit across a boundary.
+        #[default]
+        Fixed = "fixed",
+        /// [`SlidingWindow`]: exact; a member for each call that was admitted, so at most 100,000 units.
+        Sliding = "sliding",
+        /// [`Gcra`]: one small key, no boundaries.
+        Gcra = "gcra",
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::text::hex;
-use super::text_id::text_id;
+use super::text_form::text_id;
 use super::{Instance, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 
 text_id! {

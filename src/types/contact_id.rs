@@ -2,7 +2,7 @@
 
 use super::alert::digest_of;
 use super::channel::Channel;
-use super::text_id::text_id;
+use super::text_form::text_id;
 
 text_id! {
     /// A contact's id. Deliveries refer to it, so that an address can change under a delivery that is still pending.

@@ -5,19 +5,20 @@ use std::str::FromStr;
 
 use chrono::{Days, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeZone};
 use chrono_tz::Tz;
-use serde::{Deserialize, Serialize};
 
 use super::UnixMs;
+use super::text_form::serde_as_text;
 
 /// When a day's digest is due, as it is configured: `08:00`, or `off`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DigestTime {
     /// Never.
     Off,
     /// At this time of day.
     At(NaiveTime),
 }
+
+serde_as_text!(DigestTime);
 
 /// The text is no time of day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -77,20 +78,6 @@ impl fmt::Display for DigestTime {
             Self::Off => f.write_str("off"),
             Self::At(time) => time.format("%H:%M").fmt(f),
         }
-    }
-}
-
-impl TryFrom<String> for DigestTime {
-    type Error = DigestTimeError;
-
-    fn try_from(text: String) -> Result<Self, DigestTimeError> {
-        text.parse()
-    }
-}
-
-impl From<DigestTime> for String {
-    fn from(time: DigestTime) -> Self {
-        time.to_string()
     }
 }
 

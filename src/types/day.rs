@@ -8,14 +8,15 @@ use std::fmt;
 
 use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime, Offset, TimeZone, Utc};
 use chrono_tz::Tz;
-use serde::{Deserialize, Serialize};
 
+use super::text_form::serde_as_text;
 use super::timestamp::UnixMs;
 
 /// A calendar date, written `YYYY-MM-DD`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Day(NaiveDate);
+
+serde_as_text!(Day);
 
 /// The text is not a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -161,19 +162,6 @@ impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // chrono writes years 0 to 9999 so by itself; its format strings take ten times as long, hundreds of times a commit.
         fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl TryFrom<String> for Day {
-    type Error = DayError;
-    fn try_from(text: String) -> Result<Self, DayError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Day> for String {
-    fn from(day: Day) -> Self {
-        day.to_string()
     }
 }
 

@@ -1,12 +1,11 @@
 //! Deliveries: one notification on its way to one contact.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::alert::digest_of;
-use super::text_id::text_id;
+use super::text_form::{text_enum, text_id};
 use super::{AlertId, ContactId};
 
 text_id! {
@@ -28,46 +27,21 @@ impl DeliveryId {
     }
 }
 
-/// Where a delivery stands. It starts `pending` and ends in exactly one of the others; a replay makes a dead one pending again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DeliveryState {
-    /// Waiting for its next attempt, or for a contact.
-    Pending,
-    /// The other side took it.
-    Delivered,
-    /// Given up: a permanent outcome, or `give_up_after` is over.
-    Dead,
-    /// The contact, the subject or the metric is muted.
-    Muted,
-    /// The day ended more than 48 h before the first attempt.
-    Expired,
-    /// The contact was removed before it was delivered.
-    Cancelled,
-}
-
-impl DeliveryState {
-    /// Every state, in the order in which they are shown.
-    pub const ALL: [Self; 6] =
-        [Self::Pending, Self::Delivered, Self::Dead, Self::Muted, Self::Expired, Self::Cancelled];
-
-    /// The state as it stands in Redis, in metrics and in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Delivered => "delivered",
-            Self::Dead => "dead",
-            Self::Muted => "muted",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Reads the form that [`Self::as_str`] writes.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
+text_enum! {
+    /// Where a delivery stands. It starts `pending` and ends in exactly one of the others; a replay makes a dead one pending again.
+    pub enum DeliveryState {
+        /// Waiting for its next attempt, or for a contact.
+        Pending = "pending",
+        /// The other side took it.
+        Delivered = "delivered",
+        /// Given up: a permanent outcome, or `give_up_after` is over.
+        Dead = "dead",
+        /// The contact, the subject or the metric is muted.
+        Muted = "muted",
+        /// The period had ended too long before the first attempt.
+        Expired = "expired",
+        /// The contact was removed before it was delivered.
+        Cancelled = "cancelled",
     }
 }
 
@@ -81,12 +55,6 @@ impl FromStr for DeliveryState {
 
     fn from_str(text: &str) -> Result<Self, DeliveryStateError> {
         Self::from_stored(text).ok_or(DeliveryStateError)
-    }
-}
-
-impl fmt::Display for DeliveryState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

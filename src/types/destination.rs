@@ -2,7 +2,7 @@
 
 use super::Channel;
 use super::alert::digest_of;
-use super::text_id::text_id;
+use super::text_form::text_id;
 
 /// The longest name that stands in a key as it is. Hosts have at most 253 bytes; whatever is longer was made to be so.
 const BYTES_MAX: usize = 300;

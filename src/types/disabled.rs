@@ -5,37 +5,24 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::UnixMs;
+use super::text_form::text_enum;
 use super::timestamp::rfc3339;
 
-/// Why a contact is to get nothing more. Its stored form is the same as [`Self::as_str`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DisableReason {
-    /// HTTP 410: there is no such receiver any more.
-    Gone,
-    /// The receiver asked for it, by `webhook-delivery: disable`.
-    Asked,
-    /// The mail server knows no such mailbox.
-    NoMailbox,
-    /// Attempts have failed for `delivery.disable_after`, and none succeeded.
-    Failing,
+text_enum! {
+    /// Why a contact is to get nothing more. Its stored form is the same as [`Self::as_str`].
+    pub enum DisableReason {
+        /// HTTP 410: there is no such receiver any more.
+        Gone = "gone",
+        /// The receiver asked for it, by `webhook-delivery: disable`.
+        Asked = "asked",
+        /// The mail server knows no such mailbox.
+        NoMailbox = "no_mailbox",
+        /// Attempts have failed for `delivery.disable_after`, and none succeeded.
+        Failing = "failing",
+    }
 }
 
 impl DisableReason {
-    /// Every reason.
-    pub const ALL: [Self; 4] = [Self::Gone, Self::Asked, Self::NoMailbox, Self::Failing];
-
-    /// The reason as it is stored and shown.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gone => "gone",
-            Self::Asked => "asked",
-            Self::NoMailbox => "no_mailbox",
-            Self::Failing => "failing",
-        }
-    }
-
     /// The reason for people, to follow "disabled because".
     #[must_use]
     pub const fn sentence(self) -> &'static str {

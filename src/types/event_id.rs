@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use super::text_form::serde_as_text;
 
 /// The longest event id, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
 
 /// An event id: 1 to 128 bytes, here of UTF-8. Producers may use any bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EventId(String);
+
+serde_as_text!(EventId);
 
 /// The text is no event id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,23 +32,13 @@ impl EventId {
     }
 }
 
-impl TryFrom<String> for EventId {
-    type Error = EventIdError;
-    fn try_from(text: String) -> Result<Self, EventIdError> {
-        if (1..=EVENT_ID_BYTES_MAX).contains(&text.len()) { Ok(Self(text)) } else { Err(EventIdError(text.len())) }
-    }
-}
-
 impl std::str::FromStr for EventId {
     type Err = EventIdError;
     fn from_str(text: &str) -> Result<Self, EventIdError> {
-        text.to_owned().try_into()
-    }
-}
-
-impl From<EventId> for String {
-    fn from(id: EventId) -> Self {
-        id.0
+        match text.len() {
+            1..=EVENT_ID_BYTES_MAX => Ok(Self(text.to_owned())),
+            bytes => Err(EventIdError(bytes)),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which deployment this is.
 
-use super::text_id::text_id;
+use super::text_form::text_id;
 
 text_id! {
     /// A random name that a deployment gets at its first start and keeps, so that no two deployments share the id of an alert.

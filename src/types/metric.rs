@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use super::text_form::serde_as_text;
 
 /// The longest metric, in bytes.
 pub const METRIC_BYTES_MAX: usize = 64;
@@ -11,9 +11,10 @@ pub const METRIC_BYTES_MAX: usize = 64;
 pub const METRIC_DEFAULT: &str = "requests";
 
 /// A metric: 1 to 64 of `a-z 0-9 _ . -`. Holds no colon, so it can stand inside a key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Metric(Arc<str>);
+
+serde_as_text!(Metric);
 
 /// The bytes are not a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -60,19 +61,6 @@ pub fn check(bytes: &[u8]) -> Result<&str, MetricError> {
 impl Default for Metric {
     fn default() -> Self {
         Self(METRIC_DEFAULT.into())
-    }
-}
-
-impl TryFrom<String> for Metric {
-    type Error = MetricError;
-    fn try_from(text: String) -> Result<Self, MetricError> {
-        Self::parse(text.as_bytes())
-    }
-}
-
-impl From<Metric> for String {
-    fn from(metric: Metric) -> Self {
-        metric.0.as_ref().to_owned()
     }
 }
 

@@ -39,7 +39,7 @@ pub mod secret;
 pub mod stream_id;
 pub mod subject;
 pub mod text;
-mod text_id;
+pub(crate) mod text_form;
 pub mod timestamp;
 pub mod units;
 pub mod window;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::text_form::text_enum;
 use super::{Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, Subject, UnixMs};
 
 /// What a delivery carries to its contact.
@@ -19,18 +20,18 @@ pub enum Notification {
     Digest(DailyDigest),
 }
 
-/// The type of a notification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NotificationKind {
-    /// [`Notification::Alert`].
-    Alert,
-    /// [`Notification::Verification`].
-    Verification,
-    /// [`Notification::ContactDisabled`].
-    ContactDisabled,
-    /// [`Notification::Digest`].
-    Digest,
+text_enum! {
+    /// The type of a notification.
+    pub enum NotificationKind {
+        /// [`Notification::Alert`].
+        Alert = "alert",
+        /// [`Notification::Verification`].
+        Verification = "verification",
+        /// [`Notification::ContactDisabled`].
+        ContactDisabled = "contact_disabled",
+        /// [`Notification::Digest`].
+        Digest = "digest",
+    }
 }
 
 /// A request to ask one contact for its consent. Holds no secret: code and link are drawn at each attempt, and only their digests are
@@ -50,28 +51,6 @@ pub struct VerificationRequest {
     pub requested_at_ms: UnixMs,
     /// When nobody waits for the message any more, server time: no attempt starts after it.
     pub expires_at_ms: UnixMs,
-}
-
-impl NotificationKind {
-    /// Every type.
-    pub const ALL: [Self; 4] = [Self::Alert, Self::Verification, Self::ContactDisabled, Self::Digest];
-
-    /// The type as it stands in Redis and in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Alert => "alert",
-            Self::Verification => "verification",
-            Self::ContactDisabled => "contact_disabled",
-            Self::Digest => "digest",
-        }
-    }
-
-    /// Reads the form that [`Self::as_str`] writes.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
 }
 
 impl Notification {

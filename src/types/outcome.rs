@@ -1,40 +1,22 @@
 //! How one attempt ended.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::DisableReason;
 use super::text::is_control;
+use super::text_form::text_enum;
 
-/// What an outcome means for the delivery. Decided where the attempt is made, never guessed from text afterwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// The other side took it.
-    Delivered,
-    /// Trying again can't help: the delivery is dead.
-    Permanent,
-    /// The other side refuses it, and will most likely refuse it again: trying again for a day may help, but not for longer.
-    Rejected,
-    /// Trying again may help.
-    Transient,
-}
-
-impl Class {
-    /// The class as it stands in the attempt log and in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Permanent => "permanent",
-            Self::Rejected => "rejected",
-            Self::Transient => "transient",
-        }
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+text_enum! {
+    /// What an outcome means for the delivery. Decided where the attempt is made, never guessed from text afterwards.
+    pub enum Class {
+        /// The other side took it.
+        Delivered = "delivered",
+        /// Trying again can't help: the delivery is dead.
+        Permanent = "permanent",
+        /// The other side refuses it, and will most likely refuse it again: trying again for a day may help, but not for longer.
+        Rejected = "rejected",
+        /// Trying again may help.
+        Transient = "transient",
     }
 }
 

@@ -7,9 +7,9 @@ use std::fmt;
 
 use chrono::{Datelike, Days, Months, NaiveDate, NaiveTime, Timelike, Weekday};
 use chrono_tz::Tz;
-use serde::{Deserialize, Serialize};
 
 use super::day::{self, DaySpan};
+use super::text_form::serde_as_text;
 use super::{BillingDay, Day, UnixMs, Window};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -22,8 +22,7 @@ const HOUR_MS: i64 = 3_600_000;
 /// | day | `2026-11-21` |
 /// | week | `2026-W47` |
 /// | month | `2026-11`; from another billing day than the first, the date on which it begins: `2026-11-15M` |
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Period {
     window: Window,
     /// The date on which the period begins.
@@ -31,6 +30,8 @@ pub struct Period {
     /// The hour of that date, in UTC. 0 for all but hours.
     hour: u8,
 }
+
+serde_as_text!(Period);
 
 /// The text is not a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -236,19 +237,6 @@ impl fmt::Display for Period {
             Window::Month if first.day() == 1 => write!(f, "{:04}-{:02}", first.year(), first.month()),
             Window::Month => write!(f, "{first}M"),
         }
-    }
-}
-
-impl TryFrom<String> for Period {
-    type Error = PeriodError;
-    fn try_from(text: String) -> Result<Self, PeriodError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Period> for String {
-    fn from(period: Period) -> Self {
-        period.to_string()
     }
 }
 

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::Units;
 use super::duration::{self, HumanDuration};
+use super::text_form::serde_as_text;
 use super::units::UNITS_MAX;
 
 /// The shortest window. Below a millisecond two calls of one client can't be told from one.
@@ -15,12 +14,13 @@ const WINDOW_MIN: Duration = Duration::from_millis(1);
 const WINDOW_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// A limit and the window it holds for. A whole number of milliseconds, 1 ms to 31 days.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     limit: Units,
     window: Duration,
 }
+
+serde_as_text!(Rate);
 
 /// The text is not a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,19 +81,6 @@ impl std::str::FromStr for Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.limit, HumanDuration(self.window))
-    }
-}
-
-impl TryFrom<String> for Rate {
-    type Error = RateError;
-    fn try_from(text: String) -> Result<Self, RateError> {
-        text.parse()
-    }
-}
-
-impl From<Rate> for String {
-    fn from(rate: Rate) -> Self {
-        rate.to_string()
     }
 }
 

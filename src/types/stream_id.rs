@@ -3,18 +3,19 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use super::text_form::serde_as_text;
 
 /// The id of a stream entry: milliseconds and a sequence number. Ordered as Redis orders them, which text is not
 /// (`1-10` sorts before `1-9` as a string).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct StreamId {
     /// Unix milliseconds, normally of the server's clock when the entry was added.
     pub ms: u64,
     /// Number of the entry within its millisecond.
     pub seq: u64,
 }
+
+serde_as_text!(StreamId);
 
 impl StreamId {
     /// Below every entry: a reader that starts here reads all.
@@ -68,19 +69,6 @@ impl FromStr for StreamId {
     type Err = StreamIdError;
     fn from_str(text: &str) -> Result<Self, StreamIdError> {
         Self::parse(text.as_bytes()).ok_or(StreamIdError)
-    }
-}
-
-impl TryFrom<String> for StreamId {
-    type Error = StreamIdError;
-    fn try_from(text: String) -> Result<Self, StreamIdError> {
-        text.parse()
-    }
-}
-
-impl From<StreamId> for String {
-    fn from(id: StreamId) -> Self {
-        id.to_string()
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
+
+use super::text_form::serde_as_text;
 
 /// The longest subject, in bytes of UTF-8.
 pub const SUBJECT_BYTES_MAX: usize = 256;
@@ -11,9 +12,10 @@ pub const SUBJECT_BYTES_MAX: usize = 256;
 /// A subject: 1 to 256 bytes of UTF-8 without control characters. Cheap to clone.
 ///
 /// Up to 23 bytes lie in the value itself: whoever compares one with an event's then waits for memory once less.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject(SmolStr);
+
+serde_as_text!(Subject);
 
 /// Why bytes are not a subject. The text is what an operator reads as the refusal's detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -66,19 +68,6 @@ pub fn check(bytes: &[u8]) -> Result<&str, SubjectError> {
         return Err(SubjectError::Control);
     }
     Ok(text)
-}
-
-impl TryFrom<String> for Subject {
-    type Error = SubjectError;
-    fn try_from(text: String) -> Result<Self, SubjectError> {
-        Self::parse(text.as_bytes())
-    }
-}
-
-impl From<Subject> for String {
-    fn from(subject: Subject) -> Self {
-        subject.0.as_str().to_owned()
-    }
 }
 
 impl std::str::FromStr for Subject {

@@ -70,10 +70,6 @@ pub mod rfc3339 {
     use super::UnixMs;
 
     /// Writes the text.
-    ///
-    /// # Errors
-    ///
-    /// The serializer's.
     pub fn serialize<S: Serializer>(at: &UnixMs, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(at)
     }

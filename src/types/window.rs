@@ -1,8 +1,6 @@
 //! Over what a limit counts: an hour, a day, a week or a month.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use super::text_form::text_enum;
 
 const HOUR_S: u64 = 3600;
 const DAY_S: u64 = 24 * HOUR_S;
@@ -10,18 +8,18 @@ const DAY_S: u64 = 24 * HOUR_S;
 /// some hours late after an outage.
 const FLAG_MARGIN_S: u64 = 6 * HOUR_S;
 
-/// A window, ordered by length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Window {
-    /// 60 minutes, of UTC.
-    Hour,
-    /// A calendar day of the subject's zone.
-    Day,
-    /// An ISO week of the subject's zone, which begins on Monday.
-    Week,
-    /// A month of the subject's zone, which begins on its billing day.
-    Month,
+text_enum! {
+    /// A window, ordered by length.
+    pub enum Window {
+        /// 60 minutes, of UTC.
+        Hour = "hour",
+        /// A calendar day of the subject's zone.
+        Day = "day",
+        /// An ISO week of the subject's zone, which begins on Monday.
+        Week = "week",
+        /// A month of the subject's zone, which begins on its billing day.
+        Month = "month",
+    }
 }
 
 /// The text is not a window.
@@ -30,20 +28,6 @@ pub enum Window {
 pub struct WindowError(String);
 
 impl Window {
-    /// Every window, the shortest first.
-    pub const ALL: [Self; 4] = [Self::Hour, Self::Day, Self::Week, Self::Month];
-
-    /// The window as it stands in settings, in Redis, in metrics and in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-        }
-    }
-
     /// How long the longest period lasts that no change of a clock makes longer, in seconds.
     #[must_use]
     pub const fn longest_s(self) -> u64 {
@@ -66,12 +50,6 @@ impl std::str::FromStr for Window {
     type Err = WindowError;
     fn from_str(text: &str) -> Result<Self, WindowError> {
         Self::ALL.into_iter().find(|window| window.as_str() == text).ok_or_else(|| WindowError(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Window {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 

@@ -16,6 +16,7 @@ pub mod service;
 mod unsubscribe;
 mod unverified;
 
+use crate::types::text_form::text_enum;
 use crate::types::{ContactId, Subject, meters};
 
 pub use code::CODE_DIGITS;
@@ -25,37 +26,23 @@ pub use open_requests::OPEN_REQUESTS_MAX;
 pub use service::{ConfirmOutcome, VerificationError, VerificationService};
 pub use unsubscribe::UnsubscribeOutcome;
 
-/// What happened in the course of a verification, as it is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VerificationEvent {
-    /// A message left.
-    Sent,
-    /// A request exceeded a limit.
-    Throttled,
-    /// A message could not be sent.
-    Failed,
-    /// A contact is verified.
-    Verified,
-    /// A code, link or echo was not the right one.
-    Rejected,
+text_enum! {
+    /// What happened in the course of a verification, as it is counted.
+    pub enum VerificationEvent {
+        /// A message left.
+        Sent = "sent",
+        /// A request exceeded a limit.
+        Throttled = "throttled",
+        /// A message could not be sent.
+        Failed = "failed",
+        /// A contact is verified.
+        Verified = "verified",
+        /// A code, link or echo was not the right one.
+        Rejected = "rejected",
+    }
 }
 
 impl VerificationEvent {
-    /// Every event, for counters that begin at zero.
-    pub const ALL: [Self; 5] = [Self::Sent, Self::Throttled, Self::Failed, Self::Verified, Self::Rejected];
-
-    /// The label `outcome`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Throttled => "throttled",
-            Self::Failed => "failed",
-            Self::Verified => "verified",
-            Self::Rejected => "rejected",
-        }
-    }
-
     fn count(self) {
         metrics::counter!(meters::VERIFICATIONS, "outcome" => self.as_str()).increment(1);
     }

@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 
 use chrono_tz::Tz;
 use redis::RedisResult;
@@ -17,6 +16,7 @@ use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::subjects::Plans;
 use crate::subjects::record::{PLAN, limit_field};
 use crate::types::alert::used_percent;
+use crate::types::text_form::text_enum;
 use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 use crate::wire::{Partition, Partitions};
 
@@ -59,14 +59,14 @@ pub struct RankedSubjectView {
     pub used_percent: Option<f64>,
 }
 
-/// What a ranking goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RankingOrder {
-    /// Units used.
-    Used,
-    /// Units used of the limit. Subjects without a limit are left out.
-    Percent,
+text_enum! {
+    /// What a ranking goes by.
+    pub enum RankingOrder {
+        /// Units used.
+        Used = "used",
+        /// Units used of the limit. Subjects without a limit are left out.
+        Percent = "percent",
+    }
 }
 
 /// The text is not an order.
@@ -78,20 +78,7 @@ impl std::str::FromStr for RankingOrder {
     type Err = RankingOrderError;
 
     fn from_str(text: &str) -> Result<Self, RankingOrderError> {
-        match text {
-            "used" => Ok(Self::Used),
-            "percent" => Ok(Self::Percent),
-            _ => Err(RankingOrderError(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for RankingOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Used => "used",
-            Self::Percent => "percent",
-        })
+        Self::from_stored(text).ok_or_else(|| RankingOrderError(text.to_owned()))
     }
 }
 

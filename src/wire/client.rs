@@ -78,10 +78,6 @@ impl RedisClient {
     }
 
     /// What the server's clock shows.
-    ///
-    /// # Errors
-    ///
-    /// As [`RedisClient::query`].
     pub async fn server_time(&self) -> RedisResult<UnixMs> {
         let (seconds, micros): (i64, i64) = self.query(&redis::cmd("TIME")).await?;
         Ok(UnixMs(seconds * 1000 + micros / 1000))
@@ -103,10 +99,6 @@ impl RedisClient {
 
     /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
     /// too slow is given up; calls that wait on it go on waiting.
-    ///
-    /// # Errors
-    ///
-    /// As [`RedisClient::query`].
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query_within(limit, command).await,

@@ -3,54 +3,38 @@
 use redis::RedisError;
 
 use super::deployment_error::DeploymentError;
+use crate::types::text_form::text_enum;
 
-/// What a failed call to Redis means for whoever made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// No connection, or it broke: connect again.
-    Unreachable,
-    /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, CLUSTERDOWN), or the key's slot is moving (TRYAGAIN, ASK):
-    /// wait.
-    NotReady,
-    /// A replica, or a primary that was demoted: connect again, wait.
-    ReadOnly,
-    /// Another node of the cluster serves the key: find it, connect there.
-    Moved,
-    /// `maxmemory` is reached: wait until memory is freed.
-    Full,
-    /// Wrong password or user.
-    Login,
-    /// The user may not run the command or touch the key.
-    Denied,
-    /// The server has no database of the number that the URL names.
-    Database,
-    /// The servers are not deployed as the URL says: no cluster, no Sentinel, or none that knows the service.
-    Deployment,
-    /// A key of ours holds another type, or a value that is not ours.
-    WrongType,
-    /// Something else: a bug or a server that is not what we take it for.
-    Other,
+text_enum! {
+    /// What a failed call to Redis means for whoever made it.
+    pub enum ErrorKind {
+        /// No connection, or it broke: connect again.
+        Unreachable = "unreachable",
+        /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, CLUSTERDOWN), or the key's slot is moving (TRYAGAIN, ASK):
+        /// wait.
+        NotReady = "not_ready",
+        /// A replica, or a primary that was demoted: connect again, wait.
+        ReadOnly = "read_only",
+        /// Another node of the cluster serves the key: find it, connect there.
+        Moved = "moved",
+        /// `maxmemory` is reached: wait until memory is freed.
+        Full = "full",
+        /// Wrong password or user.
+        Login = "login",
+        /// The user may not run the command or touch the key.
+        Denied = "denied",
+        /// The server has no database of the number that the URL names.
+        Database = "database",
+        /// The servers are not deployed as the URL says: no cluster, no Sentinel, or none that knows the service.
+        Deployment = "deployment",
+        /// A key of ours holds another type, or a value that is not ours.
+        WrongType = "wrong_type",
+        /// Something else: a bug or a server that is not what we take it for.
+        Other = "other",
+    }
 }
 
 impl ErrorKind {
-    /// The kind as a field of the log.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::NotReady => "not_ready",
-            Self::ReadOnly => "read_only",
-            Self::Moved => "moved",
-            Self::Full => "full",
-            Self::Login => "login",
-            Self::Denied => "denied",
-            Self::Database => "database",
-            Self::Deployment => "deployment",
-            Self::WrongType => "wrong_type",
-            Self::Other => "other",
-        }
-    }
-
     /// Whether waiting and trying again can mend it.
     #[must_use]
     pub const fn is_transient(self) -> bool {

@@ -177,21 +177,32 @@ impl RawConnection {
     ///
     /// As [`Self::call`].
     pub async fn ask(&mut self, command: &'static str, parts: &[&[u8]]) -> Result<(), ReadError> {
+        let end = self.exchange(parts).await?;
+        let status = match self.buffer.first() {
+            Some(b'+') => Ok(()),
+            _ => Err(self.refusal(command)?.unwrap_or(ProtocolError { at: 0, expected: "a status" }.into())),
+        };
+        self.consume(end);
+        status
+    }
+
+    /// Sends one command and waits for its whole reply, with which the buffer begins then; says where that ends.
+    async fn exchange(&mut self, parts: &[&[u8]]) -> Result<usize, ReadError> {
         let mut request = Vec::new();
         resp::command(&mut request, parts);
         self.write(&request).await?;
         loop {
-            if let Some(found) = resp::line(&self.buffer, 0)? {
-                let status = match self.buffer.first() {
-                    Some(b'+') => Ok(()),
-                    Some(b'-') => Err(ReadError::refused(command, &self.buffer[found.text])),
-                    _ => Err(ProtocolError { at: 0, expected: "a status" }.into()),
-                };
-                self.consume(found.next);
-                return status;
+            if let Some(end) = resp::skip(&self.buffer, 0)? {
+                return Ok(end);
             }
             self.fill().await?;
         }
+    }
+
+    /// The error with which the buffer begins, if it does.
+    fn refusal(&self, command: &'static str) -> Result<Option<ReadError>, ReadError> {
+        let line = resp::line(&self.buffer, 0)?.filter(|_| self.buffer.first() == Some(&b'-'));
+        Ok(line.map(|found| ReadError::refused(command, &self.buffer[found.text])))
     }
 
     /// Which process answers on this connection, as `INFO` names it: another one after a restart or a failover. `None` where the user may
@@ -202,18 +213,11 @@ impl RawConnection {
     /// The connection broke.
     pub async fn run_id(&mut self) -> Result<Option<String>, ReadError> {
         let asked = async {
-            let mut request = Vec::new();
-            resp::command(&mut request, &[b"INFO", b"server"]);
-            self.write(&request).await?;
-            loop {
-                if let Some(end) = resp::skip(&self.buffer, 0)? {
-                    let reply = String::from_utf8_lossy(&self.buffer[..end]);
-                    let run_id = reply.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned);
-                    self.consume(end);
-                    return Ok(run_id);
-                }
-                self.fill().await?;
-            }
+            let end = self.exchange(&[b"INFO", b"server"]).await?;
+            let reply = String::from_utf8_lossy(&self.buffer[..end]);
+            let run_id = reply.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned);
+            self.consume(end);
+            Ok(run_id)
         };
         let limit = RESPONSE_TIMEOUT;
         timeout(limit, asked).await.unwrap_or(Err(ReadError::Timeout { command: "INFO", limit }))
@@ -233,20 +237,8 @@ impl RawConnection {
         const STEPS: [&str; 2] = ["HELLO", "SUBSCRIBE"];
         let asked = async {
             for (command, argument) in STEPS.into_iter().zip(["3", channel]) {
-                let mut request = Vec::new();
-                resp::command(&mut request, &[command.as_bytes(), argument.as_bytes()]);
-                self.write(&request).await?;
-                let end = loop {
-                    if let Some(end) = resp::skip(&self.buffer, 0)? {
-                        break end;
-                    }
-                    self.fill().await?;
-                };
-                let refused = match resp::line(&self.buffer, 0)? {
-                    Some(found) if self.buffer.first() == Some(&b'-') => Some(found.text),
-                    _ => None,
-                };
-                let refused = refused.map(|text| ReadError::refused(command, &self.buffer[text]));
+                let end = self.exchange(&[command.as_bytes(), argument.as_bytes()]).await?;
+                let refused = self.refusal(command)?;
                 self.consume(end);
                 refused.map_or(Ok(()), Err)?;
             }

@@ -169,6 +169,14 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
             let said = format!("{checkpoint} counts {begun} partitions, stream.partitions is {other}");
             let hint = format!("set stream.partitions = {begun}");
             setup.run_to_its_end().await.expect_code(1, &[&said, &hint]);
+            for verb in ["usage s-1", "emit --subject s-1", "deliveries list"] {
+                let verb = quotabell(verb.split(' ')).redis(&server.url());
+                let told = verb.env("QUOTABELL__STREAM__PARTITIONS", other.to_string()).run().told();
+                assert!(
+                    told.starts_with(&format!("error: {said}\nhint: {hint}")) && told.ends_with("exit 1"),
+                    "{told}"
+                );
+            }
         }
         streams.daemon().start().await.drain().await;
     }

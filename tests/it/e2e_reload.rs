@@ -106,6 +106,9 @@ async fn the_verb_says_what_became_of_the_plans() {
     write(&daemon.file, "2000");
     assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("new plans are in effect, fingerprint "));
     assert_eq!(daemon.checked_limit().await, 2000);
+    let again = quotabell(["reload", "--json", "--url", &format!("http://{}", daemon.address)]);
+    let again = &again.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_json()[0];
+    assert!(again["fingerprint"].is_string() && again["changed"] == false, "{again}");
     write(&daemon.file, "-1");
     fails(&daemon.reload(Some(TOKEN)), &["422", "plans.free.limits.requests", "stay in effect"]);
     assert_eq!(daemon.checked_limit().await, 2000);

@@ -41,6 +41,48 @@ async fn a_stream_made_again_is_read_from_its_beginning() {
     assert_eq!(partition.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
 }
 
+/// Behind the largest id there is nothing to look for, and Redis refuses to. Taken for an error, a stream that is counted to its end
+/// would look as if counting had stopped.
+#[tokio::test]
+async fn a_stream_whose_ids_are_used_up_is_counted_to_its_end_and_so_is_its_successor() {
+    let partition = Partition::with_worker().await;
+    let last = "18446744073709551615-18446744073709551615";
+    partition.run::<String>(&["XADD", "usage", last, "subject", "alice"]).await;
+    eventually("it is audited", || async {
+        let audited: Option<String> = partition.run(&["HGET", &partition.keys.checkpoint(), "audited"]).await;
+        (audited.as_deref() == Some(last)).then_some(())
+    })
+    .await;
+    partition.run::<u64>(&["DEL", "usage"]).await;
+    partition.add(&[(b"subject", b"alice")]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(2));
+}
+
+/// Whoever deletes the checkpoint alone must not have every entry that is still in the stream counted a second time.
+#[tokio::test]
+async fn a_checkpoint_that_is_deleted_stops_the_counting_until_it_is_mended() {
+    let partition = Partition::with_worker().await;
+    let counted = partition.add(&[(b"subject", b"alice")]).await;
+    partition.caught_up().await;
+    let checkpoint = partition.keys.checkpoint();
+    partition.run::<u64>(&["DEL", &checkpoint]).await;
+    partition.run::<String>(&["CONFIG", "RESETSTAT"]).await;
+    partition.add(&[(b"subject", b"alice")]).await;
+    // Nothing else reads totals.
+    eventually("the totals are looked at again and again", || async {
+        let stats: String = partition.run(&["INFO", "commandstats"]).await;
+        let calls = stats.split("cmdstat_hget:calls=").nth(1)?.split(',').next()?.parse::<u64>().ok();
+        calls.filter(|calls| *calls >= 2)
+    })
+    .await;
+    let today = partition.today().await;
+    assert_eq!(partition.count("alice", "requests", today).await, Some(1));
+    partition.run::<u64>(&["HSET", &checkpoint, "id", &counted]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", today).await, Some(2));
+}
+
 /// Made again, a stream may hold entries on both sides of the old checkpoint: XREAD after it would skip the lower ones for ever.
 #[tokio::test]
 async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() {

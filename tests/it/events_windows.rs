@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::partition::Partition;
-use quotabell::types::{Period, UnixMs, keys};
+use quotabell::types::{BillingDay, Period, PeriodSpan, UnixMs, Window, keys};
 
 fn period(text: &str) -> Period {
     text.parse().expect("a period")
@@ -137,6 +137,54 @@ async fn an_event_that_comes_too_late_is_refused_also_where_its_rows_are_held() 
     let refused = partition.refused().await;
     assert_eq!(refused.len(), 1);
     assert_eq!(refused[0].1[3], b"too_late");
+}
+
+/// I1: an event counts in all of its periods or in none. Where the month has no room, the hour and the day would say that it was used.
+#[tokio::test]
+async fn an_event_that_does_not_fit_one_of_its_periods_counts_in_none() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "10/hour 10/month"]).await;
+    let month = partition.keys.usage(&"requests".parse().expect("legal"), period("2023-11"), keys::bucket("alice"));
+    partition.run::<u64>(&["HSET", &month, "alice", "9007199254740990"]).await;
+    for units in ["2", "1"] {
+        partition.add_at("2023-11-14T14:30:00Z", &["subject", "alice", "units", units]).await;
+    }
+    partition.start_worker().await;
+    partition.caught_up().await;
+    for (text, units) in [("2023-11-14T14Z", 1), ("2023-11-14", 1), ("2023-11", 9_007_199_254_740_991)] {
+        assert_eq!(partition.count("alice", "requests", period(text)).await, Some(units), "{text}");
+    }
+    let refused = partition.refused().await;
+    assert_eq!((refused.len(), refused[0].1[3].as_slice()), (1, b"counter_overflow".as_slice()));
+}
+
+/// A billing day that changes in mid-month begins another month, in which what was used before is not counted again; whoever sets it
+/// back goes on in the month before.
+#[tokio::test]
+async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "1000/month"]).await;
+    partition.start_worker().await;
+    let from = partition.now().await;
+    for (billing_day, units) in [("10", b"3"), ("20", b"4"), ("10", b"2")] {
+        partition.set("alice", &["billing_day", billing_day]).await;
+        partition.add(&[(b"subject", b"alice"), (b"units", units)]).await;
+        partition.caught_up().await;
+    }
+    let to = partition.now().await;
+    // The date may change while this runs.
+    let used = async |window, billing_day| {
+        let billing_day = BillingDay::new(billing_day).expect("legal");
+        let span = |at| PeriodSpan::containing(window, chrono_tz::Tz::UTC, billing_day, at).expect("in range").period;
+        let mut sum = 0;
+        for period in BTreeSet::from([span(from), span(to)]) {
+            sum += partition.count("alice", "requests", period).await.unwrap_or(0);
+        }
+        sum
+    };
+    assert_eq!(used(Window::Month, 10).await, 5);
+    assert_eq!(used(Window::Month, 20).await, 4);
+    assert_eq!(used(Window::Day, 10).await, 9);
 }
 
 /// Who moves to another zone in the middle of a day must not be counted twice, and is told when the day ends where they are now.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::eventually::PATIENCE;
 use crate::support::outbox::{
-    EXPIRES_AT, LONG, Outbox, SHORT, alert, delivery, email, json, subject, until, waiting_delivery, webhook,
+    EXPIRES_AT, LONG, Outbox, SHORT, alert, delivery, email, in_period, json, subject, until, waiting_delivery, webhook,
 };
 use crate::support::outbox_loops::{Act, Double, Loops, Setting, raised, until_ended};
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{JumpPolicy, WakeScan, wake_subject};
-use quotabell::types::{Alert, DeliveryId, Destination, Percent, UnixMs};
+use quotabell::types::{Alert, DeliveryId, Destination, Percent, Period, UnixMs};
 use quotabell::wire::ErrorKind;
 use tokio_util::sync::CancellationToken;
 
@@ -384,7 +385,7 @@ async fn a_wrong_type_ends_the_loops_with_an_error() {
     let notifier = Double::new(|_| Act::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     for ended in [loops.fan_out, loops.dispatcher] {
-        let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it ends");
+        let ended = tokio::time::timeout(PATIENCE, ended).await.expect("it ends");
         let error = ended.expect("no panic").expect_err("a fatal error");
         assert_eq!(error.error_kind(), ErrorKind::WrongType);
     }
@@ -411,6 +412,8 @@ async fn an_alert_without_contact_sleeps_until_it_expires() {
     let outbox = Outbox::start();
     let notifier = Double::new(|_| Act::Deliver);
     let waits = raised(&outbox, "waits", &[]).await;
+    let of_an_hour = in_period(alert(&subject("of-an-hour"), 80), Period::parse("2026-11-21T14Z").expect("an hour"));
+    outbox.raise(&of_an_hour).await;
     let old = Alert { resets_at_ms: UnixMs(1_600_000_000_000), ..alert(&subject("old"), 80) };
     outbox.raise(&old).await;
     let loops = Loops::start(&outbox, &notifier, Setting::default());
@@ -419,8 +422,10 @@ async fn an_alert_without_contact_sleeps_until_it_expires() {
     assert_eq!(outbox.state(&waiting_delivery(&old)).await, "expired");
     let id = waiting_delivery(&waits);
     assert_eq!((outbox.state(&id).await.as_str(), outbox.due(&id).await), ("pending", Some(EXPIRES_AT.0)));
+    let hours_later = outbox.due(&waiting_delivery(&of_an_hour)).await.expect("it waits") - of_an_hour.resets_at_ms.0;
+    assert_eq!(hours_later, 2 * 3_600_000, "an hour interests nobody for two days");
     assert_eq!(outbox.field(&id, "settled_token").await, None, "it was never leased");
-    assert_eq!((outbox.assert_balanced().await.waiting, notifier.seen().len()), (1, 0));
+    assert_eq!((outbox.assert_balanced().await.waiting, notifier.seen().len()), (2, 0));
 }
 
 /// After a connection broke, changes may have been missed: those that can be told now are woken, and the others sleep on.

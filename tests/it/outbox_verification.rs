@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::echo_receiver::{Echo, EchoReceiver};
+use crate::support::eventually::PATIENCE;
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use crate::support::outbox::{GIVE_UP_AFTER, LONG, Outbox, delivery_config, outcome, settle, subject, until};
@@ -137,7 +138,7 @@ impl Running {
 
     async fn drain(self) {
         self.stop.cancel();
-        tokio::time::timeout(Duration::from_secs(10), self.task).await.expect("the drain ends").expect("no panic");
+        tokio::time::timeout(PATIENCE, self.task).await.expect("the drain ends").expect("no panic");
     }
 }
 

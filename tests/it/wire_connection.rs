@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::eventually::PATIENCE;
 use crate::support::redis_server::{RedisServer, free_port};
 use quotabell::wire::config::RedisConfig;
 use quotabell::wire::server::{ServerReadiness, ServerRole};
@@ -273,9 +274,9 @@ async fn a_blocked_read_on_a_server_that_is_demoted_is_read_only() {
             .contains("blocked_clients:1")
         {}
     };
-    tokio::time::timeout(Duration::from_secs(20), blocked).await.expect("the reader blocks");
+    tokio::time::timeout(PATIENCE, blocked).await.expect("the reader blocks");
     let () = client.query(redis::cmd("REPLICAOF").arg("127.0.0.1").arg(primary.port())).await.expect("a replica");
-    let ended = tokio::time::timeout(Duration::from_secs(10), reader.receive()).await.expect("no wait for the block");
+    let ended = tokio::time::timeout(PATIENCE, reader.receive()).await.expect("no wait for the block");
     let error = ended.expect_err("unblocked");
     assert_eq!(error.error_kind(), ErrorKind::ReadOnly, "{error:?}");
 }
@@ -389,7 +390,7 @@ async fn a_server_busy_with_a_script_is_not_ready() {
     busy.write_all(b"EVAL \"while true do end\" 0\r\n").expect("written");
     let probe = server.client();
     let begun = async { while set(&probe).await.is_ok() {} };
-    tokio::time::timeout(Duration::from_secs(20), begun).await.expect("the script runs");
+    tokio::time::timeout(PATIENCE, begun).await.expect("the script runs");
     for url in ["redis://", "redis://alice:a@"] {
         for db in [0, 1] {
             let url = format!("{}/{db}", server.url().replace("redis://", url));
@@ -398,7 +399,7 @@ async fn a_server_busy_with_a_script_is_not_ready() {
     }
     let () = probe.query(redis::cmd("SCRIPT").arg("KILL")).await.expect("it is killed");
     let ended = async { while set(&probe).await.is_err() {} };
-    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the same connection serves on");
+    tokio::time::timeout(PATIENCE, ended).await.expect("the same connection serves on");
 }
 
 /// A server that loads its data, for long; killed when dropped.

@@ -6,7 +6,9 @@ use quotabell::events::parse::arrival_of;
 use quotabell::ledger::batch::MetricPeriod;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::commit_settings::READ_AGE_MAX_MS;
-use quotabell::ledger::read_totals::{CounterQuery, RaisedRecords, RecordQuery, read_counters, read_records};
+use quotabell::ledger::read_totals::{
+    CounterQuery, RaisedRecords, RecordQuery, Replies, ask_counters, ask_records, counters_from, records_from,
+};
 use quotabell::ledger::seen::window_of;
 use quotabell::ledger::{Batch, CommitOutcome, Committer, SeenWindows};
 use quotabell::types::{Instance, Keys, RaisedRecord, StreamId, Subject, UnixMs};
@@ -276,6 +278,18 @@ impl ServerStore {
     }
 }
 
+impl ServerStore {
+    async fn ask(&self, commands: impl Fn(&mut redis::Pipeline, &Keys)) -> Replies {
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
+        commands(&mut pipeline, &self.keys);
+        if pipeline.is_empty() {
+            return Vec::new().into_iter();
+        }
+        self.client.pipe::<Vec<_>>(&pipeline).await.expect("the server answers").into_iter()
+    }
+}
+
 impl Store for ServerStore {
     async fn now(&mut self) -> UnixMs {
         self.client.server_time().await.expect("the server answers")
@@ -316,11 +330,13 @@ impl Store for ServerStore {
     }
 
     async fn counters(&mut self, queries: &[CounterQuery<'_>]) -> Vec<u64> {
-        read_counters(&self.client, &self.keys, queries).await.expect("the counters").values
+        let mut replies = self.ask(|pipeline, keys| ask_counters(pipeline, keys, queries)).await;
+        counters_from(&mut replies, &self.keys, queries).expect("the counters")
     }
 
     async fn records(&mut self, queries: &[RecordQuery<'_>]) -> Vec<RaisedRecords> {
-        read_records(&self.client, &self.keys, queries).await.expect("the records").values
+        let mut replies = self.ask(|pipeline, keys| ask_records(pipeline, keys, queries)).await;
+        records_from(&mut replies, &self.keys, queries).expect("the records")
     }
 
     async fn commit(&mut self, batch: &Batch) -> CommitOutcome {

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotabell::events::batch_builder::{AddOutcome, BatchBounds, BatchBuilder, ReadEntry};
+use quotabell::events::batch_builder::{BatchBounds, BatchBuilder, ReadEntry};
 use quotabell::events::held_state::{HeldState, Missing};
+use quotabell::events::read_ahead::ReadAhead;
+use quotabell::ledger::read_totals::RaisedRecords;
 use quotabell::ledger::{Batch, CommitOutcome, HeldTotals, SeenWindows};
 use quotabell::subjects::{Plans, Profile, SettingsCache};
 use quotabell::types::{Instance, Keys, StreamId, UnixMs};
@@ -19,8 +21,8 @@ const LATE_MAX: Duration = Duration::from_secs(5 * 3_600);
 const SUBJECTS_HELD: usize = 40;
 /// More than a history has.
 pub const IDS_MAX: usize = 1_000_000;
-/// Settings, then counters, then once more for what changed meanwhile.
-const READ_STEPS_MAX: u32 = 8;
+/// Settings, then counters, for each reading that waits, and what was raised.
+const READS_MAX: u32 = 12;
 
 /// Settings of subjects by name, as they lie in Redis.
 pub type Profiles = Rc<HashMap<String, Profile>>;
@@ -37,14 +39,19 @@ pub struct SimulatedWorker {
 struct Session {
     instance: Instance,
     after: StreamId,
-    reading: Option<Reading>,
+    ahead: ReadAhead,
+    /// What entries wait for, as it was read.
+    read: Option<ReadMissing>,
     in_flight: InFlight,
 }
 
-struct Reading {
-    server: UnixMs,
-    added: usize,
-    entries: Vec<Entry>,
+/// What was read while other entries were added.
+struct ReadMissing {
+    missing: Missing,
+    profiles: Vec<Profile>,
+    totals: Vec<u64>,
+    records: Vec<RaisedRecords>,
+    checkpoint: StreamId,
 }
 
 /// The one commit that may be under way.
@@ -59,6 +66,10 @@ enum InFlight {
 pub enum Decision {
     Read,
     Add,
+    /// Reads what entries wait for.
+    ReadMissing,
+    /// Takes what was read.
+    TakeMissing,
     Commit,
     /// Hears what became of its commit.
     Hear,
@@ -96,7 +107,8 @@ impl SimulatedWorker {
         self.session = Some(Session {
             instance: start.instance,
             after: start.checkpoint,
-            reading: None,
+            ahead: ReadAhead::default(),
+            read: None,
             in_flight: InFlight::None,
         });
     }
@@ -105,13 +117,19 @@ impl SimulatedWorker {
     pub fn decisions(&self) -> Vec<Decision> {
         let Some(session) = &self.session else { return Vec::new() };
         let mut decisions = Vec::new();
-        match &session.reading {
-            Some(_) if !self.builder.is_full() => decisions.push(Decision::Add),
-            Some(_) => {}
-            None => decisions.push(Decision::Read),
+        if !session.ahead.is_full() {
+            decisions.push(Decision::Read);
+        }
+        if !session.ahead.is_empty() && !self.builder.is_full() {
+            decisions.push(Decision::Add);
+        }
+        match session.read {
+            Some(_) => decisions.push(Decision::TakeMissing),
+            None if session.ahead.missing().is_empty() && self.builder.is_ready() => {}
+            None => decisions.push(Decision::ReadMissing),
         }
         match session.in_flight {
-            InFlight::None if self.builder.entries() > 0 => decisions.push(Decision::Commit),
+            InFlight::None if self.builder.entries() > 0 && self.builder.is_ready() => decisions.push(Decision::Commit),
             InFlight::Answered(_) => decisions.push(Decision::Hear),
             InFlight::None | InFlight::Sent(_) => {}
         }
@@ -136,91 +154,84 @@ impl SimulatedWorker {
         }
     }
 
-    /// Reads up to so many entries, which it takes for read at `server`. Some settings may have changed since the last time.
+    /// Reads up to so many entries, which it takes for read at `server`, and adds those that can be. Some settings may have changed since the last time.
     pub async fn read(&mut self, store: &mut impl Store, count: usize, server: UnixMs, changed: Option<&str>) -> usize {
         let Some(session) = &mut self.session else { return 0 };
         let entries = store.read(session.after, count).await;
         let Some(last) = entries.last() else { return 0 };
         session.after = last.id;
-        let read = entries.len();
-        session.reading = Some(Reading { server, added: 0, entries });
+        if let Some(read) = &session.read {
+            self.held.touch(&read.missing, self.builder.number());
+        }
+        self.held.touch(session.ahead.missing(), self.builder.number());
         self.held.shrink(self.builder.live());
         if let Some(subject) = changed {
             self.held.cache.changed(subject.as_bytes());
         }
-        read
+        session.ahead.take(entries.iter().map(read_entry), server, &mut self.builder, &mut self.held);
+        entries.len()
     }
 
-    /// Adds entries of the reading until the batch is full or the reading ends; how many.
-    pub async fn add(&mut self, store: &mut impl Store) -> usize {
-        let Some(mut reading) = self.session.as_mut().and_then(|session| session.reading.take()) else { return 0 };
-        let before = reading.added;
-        while reading.added < reading.entries.len() {
-            let entries = reading.entries[reading.added..].iter().map(read_entry);
-            let (some, outcome) = self.builder.add(&mut self.held, entries, reading.server);
-            reading.added += some;
-            match outcome {
-                AddOutcome::Added => {}
-                AddOutcome::Full => break,
-                AddOutcome::Missing if self.read_missing(store, &reading).await => {}
-                // Somebody else has committed.
-                AddOutcome::Missing => {
-                    self.session = None;
-                    return 0;
-                }
-            }
+    /// Adds entries that were read until the batch is full or one needs something.
+    pub fn add(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.ahead.add_up(&mut self.builder, &mut self.held);
         }
-        let added = reading.added - before;
-        if reading.added < reading.entries.len()
-            && let Some(session) = &mut self.session
-        {
-            session.reading = Some(reading);
-        }
-        added
     }
 
-    /// Reads what the rest of a reading needs; whether nobody else had committed by then.
-    async fn read_missing(&mut self, store: &mut impl Store, reading: &Reading) -> bool {
-        let mut missing = Missing::default();
-        let mut unready: Vec<&Entry> = reading.entries[reading.added..].iter().collect();
-        let server = reading.server;
-        unready.retain(|entry| self.builder.needs(&mut self.held, &read_entry(entry), server, &mut missing));
-        for _ in 0..READ_STEPS_MAX {
-            if unready.is_empty() {
-                return true;
+    /// Reads what entries wait for, which is taken later.
+    pub async fn read_missing(&mut self, store: &mut impl Store) {
+        let Some(session) = &mut self.session else { return };
+        let mut missing = Missing { records: self.builder.reached(&self.held), ..session.ahead.take_missing() };
+        self.held.arrange(&mut missing);
+        let profile = |slot: &u32| {
+            let subject = &self.held.cache.slot(*slot).subject;
+            self.profiles.get(subject.as_str()).unwrap_or(&self.unknown).clone()
+        };
+        session.read = Some(ReadMissing {
+            profiles: missing.settings.iter().map(profile).collect(),
+            totals: store.counters(&self.held.counter_queries(&missing)).await,
+            records: store.records(&self.held.record_queries(&missing)).await,
+            checkpoint: store.start().await.checkpoint,
+            missing,
+        });
+    }
+
+    /// Takes what was read, unless somebody else had committed by then: that ends the session.
+    pub fn take_missing(&mut self) {
+        let Some(session) = &mut self.session else { return };
+        let Some(ReadMissing { missing, profiles, totals, records, checkpoint }) = session.read.take() else { return };
+        if !self.builder.follows(checkpoint) {
+            self.session = None;
+            return;
+        }
+        for (slot, profile) in missing.settings.iter().zip(profiles) {
+            self.held.cache.keep(*slot, Arc::new(profile));
+        }
+        self.held.take_totals(&missing, &totals, self.builder.live());
+        self.builder.take_records(&self.held, records);
+        session.ahead.look_again(&mut self.builder, &mut self.held);
+    }
+
+    /// Adds what was read until the batch is full or all of it is added, and reads what that needs; or the session ends.
+    pub async fn make_ready(&mut self, store: &mut impl Store) {
+        for _ in 0..READS_MAX {
+            self.take_missing();
+            let Some(session) = &mut self.session else { return };
+            session.ahead.add_up(&mut self.builder, &mut self.held);
+            if self.builder.is_ready() && (self.builder.is_full() || session.ahead.is_empty()) {
+                return;
             }
-            let mut found = std::mem::take(&mut missing);
-            for slot in std::mem::take(&mut found.settings) {
-                let subject = self.held.cache.slot(slot).subject.clone();
-                let profile = self.profiles.get(subject.as_str()).unwrap_or(&self.unknown);
-                self.held.cache.keep(slot, Arc::new(profile.clone()));
-            }
-            found.arrange();
-            let totals = store.counters(&self.held.counter_queries(&found)).await;
-            let reached = self.held.take_totals(found, &totals, self.builder.live());
-            let queries: Vec<_> = reached.iter().map(|row| self.held.record_query(row.key)).collect();
-            let records = store.records(&queries).await;
-            self.held.take_records(reached, &records, server);
-            if !self.builder.follows(store.start().await.checkpoint) {
-                return false;
-            }
-            unready.retain(|entry| self.builder.needs(&mut self.held, &read_entry(entry), server, &mut missing));
+            self.read_missing(store).await;
         }
         panic!("what is read is not held");
     }
 
     /// Closes the batch, sends it, and begins the next one.
-    pub async fn commit(&mut self, store: &mut impl Store, bounds: BatchBounds) {
+    pub fn commit(&mut self, bounds: BatchBounds) {
         let Some(session) = &mut self.session else { return };
         let next = self.builder.reached_entry();
-        let reached = self.builder.reached(&self.held);
-        let queries: Vec<_> = reached.iter().map(|key| self.held.record_query(*key)).collect();
-        let records = store.records(&queries).await;
-        if !self.builder.follows(store.start().await.checkpoint) {
-            self.session = None;
-            return;
-        }
-        session.in_flight = InFlight::Sent(self.builder.finish(&mut self.held, records));
+        session.in_flight = InFlight::Sent(self.builder.finish(&mut self.held));
         self.builder.begin(session.instance.clone(), next, bounds);
     }
 

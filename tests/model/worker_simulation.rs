@@ -22,7 +22,7 @@ use crate::support::traffic::{FREE_LIMIT, Traffic};
 
 const WORKERS: usize = 3;
 /// Histories of one run, and steps of each; `QUOTABELL_TEST_HISTORIES=100` makes it a million.
-const HISTORIES: u64 = 6;
+const HISTORIES: u64 = 4;
 const STEPS: u64 = 10_000;
 /// Older than a batch may be, ms.
 const PAUSE_MS: i64 = 6_000;
@@ -108,7 +108,9 @@ impl<S: Store> World<S> {
             number => {
                 let anybody = (100..115).contains(&number);
                 let worker = if anybody { self.random.random_range(0..WORKERS) } else { self.holder };
-                self.decide(worker).await;
+                for _ in 0..self.random.random_range(1..=2) {
+                    self.decide(worker).await;
+                }
             }
         }
     }
@@ -119,8 +121,11 @@ impl<S: Store> World<S> {
         self.store.fail_over();
         for worker in &mut self.workers {
             let in_flight = worker.sent();
+            if in_flight.is_none() {
+                worker.make_ready(&mut self.store).await;
+            }
             if worker.decisions().contains(&Decision::Commit) {
-                worker.commit(&mut self.store, BatchBounds { entries: 1, cost: 1 }).await;
+                worker.commit(BatchBounds { entries: 1, cost: 1 });
             }
             self.late.extend(in_flight);
             self.late.extend(worker.end());
@@ -146,15 +151,17 @@ impl<S: Store> World<S> {
             Decision::Read => {
                 let now = self.store.now().await;
                 // One that is paused after it has read does not know.
-                let pause_ms = if self.random.random_range(0..60) == 0 { PAUSE_MS } else { 0 };
+                let pause_ms = if self.random.random_range(0..15) == 0 { PAUSE_MS } else { 0 };
                 let customers = &self.traffic.customers;
                 let changed = self.random.random_bool(0.2);
                 let changed = changed.then(|| customers[self.random.random_range(0..customers.len())].subject.clone());
                 let count = self.random.random_range(1..40);
                 at.read(&mut self.store, count, now.plus(-pause_ms), changed.as_deref()).await;
             }
-            Decision::Add => self.met.steps += at.add(&mut self.store).await as u64,
-            Decision::Commit => at.commit(&mut self.store, bounds).await,
+            Decision::Add => at.add(),
+            Decision::ReadMissing => at.read_missing(&mut self.store).await,
+            Decision::TakeMissing => at.take_missing(),
+            Decision::Commit => at.commit(bounds),
             Decision::Hear => drop(at.hear()),
         }
     }
@@ -225,21 +232,20 @@ impl<S: Store> World<S> {
                 worker.begin(&mut self.store, bounds).await;
             }
             let now = self.store.now().await;
-            let read = worker.read(&mut self.store, 100, now, None).await;
-            if read == 0 {
+            if worker.read(&mut self.store, 100, now, None).await == 0 {
                 return;
             }
-            let mut added = 0;
-            while added < read {
-                added += worker.add(&mut self.store).await;
-                worker.commit(&mut self.store, bounds).await;
+            while worker.is_in_session() {
+                worker.make_ready(&mut self.store).await;
+                if !worker.decisions().contains(&Decision::Commit) {
+                    break;
+                }
+                worker.commit(bounds);
                 if let Some(batch) = worker.sent() {
                     let outcome = self.store.commit(&batch).await;
                     worker.answered(outcome);
                 }
-                if !worker.hear() {
-                    break;
-                }
+                worker.hear();
             }
         }
     }

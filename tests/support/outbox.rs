@@ -17,6 +17,7 @@ use quotabell::types::{
 use quotabell::wire::RedisClient;
 use redis::{FromRedisValue, ToRedisArgs};
 
+use super::eventually::PATIENCE;
 use super::redis_server::RedisServer;
 
 /// Leases that outlive any test.
@@ -290,5 +291,5 @@ pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() ->
             ticks.tick().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), held).await.unwrap_or_else(|_| panic!("never happened: {what}"));
+    tokio::time::timeout(PATIENCE, held).await.unwrap_or_else(|_| panic!("never happened: {what}"));
 }

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::eventually::PATIENCE;
 use super::notifier::NoConsentRequests;
 use super::outbox::{GIVE_UP_AFTER, Outbox, alert, delivery_config, json, outcome, subject, until};
 
@@ -164,7 +165,7 @@ impl Loops {
     /// Waits for the stop, whoever asks for it, and for the drain.
     pub async fn drain_after_stop(self) {
         for ended in [self.fan_out, self.dispatcher] {
-            let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("the drain ends");
+            let ended = tokio::time::timeout(PATIENCE, ended).await.expect("the drain ends");
             ended.expect("no panic").expect("no fatal error");
         }
     }

@@ -45,7 +45,8 @@ fn definitions(file: &Source) -> Vec<Defined<'_>> {
         let text = text.trim_start_matches("async ").trim_start_matches("const fn").trim_start();
         let text = if text.starts_with("const fn") { &text["const ".len()..] } else { text };
         for keyword in DEFINING {
-            if let Some(rest) = text.strip_prefix(keyword) {
+            // A macro has no name for what it defines.
+            if let Some(rest) = text.strip_prefix(keyword).filter(|rest| !rest.starts_with('$')) {
                 found.push(Defined { line, keyword, name: first_word(rest), public, file });
             }
         }

@@ -133,10 +133,6 @@ impl Templates {
     }
 
     /// Renders the mail that asks to confirm an address. Pure.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::render`].
     pub fn render_verification(
         &self,
         variables: VerifyVariables<'_>,
@@ -147,10 +143,6 @@ impl Templates {
     }
 
     /// Renders what tells of a disabled contact. Pure.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::render`].
     pub(in crate::channels) fn render_disabled(
         &self,
         notice: &DisabledNotice,

@@ -21,7 +21,7 @@ const NAMED_MAX: usize = 5;
 
 /// Checks Redis, one finding each. Where it does not answer, the rest is left out.
 pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let redis = connect::redis(config).await?;
+    let redis = connect::any_redis(config).await?;
     let servers = match inspect_all(&redis).await {
         Ok(servers) => servers,
         Err(InspectError::Redis(error)) if redis.is_embedded() && error_kind(&error) == ErrorKind::Unreachable => {

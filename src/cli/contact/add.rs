@@ -13,7 +13,7 @@ use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts,
 use crate::contacts::merge::{NamedContact, UnnamedContacts};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactId, Subject};
 
 /// Arguments of `contact add`.
@@ -128,22 +128,19 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     for warning in contact_checks::warnings(std::slice::from_ref(&contact), &config) {
         say(format_args!("warning: {warning}"));
     }
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => output.json(&AddedContact { subject: args.subject, id, outcome, secrets })?,
-        Format::Table => {
-            for GeneratedSecret { address, secret, .. } in &secrets {
-                output.line(format_args!("{secret}  {address}"))?;
-            }
-            let id = printable(id.as_str());
-            say(match outcome {
-                AddOutcome::Added => format!("added {id} {address}"),
-                AddOutcome::Changed => format!("changed {id} {address}"),
-                AddOutcome::Unchanged => format!("{address} is there already, as {id}"),
-            });
+    let added = AddedContact { subject: args.subject, id, outcome, secrets };
+    output::print(&args.format, &added, |output| {
+        for GeneratedSecret { address, secret, .. } in &added.secrets {
+            output.line(format_args!("{secret}  {address}"))?;
         }
-    }
-    output.finish()
+        let id = printable(added.id.as_str());
+        say(match outcome {
+            AddOutcome::Added => format!("added {id} {address}"),
+            AddOutcome::Changed => format!("changed {id} {address}"),
+            AddOutcome::Unchanged => format!("{address} is there already, as {id}"),
+        });
+        Ok(())
+    })
 }
 
 /// The address, as far as it may be shown.

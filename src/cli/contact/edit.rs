@@ -1,11 +1,26 @@
 //! Edits the contacts of a subject, and says why that can't be done.
 
+use clap::Args;
+
 use crate::cli::connect::Redis;
 use crate::contacts::ContactArray;
-use crate::contacts::select::SelectContactError;
+use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::store::{EditContactsError, edit_contacts};
 use crate::terminal::hint;
-use crate::types::Subject;
+use crate::terminal::output::FormatArgs;
+use crate::types::{ContactId, Subject};
+
+/// One contact of a subject.
+#[derive(Debug, Args)]
+pub struct SelectedContactArgs {
+    /// Whose contact
+    pub subject: Subject,
+    /// The contact: its id, the beginning of its id, or its address
+    pub contact: String,
+    /// How to print.
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
 
 /// What ends an edit.
 enum ContactVerbError {
@@ -36,6 +51,23 @@ pub(super) async fn edit<T>(
     }
 }
 
+/// Edits the contacts that `selector` names: an id, the beginning of one, or an address.
+pub(super) async fn edit_selected<T>(
+    redis: &Redis,
+    subject: &Subject,
+    selector: &str,
+    mut change: impl FnMut(&mut ContactArray, Vec<ContactId>) -> T,
+) -> anyhow::Result<T> {
+    let not_selected = |error: SelectContactError| {
+        hint::failed(
+            format_args!("subject {subject}: {error}"),
+            format_args!("`quotabell contact list {subject}` shows its contacts"),
+        )
+    };
+    let select = |array: &ContactArray| select(&array.contacts(), selector).map_err(not_selected);
+    edit(redis, subject, |array| select(array).map(|ids| change(array, ids))).await
+}
+
 /// Says why the contacts of a subject could not be read or written, with a hint.
 pub(super) fn contacts_error(redis: &Redis, subject: &Subject, error: EditContactsError) -> anyhow::Error {
     let what = format!("contacts of subject {subject}");
@@ -53,12 +85,4 @@ pub(super) fn contacts_error(redis: &Redis, subject: &Subject, error: EditContac
             "nothing was written: try again, or find out who writes them",
         ),
     }
-}
-
-/// A contact that is not there, or a text that names several.
-pub(super) fn not_selected(subject: &Subject, error: &SelectContactError) -> anyhow::Error {
-    hint::failed(
-        format_args!("subject {subject}: {error}"),
-        format_args!("`quotabell contact list {subject}` shows its contacts"),
-    )
 }

@@ -10,7 +10,7 @@ use crate::cli::context::CliContext;
 use crate::contacts::array::{StoredContact, UnreadableContact};
 use crate::contacts::store::read_contacts;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
-use crate::terminal::output::{Format, FormatArgs, Output, Table, printable, say, say_empty};
+use crate::terminal::output::{FormatArgs, Table, print_list, printable, say};
 use crate::types::{Subject, UnixMs};
 
 /// Arguments of `contact list`.
@@ -81,16 +81,6 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
         let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
         say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));
     }
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => listed.iter().try_for_each(|contact| output.json(contact))?,
-        Format::Table if listed.is_empty() => {
-            say_empty("no contacts: the fallback contacts of the configuration get the alerts")
-        }
-        Format::Table => {
-            let rows: Vec<Vec<String>> = listed.iter().map(ListedContact::row).collect();
-            output.rows(&mut Table::new(&HEADING), &rows)?;
-        }
-    }
-    output.finish()
+    let nothing = "no contacts: the fallback contacts of the configuration get the alerts";
+    print_list(&args.format, &listed, Table::new(&HEADING), nothing, ListedContact::row)
 }

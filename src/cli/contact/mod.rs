@@ -6,9 +6,10 @@
 use clap::{Args, Subcommand};
 
 use super::context::CliContext;
+use edit::SelectedContactArgs;
 
 pub mod add;
-mod edit;
+pub mod edit;
 pub mod enable;
 pub mod list;
 pub mod mute;
@@ -30,13 +31,16 @@ pub enum ContactAction {
     /// Add one contact, or change its secret or which alerts it gets
     Add(add::ContactAddArgs),
     /// Remove one contact: its pending deliveries are cancelled
-    Remove(remove::ContactRemoveArgs),
+    #[command(after_help = remove::HELP)]
+    Remove(SelectedContactArgs),
     /// Send no alerts to a contact, for a time or until it is unmuted
     Mute(mute::ContactMuteArgs),
     /// Send alerts to a muted contact again
-    Unmute(mute::ContactUnmuteArgs),
+    #[command(after_help = mute::UNMUTE_HELP)]
+    Unmute(SelectedContactArgs),
     /// Send alerts to a disabled contact again
-    Enable(enable::ContactEnableArgs),
+    #[command(after_help = enable::HELP)]
+    Enable(SelectedContactArgs),
 }
 
 /// Does what the action says.

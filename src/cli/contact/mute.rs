@@ -3,12 +3,11 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::edit::{edit, not_selected};
+use super::edit::{SelectedContactArgs, edit_selected};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::cli::mute_args::MuteArgs;
-use crate::contacts::select::select;
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{self, printable, say};
 use crate::types::{ContactId, Mute, Subject};
 use crate::views::MuteView;
 
@@ -29,30 +28,12 @@ pub struct ContactMuteArgs {
     pub mute: MuteArgs,
 }
 
-/// Arguments of `contact unmute`.
-#[derive(Debug, Args)]
-#[command(after_help = "Alerts that were raised while it was muted are not sent.
+/// The end of the help of `contact unmute`.
+pub const UNMUTE_HELP: &str = "Alerts that were raised while it was muted are not sent.
 
 Examples:
   quotabell contact unmute alice c_ab39b01901a28f91
-  quotabell contact unmute alice a@b.test")]
-pub struct ContactUnmuteArgs {
-    /// Which contact.
-    #[command(flatten)]
-    pub selected: SelectedContactArgs,
-}
-
-/// One contact of a subject.
-#[derive(Debug, Args)]
-pub struct SelectedContactArgs {
-    /// Whose contact
-    pub subject: Subject,
-    /// The contact: its id, the beginning of its id, or its address
-    pub contact: String,
-    /// How to print.
-    #[command(flatten)]
-    pub format: FormatArgs,
-}
+  quotabell contact unmute alice a@b.test";
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -76,40 +57,29 @@ pub async fn run(args: ContactMuteArgs, context: &CliContext) -> anyhow::Result<
 }
 
 /// Unmutes the contact.
-///
-/// # Errors
-///
-/// As [`run`].
-pub async fn run_unmute(args: ContactUnmuteArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run_unmute(args: SelectedContactArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
-    set(&redis, args.selected, None).await
+    set(&redis, args, None).await
 }
 
 async fn set(redis: &Redis, args: SelectedContactArgs, mute: Option<&Mute>) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
-    let ids = edit(redis, &subject, |array| {
-        let ids = select(&array.contacts(), &contact).map_err(|error| not_selected(&subject, &error))?;
+    let ids = edit_selected(redis, &subject, &contact, |array, ids| {
         for id in &ids {
             array.set_mute(id, mute);
         }
-        Ok(ids)
+        ids
     })
     .await?;
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => {
-            let (muted, shown) = (mute.is_some(), mute.cloned().map(MuteView::from));
-            output.json(&MutedContacts { subject: &subject, muted, mute: shown, contacts: &ids })?;
+    let (muted, shown) = (mute.is_some(), mute.cloned().map(MuteView::from));
+    output::print(&format, &MutedContacts { subject: &subject, muted, mute: shown, contacts: &ids }, |_| {
+        for id in &ids {
+            let id = printable(id.as_str());
+            say(mute.map_or_else(
+                || format!("unmuted {id}"),
+                |mute| format!("contact {id} is {}", printable(&mute.to_string())),
+            ));
         }
-        Format::Table => {
-            for id in &ids {
-                let id = printable(id.as_str());
-                say(mute.map_or_else(
-                    || format!("unmuted {id}"),
-                    |mute| format!("contact {id} is {}", printable(&mute.to_string())),
-                ));
-            }
-        }
-    }
-    output.finish()
+        Ok(())
+    })
 }

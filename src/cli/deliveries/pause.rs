@@ -7,7 +7,7 @@ use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::outbox::{Pause, pause, read_pause, resume};
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::mute::checked_reason;
 use crate::views::{Rfc3339, deliveries};
 use crate::wire::Partition;
@@ -31,17 +31,11 @@ pub struct DeliveriesPauseArgs {
     pub format: FormatArgs,
 }
 
-/// Arguments of `deliveries resume`.
-#[derive(Debug, Args)]
-#[command(after_help = "What is due leaves within a second, within the bounds of its destination.
+/// The end of the help of `deliveries resume`.
+pub const RESUME_HELP: &str = "What is due leaves within a second, within the bounds of its destination.
 
 Examples:
-  quotabell deliveries resume")]
-pub struct DeliveriesResumeArgs {
-    /// How to print.
-    #[command(flatten)]
-    pub format: FormatArgs,
-}
+  quotabell deliveries resume";
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -54,10 +48,6 @@ struct PauseView {
 }
 
 /// Pauses all sending.
-///
-/// # Errors
-///
-/// A bad configuration or reason, Redis, or stdout.
 pub async fn run(args: DeliveriesPauseArgs, context: &CliContext) -> anyhow::Result<()> {
     let reason = checked_reason(args.reason).map_err(|error| hint::usage(error, "shorten the reason"))?;
     let redis = connect::redis(&context.config()?).await?;
@@ -66,34 +56,25 @@ pub async fn run(args: DeliveriesPauseArgs, context: &CliContext) -> anyhow::Res
 }
 
 /// Ends the pause.
-///
-/// # Errors
-///
-/// As [`run`].
-pub async fn run_resume(args: DeliveriesResumeArgs, context: &CliContext) -> anyhow::Result<()> {
+pub async fn run_resume(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     redis.judged("resume deliveries", resume(redis.partitions()).await)?;
-    print(&redis, &args.format).await
+    print(&redis, format).await
 }
 
 async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
     let paused = read(redis).await?;
     let listed = deliveries::list_destinations(redis.partitions()).await;
     let in_flight = redis.judged("list destinations", listed)?.iter().map(|one| one.in_flight).sum();
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => {
-            let since = paused.as_ref().and_then(|pause| pause.since).map(Rfc3339);
-            let is_paused = paused.is_some();
-            let reason = paused.and_then(|pause| pause.reason);
-            output.json(&PauseView { paused: is_paused, since, reason, in_flight })?;
-        }
-        Format::Table => match &paused {
+    let since = paused.as_ref().and_then(|pause| pause.since).map(Rfc3339);
+    let reason = paused.as_ref().and_then(|pause| pause.reason.clone());
+    output::print(format, &PauseView { paused: paused.is_some(), since, reason, in_flight }, |_| {
+        match &paused {
             Some(pause) => say(format_args!("{}; {in_flight} attempts are under way", told(pause))),
             None => say("sending goes on"),
-        },
-    }
-    output.finish()
+        }
+        Ok(())
+    })
 }
 
 /// The pause of the first partition that has one.

@@ -38,10 +38,6 @@ pub struct SubjectListArgs {
 }
 
 /// Prints the subjects.
-///
-/// # Errors
-///
-/// A bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;

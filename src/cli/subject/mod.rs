@@ -42,10 +42,6 @@ pub enum SubjectAction {
 }
 
 /// Does what the action says.
-///
-/// # Errors
-///
-/// A bad configuration or value, Redis, or stdout.
 pub async fn run(args: SubjectArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         SubjectAction::Set(args) => set::run(args, context).await,

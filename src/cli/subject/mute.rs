@@ -7,7 +7,7 @@ use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::cli::mute_args::MuteArgs;
 use crate::subjects::mutes::{MutedPart, set_mute};
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{Metric, Mute, Subject};
 use crate::views::MuteView;
 
@@ -71,10 +71,6 @@ struct MutedSubject<'a> {
 }
 
 /// Mutes the subject.
-///
-/// # Errors
-///
-/// A bad configuration or value, Redis, or stdout.
 pub async fn run(args: SubjectMuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let SubjectMuteArgs { part, mute, format } = args;
     let redis = connect::redis(&context.config()?).await?;
@@ -83,10 +79,6 @@ pub async fn run(args: SubjectMuteArgs, context: &CliContext) -> anyhow::Result<
 }
 
 /// Ends the mute.
-///
-/// # Errors
-///
-/// As [`run`].
 pub async fn run_unmute(args: SubjectUnmuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     set(&redis, &args.part, None, &args.format).await
@@ -101,16 +93,13 @@ async fn set(
     let metric = metric.as_ref();
     let written = set_mute(redis.client(), redis.keys(), subject, metric, mute.as_ref()).await;
     redis.judged(format_args!("write subject {subject}"), written)?;
-    let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => output.json(&MutedSubject { subject, metric, mute: mute.map(MuteView::from) })?,
-        Format::Table => match &mute {
-            Some(mute) => say(format_args!("{subject}: {}", printable(&MutedPart { metric, mute }.to_string()))),
-            None => say(metric.map_or_else(
-                || format!("{subject}: the subject is not muted"),
-                |metric| format!("{subject}: metric {metric} of the subject is not muted"),
-            )),
-        },
-    }
-    output.finish()
+    let shown = mute.clone().map(MuteView::from);
+    output::print(format, &MutedSubject { subject, metric, mute: shown }, |_| {
+        say(match (&mute, metric) {
+            (Some(mute), _) => format!("{subject}: {}", printable(&MutedPart { metric, mute }.to_string())),
+            (None, None) => format!("{subject}: the subject is not muted"),
+            (None, Some(metric)) => format!("{subject}: metric {metric} of the subject is not muted"),
+        });
+        Ok(())
+    })
 }

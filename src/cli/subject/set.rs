@@ -17,7 +17,7 @@ use crate::contacts::merge::MergeReport;
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, percent};
 
 /// Arguments of `subject set`.
@@ -123,12 +123,8 @@ struct Done<'a> {
 }
 
 /// Writes the change, and prints the secrets that were generated.
-///
-/// # Errors
-///
-/// A bad value, a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<()> {
-    let format = args.format.format();
+    let format = args.format.clone();
     let clear = args.clear.clone();
     let config = context.config()?;
     let mut change = change_of(args, &config)?;
@@ -153,20 +149,14 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     for warning in change.limit_warnings().into_iter().chain(warnings).chain(locale_warning) {
         say(format_args!("warning: {warning}"));
     }
-    let mut output = Output::stdout();
-    match format {
-        Format::Json => {
-            let changed = change.field_names();
-            output.json(&Done { subject: &change.subject, changed, secrets: generated })?;
+    let done = Done { subject: &change.subject, changed: change.field_names(), secrets: generated };
+    output::print(&format, &done, |output| {
+        for GeneratedSecret { address, secret, .. } in &done.secrets {
+            output.line(format_args!("{secret}  {address}"))?;
         }
-        Format::Table => {
-            for GeneratedSecret { address, secret, .. } in &generated {
-                output.line(format_args!("{secret}  {address}"))?;
-            }
-            say(format_args!("set {}: {}", change.subject, change.field_names().join(", ")));
-        }
-    }
-    output.finish()
+        say(format_args!("set {}: {}", done.subject, done.changed.join(", ")));
+        Ok(())
+    })
 }
 
 /// What was written, or why nothing was.

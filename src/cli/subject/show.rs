@@ -10,7 +10,7 @@ use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
 use crate::subjects::record::write_thresholds;
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactFilter, Metric, Subject, UnixMs};
 use crate::views::subject::{self, SubjectField};
 use crate::views::{MuteView, SubjectView};
@@ -134,12 +134,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
     }
     let now = redis.server_time().await?;
     let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &plans, now);
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => output.json(&shown)?,
-        Format::Table => output.pairs(&pairs(&shown))?,
-    }
-    output.finish()
+    output::print(&args.format, &shown, |output| output.pairs(&pairs(&shown)))
 }
 
 fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolveContactsError};
 use crate::contacts::{Contact, masked_contact};
+use crate::types::text_form::text_enum;
 use crate::types::{ContactId, Keys, Subject, UnixMs};
 use crate::views::MuteView;
 use crate::wire::RedisClient;
@@ -22,36 +23,21 @@ pub struct DeliveryContactView {
     pub mute: Option<MuteView>,
 }
 
-/// Where the contact of a delivery stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DeliveryContactStatus {
-    /// The next attempt goes there.
-    Current,
-    /// It gets no alerts.
-    Muted,
-    /// It gets nothing: its receiver or mailbox has gone.
-    Disabled,
-    /// Nobody has confirmed it.
-    Unverified,
-    /// The subject does not have it any more.
-    Removed,
-    /// It may be among the contacts that can't be read.
-    Unreadable,
-}
-
-impl DeliveryContactStatus {
-    /// The status as it stands in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Current => "current",
-            Self::Muted => "muted",
-            Self::Disabled => "disabled",
-            Self::Unverified => "unverified",
-            Self::Removed => "removed",
-            Self::Unreadable => "unreadable",
-        }
+text_enum! {
+    /// Where the contact of a delivery stands.
+    pub enum DeliveryContactStatus {
+        /// The next attempt goes there.
+        Current = "current",
+        /// It gets no alerts.
+        Muted = "muted",
+        /// It gets nothing: its receiver or mailbox has gone.
+        Disabled = "disabled",
+        /// Nobody has confirmed it.
+        Unverified = "unverified",
+        /// The subject does not have it any more.
+        Removed = "removed",
+        /// It may be among the contacts that can't be read.
+        Unreadable = "unreadable",
     }
 }
 
@@ -68,10 +54,6 @@ pub(super) fn of_operator(configured: &[Contact], id: &ContactId, now: UnixMs) -
 }
 
 /// Looks for the contact among the subject's own and in `fallback`.
-///
-/// # Errors
-///
-/// As [`ContactResolver::contacts_of`].
 pub(super) async fn find(
     client: &RedisClient,
     keys: &Keys,

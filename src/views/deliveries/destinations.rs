@@ -3,6 +3,7 @@
 use redis::{Pipeline, RedisResult};
 use serde::Serialize;
 
+use crate::types::text_form::text_enum;
 use crate::types::{Destination, Keys, UnixMs};
 use crate::views::Rfc3339;
 use crate::wire::{Partition, Partitions, RedisClient};
@@ -33,24 +34,13 @@ pub struct DestinationView {
     pub next_probe_ms: Option<UnixMs>,
 }
 
-/// Whether the deliveries of a destination leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CircuitState {
-    /// They do.
-    Closed,
-    /// None but a probe, once its time has come.
-    Open,
-}
-
-impl CircuitState {
-    /// The state as it stands in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-        }
+text_enum! {
+    /// Whether the deliveries of a destination leave.
+    pub enum CircuitState {
+        /// They do.
+        Closed = "closed",
+        /// None but a probe, once its time has come.
+        Open = "open",
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use crate::contacts::resolver::ResolvedContacts;
 use crate::outbox::retry_policy::give_up_after;
-use crate::outbox::{KEPT, Pause};
+use crate::outbox::{KEPT, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
 use crate::types::{Alert, Channel, Class, DeliveryState, Rate, UnixMs};
 use crate::views::DeliveryDetailView;
@@ -266,7 +266,8 @@ fn end(facts: &DeliveryFacts) -> String {
             format!("It expired at {ended}: nobody waited for it any more.")
         }
         DeliveryState::Expired => {
-            format!("It expired at {ended}: its period had been over for 48 h before anybody could be told.")
+            let hours = facts.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));
+            format!("It expired at {ended}: its period had been over for {hours} h before anybody could be told.")
         }
         DeliveryState::Cancelled if facts.is_cancelled_by_operator => {
             format!("An operator cancelled it at {ended}, so it is not sent.")

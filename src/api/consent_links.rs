@@ -1,0 +1,59 @@
+//! `/confirm/{token}` and `/unsubscribe/{token}`: the links in mails, and what mail providers post there (RFC 8058).
+//!
+//! Mail software opens links by itself, so opening shows a page and changes nothing: the same page for every token, so that it tells
+//! nothing about tokens. Its button posts. The token is the only secret that is needed; one that can't be read is as good as none.
+
+use std::error::Error as _;
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use super::consent_html::{HtmlState, html};
+use super::state::ApiState;
+use crate::verification::{ConfirmOutcome, UnsubscribeOutcome, VerificationError};
+
+type TokenPath = Result<Path<String>, PathRejection>;
+
+/// `GET /confirm/{token}`
+pub(super) async fn show_confirm(headers: HeaderMap) -> Response {
+    html(HtmlState::Confirm, None, &headers)
+}
+
+/// `POST /confirm/{token}`
+pub(super) async fn confirm(State(api): State<Arc<ApiState>>, path: TokenPath, headers: HeaderMap) -> Response {
+    let (state, subject) = match api.verification.confirm(&token_of(path)).await {
+        Ok(ConfirmOutcome::Verified(subject)) => (HtmlState::Confirmed, Some(subject)),
+        Ok(ConfirmOutcome::AlreadyVerified(subject)) => (HtmlState::ConfirmedBefore, Some(subject)),
+        Ok(ConfirmOutcome::Invalid) => (HtmlState::NothingToConfirm, None),
+        Err(error) => (later(HtmlState::ConfirmLater, &error), None),
+    };
+    html(state, subject.as_ref(), &headers)
+}
+
+/// `GET /unsubscribe/{token}`
+pub(super) async fn show_unsubscribe(headers: HeaderMap) -> Response {
+    html(HtmlState::Unsubscribe, None, &headers)
+}
+
+/// `POST /unsubscribe/{token}`: mutes the contact, whatever the body says, and again as often as it comes.
+pub(super) async fn unsubscribe(State(api): State<Arc<ApiState>>, path: TokenPath, headers: HeaderMap) -> Response {
+    let state = match api.verification.unsubscribe(&token_of(path)).await {
+        Ok(UnsubscribeOutcome::Muted) => HtmlState::Unsubscribed,
+        Ok(UnsubscribeOutcome::Invalid) => HtmlState::NothingToUnsubscribe,
+        Err(error) => later(HtmlState::UnsubscribeLater, &error),
+    };
+    html(state, None, &headers)
+}
+
+fn token_of(path: TokenPath) -> String {
+    path.map(|Path(token)| token).unwrap_or_default()
+}
+
+fn later(state: HtmlState, error: &VerificationError) -> HtmlState {
+    let source = error.source().map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(%error, source, ?state, "the link of a mail could not be used");
+    state
+}

@@ -1,0 +1,226 @@
+//! Reads what entries wait for while others are added and committed: settings of subjects, counters, and what was raised, all in one
+//! round trip.
+//!
+//! Settings tell which counters an event needs, so the entries of a new subject wait for two of them.
+
+use std::sync::Arc;
+
+use redis::{RedisResult, Value};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::ledger::read_totals::{
+    Replies, ask_checkpoint, ask_counters, ask_records, checkpoint_from, counters_from, records_from,
+};
+use crate::subjects::Plans;
+use crate::subjects::watch::{ChangeFeed, SubjectChanges};
+use crate::types::{Keys, StreamId};
+use crate::wire::RedisClient;
+
+use super::batch_builder::BatchBuilder;
+use super::held_state::{HeldState, Missing};
+use super::read_ahead::ReadAhead;
+use super::report::WorkerReport;
+use super::session_error::SessionError;
+
+/// Settings that change while they are read are read again, this often at most; then the next reading sees them.
+const READ_AGAIN_MAX: u32 = 3;
+/// An entry waits for so many round trips at most. Above it something changes all the time.
+const READS_MAX: u32 = 8;
+
+/// The reading that is under way, if there is one.
+#[derive(Debug)]
+pub(super) struct MissingReader {
+    keys: Keys,
+    plans: Plans,
+    changes: ChangeFeed,
+    under_way: Option<UnderWay>,
+    /// The first entry that waits, and how many round trips were made for it.
+    first: Option<StreamId>,
+    reads: u32,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    missing: Missing,
+    /// The batch that was built when it began.
+    batch: u32,
+    /// Whether a commit was under way then.
+    beside_commit: bool,
+    replies: AbortOnDropHandle<RedisResult<Vec<RedisResult<Value>>>>,
+}
+
+/// A reading that has an answer.
+#[derive(Debug)]
+pub(super) struct FinishedRead {
+    missing: Missing,
+    replies: RedisResult<Vec<RedisResult<Value>>>,
+}
+
+impl MissingReader {
+    /// With these plans; `changes` tells which subjects have changed.
+    pub(super) const fn new(keys: Keys, plans: Plans, changes: ChangeFeed) -> Self {
+        Self { keys, plans, changes, under_way: None, first: None, reads: 0 }
+    }
+
+    /// Nobody waits for the answer of a reading that is under way.
+    pub(super) fn cancel(&mut self) {
+        (self.under_way, self.first, self.reads) = (None, None, 0);
+    }
+
+    /// Begins to read what entries and the batch need, unless nothing is missing or a reading is under way.
+    ///
+    /// # Errors
+    ///
+    /// The same entry has waited for so many readings that something changes all the time.
+    pub(super) fn begin(
+        &mut self,
+        client: &Arc<RedisClient>,
+        ahead: &mut ReadAhead,
+        held: &HeldState,
+        builder: &BatchBuilder,
+        beside_commit: bool,
+    ) -> Result<(), SessionError> {
+        if self.under_way.is_some() || ahead.missing().is_empty() && builder.is_ready() {
+            return Ok(());
+        }
+        let mut missing = Missing { records: builder.reached(held), ..ahead.take_missing() };
+        held.arrange(&mut missing);
+        let first = ahead.first_unready();
+        self.reads = if first.is_some() && first == self.first { self.reads + 1 } else { 1 };
+        self.first = first;
+        if self.reads > READS_MAX {
+            return Err(SessionError::Again("settings changed while they were read"));
+        }
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
+        held.cache.ask(&mut pipeline, &self.keys, &missing.settings);
+        ask_counters(&mut pipeline, &self.keys, &held.counter_queries(&missing));
+        ask_records(&mut pipeline, &self.keys, &held.record_queries(&missing));
+        ask_checkpoint(&mut pipeline, &self.keys);
+        let client = Arc::clone(client);
+        let replies = AbortOnDropHandle::new(tokio::spawn(async move { client.pipe(&pipeline).await }));
+        self.under_way = Some(UnderWay { missing, batch: builder.number(), beside_commit, replies });
+        Ok(())
+    }
+
+    /// Whether a reading is under way whose answer may be older than the commit before the batch that is built: it has to be taken
+    /// before the batch is closed, because after that nothing may be built on it.
+    pub(super) fn is_older_than(&self, builder: &BatchBuilder) -> bool {
+        self.under_way.as_ref().is_some_and(|read| read.beside_commit || read.batch != builder.number())
+    }
+
+    /// Keeps the subjects whose settings and counters are being read from being let go.
+    pub(super) fn touch(&self, held: &mut HeldState, builder: &BatchBuilder) {
+        if let Some(UnderWay { missing, .. }) = &self.under_way {
+            held.touch(missing, builder.number());
+        }
+    }
+
+    /// The answer; never, if none is under way. May be given up at any moment and asked again.
+    pub(super) async fn finished(&mut self) -> FinishedRead {
+        let Some(UnderWay { replies, .. }) = &mut self.under_way else { return std::future::pending().await };
+        let replies = replies.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        let missing = self.under_way.take().map_or_else(Missing::default, |under_way| under_way.missing);
+        FinishedRead { missing, replies }
+    }
+
+    /// Holds what was read, and looks what the entries that waited for it need now.
+    ///
+    /// # Errors
+    ///
+    /// What Redis said, or that somebody else had committed by then: what was read may not be built on.
+    pub(super) fn take(
+        &self,
+        FinishedRead { missing, replies }: FinishedRead,
+        ahead: &mut ReadAhead,
+        held: &mut HeldState,
+        builder: &mut BatchBuilder,
+        report: &WorkerReport,
+    ) -> Result<(), SessionError> {
+        let redis = |operation| move |source| SessionError::Redis { operation, source };
+        let mut replies: Replies = replies.map_err(redis("read settings and counters"))?.into_iter();
+        let unreadable = held.cache.take(&self.plans, &missing.settings, &mut replies);
+        report.unreadable(&unreadable.map_err(redis("read the settings of subjects"))?);
+        let totals = counters_from(&mut replies, &self.keys, &held.counter_queries(&missing));
+        let totals = totals.map_err(redis("read counters"))?;
+        let records = records_from(&mut replies, &self.keys, &held.record_queries(&missing));
+        let records = records.map_err(redis("read what was raised"))?;
+        let checkpoint = checkpoint_from(&mut replies).map_err(redis("read the checkpoint"))?;
+        if !builder.follows(checkpoint) {
+            return Err(SessionError::Again("another worker committed while counters were read"));
+        }
+        held.take_totals(&missing, &totals, builder.live());
+        builder.take_records(held, records);
+        // A change is noticed after the reading that it came too late for. Somebody who writes a subject all the time must not stop
+        // the counting: then its change is left for the next reading, which comes well within the second that a change may take.
+        if self.reads <= READ_AGAIN_MAX && self.changes.is_live() {
+            self.take_changes(held, report);
+        }
+        ahead.look_again(builder, held);
+        Ok(())
+    }
+
+    /// Notices which settings have changed.
+    pub(super) fn take_changes(&self, held: &mut HeldState, report: &WorkerReport) {
+        let changes = self.changes.take();
+        match &changes {
+            SubjectChanges::Any => held.cache.changed_all(),
+            SubjectChanges::Of(subjects) => subjects.iter().for_each(|subject| held.cache.changed(subject)),
+        }
+        if self.under_way.is_some() {
+            // Settings that are on their way may be older than these changes.
+            self.changes.note(changes);
+        }
+        report.cached(held.cache.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::events::batch_builder::BatchBounds;
+    use crate::ledger::{HeldTotals, SeenWindows};
+    use crate::subjects::SettingsCache;
+    use crate::subjects::config::PlanConfig;
+    use crate::subjects::rates::RateConfig;
+    use crate::types::Subject;
+
+    /// Settings that were read before a change and come after it would hold for ever.
+    #[tokio::test]
+    async fn settings_that_changed_on_their_way_are_read_again() {
+        let (keys, changes) = (Keys::new("usage"), ChangeFeed::default());
+        changes.listening(true);
+        let plan = PlanConfig { limits: BTreeMap::new(), thresholds: Vec::new(), rate: RateConfig::default() };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+        let mut held = HeldState {
+            cache: SettingsCache::new(10, &plans),
+            totals: HeldTotals::default(),
+            seen: SeenWindows::new(10),
+        };
+        let slots = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
+        let mut builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
+        let mut ahead = ReadAhead::default();
+        let report = WorkerReport::new(keys.partition(), Arc::new(Notify::new()));
+        let mut reader = MissingReader::new(keys, plans, changes.clone());
+        reader.take_changes(&mut held, &report);
+        let unknown = || Ok(Value::Array(Vec::new()));
+        let replies = tokio::spawn(async move { Ok(vec![unknown(), unknown(), Ok(Value::Nil)]) });
+        reader.under_way = Some(UnderWay {
+            missing: Missing { settings: slots.to_vec(), ..Missing::default() },
+            batch: builder.number(),
+            beside_commit: false,
+            replies: AbortOnDropHandle::new(replies),
+        });
+        changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));
+        reader.take_changes(&mut held, &report);
+        let done = reader.finished().await;
+        reader.take(done, &mut ahead, &mut held, &mut builder, &report).expect("answered");
+        let is_held = slots.map(|slot| held.cache.slot(slot).profile().is_some());
+        assert_eq!(is_held, [false, true]);
+    }
+}
