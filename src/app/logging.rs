@@ -26,7 +26,11 @@ struct OneLine<W>(W);
 impl<W: Write> Write for OneLine<W> {
     /// The subscriber hands over a whole event at once.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        self.0.write_all(escaped(&String::from_utf8_lossy(event)).as_bytes())?;
+        if event.is_ascii() {
+            self.0.write_all(event)?;
+        } else {
+            self.0.write_all(escaped(&String::from_utf8_lossy(event)).as_bytes())?;
+        }
         Ok(event.len())
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use redis::{RedisError, RedisResult};
+use redis::{Cmd, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use crate::contacts::{Contact, OperatorContact};
@@ -131,18 +131,37 @@ impl ContactResolver {
         alert: &Alert,
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
-        let mutes = [mute_field(None), mute_field(Some(&alert.metric))];
+        let stored = client.query(&self.recipients_command(alert)).await;
+        self.read_recipients(alert, stored, now)
+    }
+
+    /// What [`ContactResolver::recipients_of`] asks for, for whoever asks for many at once.
+    #[must_use]
+    pub fn recipients_command(&self, alert: &Alert) -> Cmd {
         let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.subject(&alert.subject)).arg(CONTACTS).arg(LOCALE).arg(&mutes);
-        let reply: RedisResult<Vec<Option<Vec<u8>>>> = client.query(&command).await;
-        let (stored, muted) = match reply {
+        command.arg(self.keys.subject(&alert.subject)).arg(CONTACTS).arg(LOCALE).arg(&mute_fields(alert));
+        command
+    }
+
+    /// What the reply to [`ContactResolver::recipients_command`] means.
+    ///
+    /// # Errors
+    ///
+    /// As [`ContactResolver::contacts_of`].
+    pub fn read_recipients(
+        &self,
+        alert: &Alert,
+        stored: RedisResult<StoredRecipients>,
+        now: UnixMs,
+    ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
+        let (stored, muted) = match stored {
             Ok(values) => {
                 let mut values = values.into_iter();
                 (Ok(StoredFields::take(&mut values)), values.collect())
             }
             Err(error) => (Err(error), Vec::new()),
         };
-        let muted = mutes.into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
+        let muted = mute_fields(alert).into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
         for error in &unreadable {
             tracing::warn!(subject = %alert.subject, %error, "a mute can't be read and mutes nothing");
@@ -218,6 +237,14 @@ impl ContactResolver {
             false => own,
         }
     }
+}
+
+/// The values of the fields that say who gets an alert: contacts, locale, mutes.
+pub type StoredRecipients = Vec<Option<Vec<u8>>>;
+
+/// The mutes that concern an alert: that of its subject, and that of its metric.
+fn mute_fields(alert: &Alert) -> [String; 2] {
+    [mute_field(None), mute_field(Some(&alert.metric))]
 }
 
 /// The fields of a subject's hash that say who is told, and in which language.

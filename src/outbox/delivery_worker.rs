@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 use super::config::JumpPolicy;
 use super::consent::ConsentRequests;
+use super::contact_choice::{ContactChoice, choose_contact, is_over};
+use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
 use super::fan_out::{FanOutAnswer, FanOutResult, SourceEnd};
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
 use super::lease_clock::LeaseClock;
+use super::leased_recipients::ReadAtOnce;
 use super::no_contact_log::NoContactLog;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
@@ -25,13 +29,10 @@ use super::settle_queue::SettleQueue;
 use super::settlement_log::{count_ended, log_settlement};
 use super::slots::HeldSlot;
 use super::wake::wake_reachable;
-use super::{UNREADABLE_CONTACT_WAIT, expires_at, fan_out_loop};
-use crate::channels::destination;
+use super::{UNREADABLE_CONTACT_WAIT, fan_out_loop};
 use crate::contacts::Contact;
-use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
-use crate::types::{
-    Alert, Channel, DeliveryState, DisabledState, Keys, Notification, Subject, UnixMs, VerificationRequest, meters,
-};
+use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
+use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, Subject, VerificationRequest, meters};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -60,9 +61,15 @@ pub(super) struct DeliveryWorker<N> {
 impl<N: Notifier> DeliveryWorker<N> {
     /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free for another attempt
     /// as soon as this one has ended, before its outcome is recorded.
-    pub(super) async fn work(&self, leased: LeasedDelivery, clock: LeaseClock, slot: HeldSlot) {
+    pub(super) async fn work(
+        &self,
+        leased: LeasedDelivery,
+        clock: LeaseClock,
+        slot: HeldSlot,
+        read: Option<ReadAtOnce>,
+    ) {
         match &leased.notification {
-            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock, slot).await,
+            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock, slot, read).await,
             Ok(Notification::Verification(request)) => self.work_verification(&leased, request, clock, slot).await,
             Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, clock, slot).await,
             Ok(Notification::Digest(_)) => self.work_digest(&leased, clock, slot).await,
@@ -75,8 +82,44 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, clock: LeaseClock, slot: HeldSlot) {
-        let (contacts, mutes) = match self.contacts.recipients_of(&self.client, alert, clock.now()).await {
+    /// As [`Self::work`], as soon as an attempt before it has ended at the same destination. Gives the lease back where that takes too
+    /// long, or the destination does not answer.
+    pub(super) async fn work_after(
+        &self,
+        leased: LeasedDelivery,
+        clock: LeaseClock,
+        follows: oneshot::Receiver<HeldSlot>,
+        read: Option<ReadAtOnce>,
+    ) {
+        let start_by = clock.start_by(self.notifier.timeout(leased.channel)).unwrap_or_else(Instant::now);
+        let slot = tokio::select! {
+            slot = follows => slot.ok(),
+            () = self.stop.cancelled() => None,
+            () = tokio::time::sleep_until(start_by) => None,
+        };
+        match slot {
+            Some(slot) => self.work(leased, clock, slot, read).await,
+            None => self.end(&leased, clock, Settlement::Released(Duration::ZERO)).await,
+        }
+    }
+
+    async fn work_alert(
+        &self,
+        leased: &LeasedDelivery,
+        alert: &Alert,
+        clock: LeaseClock,
+        slot: HeldSlot,
+        read: Option<ReadAtOnce>,
+    ) {
+        let stored = match read {
+            Some(read) => read.get(&self.client).await,
+            None => None,
+        };
+        let recipients = match stored {
+            Some(stored) => self.contacts.read_recipients(alert, stored, clock.now()),
+            None => self.contacts.recipients_of(&self.client, alert, clock.now()).await,
+        };
+        let (contacts, mutes) = match recipients {
             Ok(recipients) => recipients,
             Err(error) => return self.give_back(leased, &error, clock).await,
         };
@@ -186,6 +229,9 @@ impl<N: Notifier> DeliveryWorker<N> {
             start_by,
         };
         let attempted = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await;
+        if !attempted.as_ref().is_ok_and(is_answered) {
+            slot.close_places();
+        }
         drop(slot);
         let Ok(settlement) = attempted else {
             let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
@@ -323,42 +369,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 }
 
-/// What is to be done with a leased delivery.
-#[derive(Debug, PartialEq, Eq)]
-enum ContactChoice {
-    /// Attempt it to this contact.
-    Send(Contact),
-    /// Its contact is gone or none was known: fan out to those that are there now.
-    FanOut,
-    /// Its contact is disabled: the others are told, and it is fanned out to them.
-    Disabled(Contact, DisabledState),
-    /// Its contact may be among those that can't be read: wait until that is mended.
-    Wait,
-}
-
-/// Whether an alert has waited for a contact until it expired.
-fn is_over(alert: &Alert, contacts: &ResolvedContacts, now: UnixMs) -> bool {
-    contacts.readable.is_empty() && now >= expires_at(alert)
-}
-
-/// Pure: decides by the contacts as they are now.
-fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> ContactChoice {
-    if leased.channel == Channel::None {
-        return ContactChoice::FanOut;
-    }
-    match contacts.find(&leased.contact) {
-        ContactLookup::Found(contact)
-            if contact.channel() == leased.channel && destination(&contact) == leased.destination =>
-        {
-            ContactChoice::Send(contact)
-        }
-        // Under its id the contact now stands for another channel, and the lease is as long as the old one needs; or for another
-        // receiver, in whose queue it has to wait. Fanning out again stores the new one and makes the delivery due.
-        ContactLookup::Found(_) | ContactLookup::Removed => ContactChoice::FanOut,
-        ContactLookup::Disabled(contact) => match contact.disabled.clone() {
-            Some(state) => ContactChoice::Disabled(contact, state),
-            None => ContactChoice::FanOut,
-        },
-        ContactLookup::Unreadable => ContactChoice::Wait,
-    }
+/// Whether others may follow at once: no attempt was made, or the destination has answered it.
+fn is_answered(settlement: &Settlement) -> bool {
+    settlement.outcome().is_none_or(|outcome| DestinationHealth::of(outcome) != Some(DestinationHealth::Failed))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,18 +14,19 @@ use super::consent::ConsentRequests;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
 use super::fan_out_queue::FanOutQueue;
-use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, lease};
+use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, lease};
 use super::lease_clock::LeaseClock;
+use super::leased_recipients::ReadAtOnce;
 use super::no_contact_log::NoContactLog;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::settle_queue::{Settler, settle_queue};
 use super::settlement_log::count_ended;
-use super::slots::Slots;
+use super::slots::{AttemptPlaces, FreeSlots, Slots};
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{DeliveryId, DeliveryState, Keys, UnixMs, nonce};
+use crate::types::{DeliveryId, DeliveryState, Destination, Keys, UnixMs, nonce};
 use crate::wire::RedisClient;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
@@ -101,6 +102,7 @@ impl<N: Notifier> Dispatcher<N> {
         let stop = stop.child_token();
         let per_destination_max = config.per_destination_max;
         let attempts_max = 2 * config.concurrency as usize;
+        let followers_max = config.concurrency as usize / 2;
         let disable_after = config.disable_after;
         let (settle_queue, settler) = settle_queue(Arc::clone(&client), keys.clone(), config);
         let worker = Arc::new(DeliveryWorker {
@@ -123,6 +125,8 @@ impl<N: Notifier> Dispatcher<N> {
             settler,
             slots,
             attempts_max,
+            followers: Arc::new(Semaphore::new(followers_max)),
+            followers_max,
             per_destination_max,
             give_up_after,
             times,
@@ -143,6 +147,9 @@ struct DispatchLoop<N> {
     /// The most attempts that run or whose outcomes are not recorded yet: while outcomes can't be recorded, nothing more is sent, since it
     /// would be sent again and again.
     attempts_max: usize,
+    /// A permit for each delivery more that may wait for the end of an attempt before it.
+    followers: Arc<Semaphore>,
+    followers_max: usize,
     per_destination_max: u32,
     give_up_after: Duration,
     times: LeaseTimes,
@@ -216,7 +223,8 @@ impl<N: Notifier> DispatchLoop<N> {
                 () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
             }
         }
-        let is_held_up = self.attempts.count() >= self.attempts_max;
+        let waiting = self.followers_max - self.followers.available_permits();
+        let is_held_up = self.attempts.count() - waiting >= self.attempts_max;
         let mut slots = self.slots.take();
         if is_held_up || slots.count() == 0 {
             drop(slots);
@@ -234,6 +242,7 @@ impl<N: Notifier> DispatchLoop<N> {
             deliveries_max: slots.count(),
             unhealthy_max: slots.unhealthy(),
             per_destination_max: self.per_destination_max,
+            followers_max: self.followers.available_permits(),
             token: &token,
             times: self.times,
             give_up_after: self.give_up_after,
@@ -248,20 +257,36 @@ impl<N: Notifier> DispatchLoop<N> {
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
-        for leased in lease.leased {
-            let length = self.times.get(leased.channel);
-            let clock = LeaseClock { called, length, answered, server_now: lease.now };
-            let (worker, slot) = (Arc::clone(&self.worker), slots.take(leased.is_healthy));
-            self.attempts.spawn(leased.id.clone(), async move {
-                worker.work(leased, clock, slot).await;
-            });
-        }
         let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| millis_until(lease.now, next)).min(IDLE);
         let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
+        self.spawn(lease, (called, answered), &mut slots);
         Ok(match slots.unhealthy() {
             0 => NextLease { wait: healthy, unhealthy_waits: unhealthy.is_zero() },
             _ => NextLease { wait: healthy.min(unhealthy), unhealthy_waits: false },
         })
+    }
+
+    /// Spawns the attempts: those that follow others at their destination wait for them.
+    fn spawn(&mut self, lease: LeaseAnswer, (called, answered): (Instant, Instant), slots: &mut FreeSlots) {
+        let mut places_of: HashMap<Destination, AttemptPlaces> = HashMap::new();
+        let mut leased = lease.leased;
+        // Those that follow first: an attempt may end before the next one is spawned.
+        leased.sort_by_key(|leased| !leased.follows);
+        let reads = ReadAtOnce::of_each(&self.worker.contacts, &leased);
+        for (leased, read) in leased.into_iter().zip(reads) {
+            let length = self.times.get(leased.channel);
+            let clock = LeaseClock { called, length, answered, server_now: lease.now };
+            let (worker, id) = (Arc::clone(&self.worker), leased.id.clone());
+            let places = places_of.entry(leased.destination.clone()).or_default();
+            if leased.follows {
+                let waiting = Arc::clone(&self.followers).try_acquire_owned();
+                let follows = places.follow(waiting.expect("no more follow than were asked for"));
+                self.attempts.spawn(id, async move { worker.work_after(leased, clock, follows, read).await });
+            } else {
+                let slot = slots.take(leased.is_healthy, places);
+                self.attempts.spawn(id, async move { worker.work(leased, clock, slot, read).await });
+            }
+        }
     }
 
     /// Says once that a pause has begun or ended.
@@ -305,7 +330,8 @@ struct RunningAttempts {
 
 impl RunningAttempts {
     fn spawn(&mut self, delivery: DeliveryId, attempt: impl Future<Output = ()> + Send + 'static) {
-        let id = self.tasks.spawn(attempt).id();
+        // An attempt is some kilobytes, which spawning would copy several times.
+        let id = self.tasks.spawn(Box::pin(attempt)).id();
         self.deliveries.insert(id, delivery);
     }
 

@@ -6,13 +6,16 @@
 --
 -- ARGV[6] most deliveries to take, 1..1000          ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
 -- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
--- ARGV[10] how long a delivery is tried, ms         ARGV[11 ..] per channel: channel, length of its lease in ms
+-- ARGV[10] how long a delivery is tried, ms         ARGV[11] most deliveries that follow others, 0..1000
+-- ARGV[12 ..] per channel: channel, length of its lease in ms
 --
 -- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for an unhealthy one,
 --          {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
---           leased   thirteen strings each: id, type of the notification, its JSON, subject, channel, contact id, attempts (this one
---                    included), attempts before the last replay, first attempt ms, token, end of the lease ms, destination, and what
---                    that is: 'unhealthy', 'healthy', or 'busy': healthy, and more than one is due there
+--           leased   one text, which is read faster than many: a MessagePack array of thirteen strings each: id, type of the
+--                    notification, its JSON, subject, channel, contact id, attempts (this one included), attempts before the last
+--                    replay, first attempt ms, token, end of the lease ms, destination, and what
+--                    that is: 'unhealthy', 'healthy', 'busy': healthy, and more than one is due there, or 'following': busy, and to be
+--                    attempted when an attempt of those before it in this answer has ended there, in its place
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
 --                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
 --           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the circuit of its
@@ -22,19 +25,20 @@
 --
 -- A destination whose circuit is open gets one attempt once its time has come.
 -- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is to be taken,
--- each has half of it. None has more attempts in flight than its bound, over all daemons.
+-- each has half of it. None has more attempts in flight than its bound, over all daemons: those that follow take no more places, and
+-- while they are leased they count, so that nobody else takes the places in which they are attempted.
 -- A delivery without contact is leased without counting an attempt: none takes place.
 -- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their lease ends.
 
 -- JUDGE
 
 local now = now_ms()
-if redis.call('EXISTS', KEYS[9]) == 1 then return {whole(now), false, false, {}, {}, {}, '1'} end
+if redis.call('EXISTS', KEYS[9]) == 1 then return {whole(now), false, false, cmsgpack.pack({}), {}, {}, '1'} end
 local refusal = schedule_refusal() or refused_total('cancelled') or refused_total('dead')
 if refusal then return refusal end
 
 local lease_ms = {}
-for i = 11, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 12, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
@@ -81,9 +85,12 @@ local function give_up(d)
   end
 end
 
+-- Behind each attempt at a healthy destination as many follow in its place, so that it is not empty while outcomes are recorded.
+local FOLLOWING = 3
+
 -- Of each destination its share, as far as its bound leaves room. All are read before the first write: a hash that is elsewhere is no
 -- delivery that was lost.
-local due, visited = {}, {}
+local due, visited, followers = {}, {}, tonumber(ARGV[11])
 local function take(names, slots_left)
   for at, name in ipairs(names) do
     if slots_left <= 0 then return end
@@ -96,14 +103,19 @@ local function take(names, slots_left)
       failed = give_up(d)
       if failed then return failed end
     end
-    local ids, waiting = both_ends(d.due, now, room)
+    local following = 0
+    if room > 0 and is_healthy(d) then following = math.min(FOLLOWING * room, share - room, followers) end
+    local ids, waiting = both_ends(d.due, now, room + following)
     d.standing = not is_healthy(d) and 'unhealthy' or waiting > 1 and 'busy' or 'healthy'
     for _, id in ipairs(ids) do
       local why, fields = judge(id)
       if why == 'refused' then return fields end
-      if not overdue[id] then due[#due + 1] = {id = id, why = why, fields = fields, d = d} end
+      if not overdue[id] then
+        due[#due + 1] = {id = id, why = why, fields = fields, d = d, follows = room == 0}
+        if not why then room = math.max(0, room - 1) end
+      end
     end
-    slots_left = slots_left - #ids
+    slots_left, followers = slots_left - #ids, followers - following
     visited[#visited + 1] = d
   end
 end
@@ -147,7 +159,7 @@ for i, delivery in ipairs(due) do
     leased[size + 1], leased[size + 2], leased[size + 3], leased[size + 4] = id, fields[9], fields[2], fields[3]
     leased[size + 5], leased[size + 6], leased[size + 7], leased[size + 8] = fields[4], fields[5], whole(attempts), before
     leased[size + 9], leased[size + 10], leased[size + 11], leased[size + 12] = first, token, lease_end, d.name
-    leased[size + 13] = d.standing
+    leased[size + 13] = delivery.follows and 'following' or d.standing
     size = size + 13
   end
 end
@@ -171,4 +183,4 @@ local function next_of(index)
   local first = redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
   return first and whole(tonumber(first)) or false
 end
-return {whole(now), next_of(KEYS[1]), next_of(KEYS[2]), leased, dropped, ended, '0'}
+return {whole(now), next_of(KEYS[1]), next_of(KEYS[2]), cmsgpack.pack(leased), dropped, ended, '0'}

@@ -20,7 +20,7 @@ const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 const FIELDS: usize = 13;
 
 /// The script's answer, in its order.
-type Reply = (i64, Option<i64>, Option<i64>, Vec<Vec<u8>>, Vec<String>, Vec<String>, u8);
+type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
 
 /// How long a lease lasts, by channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub struct LeaseRequest<'a> {
     pub unhealthy_max: usize,
     /// The most attempts in flight at one destination.
     pub per_destination_max: u32,
+    /// The most deliveries that follow others, each in the place of an attempt that has ended.
+    pub followers_max: usize,
     /// A token that no other call ever used.
     pub token: &'a str,
     /// How long the leases last.
@@ -129,6 +131,9 @@ pub struct LeasedDelivery {
     pub is_healthy: bool,
     /// Whether that one is healthy, and more was due there at the same time.
     pub more_follows: bool,
+    /// Whether it may be attempted only in the place of an attempt that has ended: one of those before it in the answer, at the same
+    /// destination.
+    pub follows: bool,
 }
 
 /// An id that was due without a readable delivery.
@@ -154,24 +159,22 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max).key(keys.paused());
     call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
     call = call.arg(request.token).arg(KEPT.as_secs()).arg(millis(request.give_up_after));
+    call = call.arg(request.followers_max.min(LEASE_MAX));
     for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
     let (now, next_healthy, next_unhealthy, leased, dropped, given_up, paused): Reply =
         call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
-    let malformed = |answer: &[Vec<u8>]| OutboxError::Answer {
+    let malformed = || OutboxError::Answer {
         operation: Operation::Lease,
         of: keys.stream().to_owned(),
-        answer: answer.iter().map(|field| String::from_utf8_lossy(field)).collect::<Vec<_>>().join(" "),
+        answer: String::from_utf8_lossy(&leased).into_owned(),
     };
     Ok(LeaseAnswer {
         now: UnixMs(now),
         next_healthy: next_healthy.map(UnixMs),
         next_unhealthy: next_unhealthy.map(UnixMs),
-        leased: leased
-            .chunks(FIELDS)
-            .map(|fields| leased_of(fields).ok_or_else(|| malformed(fields)))
-            .collect::<Result<_, _>>()?,
+        leased: all_leased_of(&leased).ok_or_else(malformed)?,
         dropped: dropped
             .chunks_exact(2)
             .map(|pair| DroppedDelivery { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
@@ -187,12 +190,29 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     })
 }
 
-/// One delivery from its fields in the answer; `None` when the script and this wrapper do not fit together.
-fn leased_of(fields: &[Vec<u8>]) -> Option<LeasedDelivery> {
-    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, health] = fields
-    else {
-        return None;
+/// All deliveries of the answer; `None` when the script and this wrapper do not fit together.
+fn all_leased_of(mut packed: &[u8]) -> Option<Vec<LeasedDelivery>> {
+    let count = rmp::decode::read_array_len(&mut packed).ok()? as usize;
+    let mut next = || {
+        let length = rmp::decode::read_str_len(&mut packed).ok()? as usize;
+        let (field, rest) = packed.split_at_checked(length)?;
+        packed = rest;
+        Some(field)
     };
+    let mut leased = Vec::with_capacity(count / FIELDS);
+    for _ in 0..count / FIELDS {
+        let mut fields: [&[u8]; FIELDS] = [b""; FIELDS];
+        for field in &mut fields {
+            *field = next()?;
+        }
+        leased.push(leased_of(fields)?);
+    }
+    count.is_multiple_of(FIELDS).then_some(leased)
+}
+
+/// One delivery from its fields.
+fn leased_of(fields: [&[u8]; FIELDS]) -> Option<LeasedDelivery> {
+    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, health] = fields;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
@@ -210,7 +230,8 @@ fn leased_of(fields: &[Vec<u8>]) -> Option<LeasedDelivery> {
         lease_end: UnixMs(number(end)?),
         destination: Destination::from_stored(&text(destination)),
         is_healthy: health != b"unhealthy",
-        more_follows: health == b"busy",
+        more_follows: health == b"busy" || health == b"following",
+        follows: health == b"following",
     })
 }
 

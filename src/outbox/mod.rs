@@ -19,6 +19,7 @@
 pub mod action;
 pub mod config;
 pub mod consent;
+mod contact_choice;
 mod contact_health;
 mod delivery_worker;
 mod destination_health;
@@ -33,6 +34,7 @@ mod fan_out_queue;
 pub mod forget;
 pub mod lease;
 mod lease_clock;
+mod leased_recipients;
 mod new_deliveries;
 mod no_contact_log;
 pub mod notifier;

@@ -1,8 +1,14 @@
-//! The slots of a process: how many attempts run at once, and how many of these at destinations that may not answer.
+//! The slots of a process: how many attempts run at once, and how many of these at destinations that may not answer. And the places of a
+//! call of the lease at one destination: where an attempt has ended, another one follows in its place, with its slot.
+//!
+//! A call leases more than may be attempted at once: so a destination that answers quickly is not left alone while outcomes are recorded.
+//! There are never more attempts than places, and nothing follows an attempt to which the destination did not answer. Read next:
+//! [`super::dispatcher`], which spawns both.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::config::DeliveryConfig;
 use super::lease::LEASE_MAX;
@@ -23,9 +29,16 @@ pub(super) struct FreeSlots {
     unhealthy: Vec<OwnedSemaphorePermit>,
 }
 
-/// What an attempt holds while it runs.
+/// What an attempt holds while it runs. Dropped, it is for the attempt that follows at the same destination.
 #[derive(Debug)]
 pub(super) struct HeldSlot {
+    permits: Option<SlotPermits>,
+    places: AttemptPlaces,
+}
+
+/// A slot, as the semaphores count it.
+#[derive(Debug)]
+pub(super) struct SlotPermits {
     _slot: Option<OwnedSemaphorePermit>,
     _unhealthy: Option<OwnedSemaphorePermit>,
 }
@@ -71,9 +84,77 @@ impl FreeSlots {
         self.unhealthy.len()
     }
 
-    /// Takes one for an attempt.
-    pub(super) fn take(&mut self, is_healthy: bool) -> HeldSlot {
+    /// Takes one for an attempt at these places.
+    pub(super) fn take(&mut self, is_healthy: bool, places: &AttemptPlaces) -> HeldSlot {
         let unhealthy = if is_healthy { None } else { self.unhealthy.pop() };
-        HeldSlot { _slot: self.all.pop(), _unhealthy: unhealthy }
+        HeldSlot::at(places.clone(), SlotPermits { _slot: self.all.pop(), _unhealthy: unhealthy })
+    }
+}
+
+impl HeldSlot {
+    pub(super) const fn at(places: AttemptPlaces, permits: SlotPermits) -> Self {
+        Self { permits: Some(permits), places }
+    }
+
+    /// The destination does not answer: no attempt follows this one.
+    pub(super) fn close_places(&self) {
+        self.places.close();
+    }
+
+    /// Gives the slot back to all.
+    pub(super) fn free(mut self) {
+        self.permits = None;
+    }
+}
+
+impl Drop for HeldSlot {
+    fn drop(&mut self) {
+        if let Some(permits) = self.permits.take() {
+            self.places.pass_on(permits);
+        }
+    }
+}
+
+/// The places of one call at one destination. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AttemptPlaces {
+    followers: Arc<Mutex<VecDeque<Follower>>>,
+}
+
+#[derive(Debug)]
+struct Follower {
+    slot: oneshot::Sender<HeldSlot>,
+    /// Counts it among those that wait in this process.
+    _waiting: OwnedSemaphorePermit,
+}
+
+impl AttemptPlaces {
+    /// Waits for the slot of an attempt that has ended. An error: nothing is to follow.
+    pub(super) fn follow(&self, waiting: OwnedSemaphorePermit) -> oneshot::Receiver<HeldSlot> {
+        let (slot, follows) = oneshot::channel();
+        self.followers().push_back(Follower { slot, _waiting: waiting });
+        follows
+    }
+
+    /// An attempt has ended: its slot is for the one that follows, and free where none does.
+    pub(super) fn pass_on(&self, permits: SlotPermits) {
+        let mut slot = HeldSlot::at(self.clone(), permits);
+        loop {
+            let Some(next) = self.followers().pop_front() else { return slot.free() };
+            match next.slot.send(slot) {
+                Ok(()) => return,
+                // It has waited for too long and is given back.
+                Err(refused) => slot = refused,
+            }
+        }
+    }
+
+    /// Nothing follows any more.
+    pub(super) fn close(&self) {
+        self.followers().clear();
+    }
+
+    fn followers(&self) -> MutexGuard<'_, VecDeque<Follower>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,7 +16,7 @@ use quotabell::outbox::{
     DestinationCounts, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd,
     LeaseRequest, LeasedDelivery, Settlement, Slots, lease,
 };
-use quotabell::types::{Class, Outcome, Secret};
+use quotabell::types::{Class, DeliveryId, Outcome, Secret};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ use crate::support::outbox::{
     GIVE_UP_AFTER, LONG, Outbox, alert, all_due, delivery, delivery_config, email, json, outcome, settle, subject,
     until, webhook,
 };
-use crate::support::scripted_server::{ScriptedServer, Step};
+use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use crate::support::webhook_receiver::secret;
 
 /// One alert of a subject with this contact, in the outbox.
@@ -283,6 +283,88 @@ async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
     let taken: Vec<usize> =
         (0..100).filter(|n| leased.iter().any(|one| one.id == delivery(&alerts[*n], &webhook("a")))).collect();
     assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 92, 93, 94, 95, 96, 97, 98, 99]);
+}
+
+/// Deliveries that follow others must take no place of their own, also when another worker leases there meanwhile: a receiver would get
+/// more at once than its bound allows.
+#[tokio::test]
+async fn deliveries_that_follow_others_take_no_place() {
+    let outbox = Outbox::start();
+    for n in 0..90 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
+    }
+    outbox.trust("https://a.test").await;
+    let lease_all = async |token| -> (Vec<LeasedDelivery>, Vec<LeasedDelivery>) {
+        let request = LeaseRequest { followers_max: 100, ..all_due(token, LONG) };
+        let leased = lease(&outbox.client, &outbox.keys, request).await.expect("the lease works").leased;
+        leased.into_iter().partition(|leased| leased.follows)
+    };
+    let end = async |leased: &[LeasedDelivery]| {
+        let settlement = Settlement::Delivered(outcome(Class::Delivered));
+        for LeasedDelivery { id, token, .. } in leased {
+            settle(&outbox.client, &outbox.keys, id, token, &settlement).await.expect("it settles");
+        }
+    };
+    let (followers, first) = lease_all("t1").await;
+    assert_eq!((first.len(), followers.len()), (16, 48));
+    assert!(first.iter().chain(&followers).all(|leased| leased.is_healthy && leased.more_follows));
+    end(&first).await;
+    end(&followers[..32]).await;
+    assert_eq!(lease_all("t2").await, (vec![], vec![]), "sixteen are leased: each may be in flight");
+    end(&followers[32..37]).await;
+    let (followers, first) = lease_all("t3").await;
+    assert_eq!((first.len(), followers.len()), (5, 15), "eleven may be in flight");
+}
+
+/// Those that follow must not all be sent at once.
+#[tokio::test]
+async fn a_destination_has_no_more_attempts_at_once_than_its_bound() {
+    let outbox = Outbox::start();
+    let hanging = ScriptedServer::start([REQUEST, Step::Hang]).await;
+    many_at_healthy(&outbox, hanging.port()).await;
+    let _running = Running::start(&outbox, 512, "smtp://127.0.0.1:1");
+    until("all are leased", || async { in_flight(&outbox, hanging.port()).await == 64 }).await;
+    hanging.has_heard(16).await;
+    assert_eq!(hanging.heard(), 16);
+}
+
+/// A destination that begins to fail must not get all that was leased to follow: that would be called time after time by what its open
+/// circuit holds back. What is given back counts no attempt.
+#[tokio::test]
+async fn nothing_follows_an_attempt_that_failed() {
+    let outbox = Outbox::start();
+    let failing = ScriptedServer::start([REQUEST, Step::Say("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")]).await;
+    let deliveries = many_at_healthy(&outbox, failing.port()).await;
+    let _running = Running::start(&outbox, 512, "smtp://127.0.0.1:1");
+    until("the circuit is open and nothing is in flight", || async {
+        outbox.totals().await.destinations.open == 1 && in_flight(&outbox, failing.port()).await == 0
+    })
+    .await;
+    let mut attempts = 0;
+    for id in &deliveries {
+        attempts += outbox.field(id, "attempts").await.map_or(0, |count| count.parse().expect("a number"));
+    }
+    assert_eq!((failing.heard(), attempts), (16, 16));
+}
+
+/// Sixty-four deliveries to a receiver that has answered often.
+async fn many_at_healthy(outbox: &Outbox, port: u16) -> Vec<DeliveryId> {
+    let contact = hook(&format!("http://127.0.0.1:{port}/hook"));
+    let mut deliveries = Vec::new();
+    for n in 0..64 {
+        let subject = subject(&format!("s{n}"));
+        outbox.set_contacts(&subject, &json(std::slice::from_ref(&contact))).await;
+        let alert = alert(&subject, 80);
+        outbox.fan_out_new(&alert, std::slice::from_ref(&contact)).await;
+        deliveries.push(delivery(&alert, &contact));
+    }
+    outbox.trust(&format!("http://127.0.0.1:{port}")).await;
+    deliveries
+}
+
+/// Deliveries that are leased at this receiver.
+async fn in_flight(outbox: &Outbox, port: u16) -> u64 {
+    outbox.run("ZCARD", format!("{}http://127.0.0.1:{port}", outbox.keys.leased_prefix())).await
 }
 
 /// A receiver that is down is not called for each of its deliveries, but once in a while; the first success lets all of them go.

@@ -50,6 +50,7 @@ pub const fn all_due(token: &str, times: LeaseTimes) -> LeaseRequest<'_> {
         deliveries_max: 100,
         unhealthy_max: 100,
         per_destination_max: PER_DESTINATION_MAX,
+        followers_max: 0,
         token,
         times,
         give_up_after: GIVE_UP_AFTER,

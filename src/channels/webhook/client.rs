@@ -126,8 +126,14 @@ impl WebhookClient {
     /// failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
-        let outcome = self.attempt(request).await.unwrap_or_else(|failed| failed);
-        Outcome { took: started.elapsed(), peer: peer(request.url), ..outcome }
+        let (outcome, peer) = match self.rules.judge_url(request.url) {
+            Ok(url) => {
+                let peer = peer_of(&url);
+                (self.attempt(request, url).await.unwrap_or_else(|failed| failed), peer)
+            }
+            Err(refused) => (permanent(refused), peer(request.url)),
+        };
+        Outcome { took: started.elapsed(), peer, ..outcome }
     }
 
     /// Whether this URL may be called and its host has an address, judged as an attempt would. Asks for the name, connects nowhere.
@@ -149,8 +155,7 @@ impl WebhookClient {
         judged.map_err(|blocked| permanent(blocked.to_string()))
     }
 
-    async fn attempt(&self, request: WebhookRequest<'_>) -> Result<Outcome, Outcome> {
-        let url = self.rules.judge_url(request.url).map_err(permanent)?;
+    async fn attempt(&self, request: WebhookRequest<'_>, url: Url) -> Result<Outcome, Outcome> {
         // The contact is read anew at each attempt, so a secret that cannot sign, or a header that may not be set, may be mended.
         let unsigned = |error: String| Outcome::failed(Class::Transient, error);
         let secrets = request.secret.map(SigningSecrets::parse).transpose().map_err(unsigned)?;
@@ -196,7 +201,10 @@ fn echoes(body: &[u8], challenge: &str) -> bool {
 
 /// Host and port of a receiver.
 fn peer(url: &str) -> Option<String> {
-    let url = Url::parse(url).ok()?;
+    peer_of(&Url::parse(url).ok()?)
+}
+
+fn peer_of(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 

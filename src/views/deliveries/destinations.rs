@@ -79,8 +79,10 @@ pub async fn read_destinations(
     let replies: Vec<redis::Value> = client.pipe(&pipeline).await?;
     let mut views = Vec::with_capacity(names.len());
     for (name, reply) in names.iter().zip(replies.chunks(3)) {
-        let (queued, in_flight, (bound, failures, probe)): Read =
+        let (queued, leased, (bound, failures, probe)): Read =
             redis::from_redis_value(redis::Value::Array(reply.to_vec()))?;
+        // What is leased beyond the bound follows those that are being attempted.
+        let in_flight = bound.map_or(leased, |bound| leased.min(bound));
         views.push(DestinationView {
             destination: name.clone(),
             partition: keys.partition().get(),
