@@ -126,7 +126,6 @@ impl<N: Notifier> Dispatcher<N> {
             slots,
             attempts_max,
             followers: Arc::new(Semaphore::new(followers_max)),
-            followers_max,
             per_destination_max,
             give_up_after,
             times,
@@ -149,7 +148,6 @@ struct DispatchLoop<N> {
     attempts_max: usize,
     /// A permit for each delivery more that may wait for the end of an attempt before it.
     followers: Arc<Semaphore>,
-    followers_max: usize,
     per_destination_max: u32,
     give_up_after: Duration,
     times: LeaseTimes,
@@ -223,8 +221,7 @@ impl<N: Notifier> DispatchLoop<N> {
                 () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
             }
         }
-        let waiting = self.followers_max - self.followers.available_permits();
-        let is_held_up = self.attempts.count() - waiting >= self.attempts_max;
+        let is_held_up = self.attempts.count() >= self.attempts_max;
         let mut slots = self.slots.take();
         if is_held_up || slots.count() == 0 {
             drop(slots);
