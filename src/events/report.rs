@@ -132,7 +132,7 @@ impl WorkerReport {
     }
 
     /// The same batch had to be read again too often for a lost race.
-    pub fn circling(&self, reason: &SessionError) {
+    pub fn makes_no_progress(&self, reason: &SessionError) {
         tracing::warn!(partition = %self.partition, %reason, "counting does not get ahead");
     }
 

@@ -109,7 +109,7 @@ impl EventWorker {
                     let Some(last) = received.last else {
                         if self.builder.entries() == 0 && self.ahead.is_empty() {
                             self.settle(in_flight).await?;
-                            self.look_round(after, server).await?;
+                            self.caught_up(after, server).await?;
                         }
                         self.request(&mut reader, after, is_behind).await?;
                         continue;
@@ -253,7 +253,7 @@ impl EventWorker {
     }
 
     /// Nothing is unread.
-    async fn look_round(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
+    async fn caught_up(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
         self.audit(at, 0).await?;
         self.report.serving();
         self.janitor.counted_until(now);

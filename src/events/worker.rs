@@ -155,7 +155,7 @@ impl EventWorker {
                     self.restarts += 1;
                     tracing::debug!(reason = %error, "reading again");
                     if self.restarts == RESTARTS_AT_ONCE + 1 {
-                        self.report.circling(&error);
+                        self.report.makes_no_progress(&error);
                     }
                     if self.restarts > RESTARTS_AT_ONCE { retries.next_delay() } else { Duration::ZERO }
                 }
